@@ -1,0 +1,34 @@
+"""Independent evidence about binary variables as changes of their log-odds."""
+
+__all__ = ["reweight"]
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Multiplies the weight of every variable's values by evidence.
+
+    A variable whose one value has become impossible gets an infinite logit, which has no weight of its own; the weight of its
+    other value is returned apart. No infinities are subtracted, and derivatives are finite.
+
+    :param Tensor logits: Log-odds, shape ``(..., D)``, infinite ones included.
+    :param Tensor log_off: Log weights of the evidence for 0, less than +inf, the same shape.
+    :param Tensor log_on: Log weights of the evidence for 1, less than +inf, the same shape.
+    :return: ``(logits, log_weight)`` of shapes ``(..., D)`` and ``(...)``.
+
+    Example::
+
+        >>> reweight(torch.tensor([2.0]), torch.tensor([-math.inf]), torch.tensor([1.0]))
+        (tensor([inf]), tensor(3.))
+    """
+    clamped = logits.isinf()
+    weight_off = log_off.masked_fill(logits == math.inf, -math.inf)
+    weight_on = (log_on + logits.masked_fill(clamped, 0.0)).masked_fill(logits == -math.inf, -math.inf)
+    never, always = weight_on == -math.inf, weight_off == -math.inf
+    odds = weight_on.masked_fill(never | always, 0.0) - weight_off.masked_fill(never | always, 0.0)
+    odds = odds.masked_fill(always, math.inf).masked_fill(never, -math.inf)
+    kept = torch.where(always, weight_on, weight_off)
+    return odds, kept.sum(-1)

@@ -1,0 +1,342 @@
+"""Binary vectors with potentials on the counts of nested subsets."""
+
+__all__ = ["RecursiveCardinality"]
+
+import math
+from typing import Any
+
+import torch
+from pyro.distributions import Bernoulli, Independent, TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.distributions.evidence import reweight
+from pyro_structured.ops.cardinality import Beliefs, Certificate, certify, infer_counts, log_partition
+from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.structures.nested_subsets import NestedSubsets
+
+ENUMERATION_CAP = 12
+
+
+class RecursiveCardinality(TorchDistribution):
+    r"""Binary variables with log-odds of their own, and preferences for the counts in nested subsets.
+
+    .. math::
+        p(y) = \frac{1}{Z} \exp\Big(\sum_{d=1}^{D} x_d y_d + \sum_{s \in \mathcal{S}} f_s\big(\sum_{d \in s} y_d\big)\Big),
+        \qquad y \in \{0, 1\}^D,
+
+    where ``logits`` holds :math:`x`, and ``count_logits`` the tables :math:`f_s`, of :math:`|s| + 1` numbers each, in the order
+    of the subsets. Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is ``(D,)``;
+    :meth:`log_prob` accepts booleans and integers too.
+
+    **Exact**: every query. Results are computed in float64 and carry a certificate (:attr:`certificate`).
+    **Cost**: :math:`O(D\log^2 D)` time and :math:`O(D \log D)` memory for one potential over all variables; for nested ones
+    :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v of the binary tree, at most :math:`O(D^2)`. Where large counts are
+    impossible, messages are truncated: at most k ones cost :math:`O(Dk)`.
+
+    ``logits`` may be infinite: such a variable is clamped, to 1 (``+inf``) or 0 (``-inf``), and its logit has no weight of
+    its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite. Where no vector
+    has a positive probability, the first query raises a ``ValueError``.
+
+    Results are cached with their autograd graph: make a new instance in every step, as Pyro models do.
+
+    :param Tensor logits: Log-odds, shape ``(..., D)``. No NaN.
+    :param Tensor count_logits: Log-potentials, shape ``(..., subsets.table_size)``, less than +inf. See
+        :meth:`~pyro_structured.structures.NestedSubsets.pack` and :mod:`~pyro_structured.distributions.cardinality_potentials`.
+    :param NestedSubsets subsets: ``None`` means one potential on the count of all variables, a table of ``D + 1``.
+    :raises ValueError: if a shape, a NaN or +inf is wrong, with the name of the argument.
+
+    **References**
+
+    Daniel Tarlow, Kevin Swersky, Richard S. Zemel, Ryan P. Adams, Brendan J. Frey (2012): *Fast exact inference for recursive
+    cardinality models.* UAI. Equations (4) and (7); Section 5.
+
+    Example::
+
+        >>> d = RecursiveCardinality(torch.zeros(3), torch.tensor([0.0, 0.0, -math.inf, -math.inf]))  # at most one
+        >>> d.log_prob(torch.tensor([0.0, 1.0, 0.0])).exp()
+        tensor(0.2500)
+        >>> d.marginals
+        tensor([0.2500, 0.2500, 0.2500])
+    """
+
+    arg_constraints = {
+        "logits": constraints.real_vector,
+        "count_logits": constraints.independent(constraints.less_than(math.inf), 1),
+    }
+
+    def __init__(
+        self,
+        logits: Tensor,
+        count_logits: Tensor,
+        subsets: NestedSubsets | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        _check_vector("logits", logits)
+        _check_vector("count_logits", count_logits)
+        num_variables = logits.shape[-1]
+        self.subsets = NestedSubsets([range(num_variables)], num_variables) if subsets is None else subsets
+        if self.subsets.num_variables != num_variables:
+            raise ValueError(
+                f"logits: expected a last axis of {self.subsets.num_variables} variables, as in subsets, got shape "
+                f"{tuple(logits.shape)}"
+            )
+        if count_logits.shape[-1] != self.subsets.table_size:
+            raise ValueError(
+                f"count_logits: expected a last axis of {self.subsets.table_size} numbers, one table of |s| + 1 for each "
+                f"subset, got shape {tuple(count_logits.shape)}"
+            )
+        self._assign(logits, count_logits, logits.new_zeros(()))
+        super().__init__(self._batch_shape, logits.shape[-1:], validate_args=validate_args)
+
+    def _assign(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor, batch: Any = None) -> None:
+        """Keeps the parameters as they came, for computing, and expanded, for the user."""
+        if batch is None:
+            batch = _broadcast(logits.shape[:-1], count_logits.shape[:-1], log_weight.shape)
+        self._parameters = (logits, count_logits, log_weight)
+        self._batch_shape = torch.Size(batch)
+        self.logits = logits.expand(self._batch_shape + logits.shape[-1:])
+        self.count_logits = count_logits.expand(self._batch_shape + count_logits.shape[-1:])
+
+    def _like(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor) -> "RecursiveCardinality":
+        """Another member of the family with the same subsets; a constant log weight goes along with its vectors."""
+        new = RecursiveCardinality.__new__(RecursiveCardinality)
+        new.subsets = self.subsets
+        new._assign(logits, count_logits, log_weight)
+        TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
+        new = self._get_checked_instance(type(self), _instance)
+        new.subsets = self.subsets
+        new._assign(*self._parameters, batch=batch_shape)
+        TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @staticmethod
+    def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of ``logits`` and ``count_logits``."""
+        logits = torch.Size(arg_shapes["logits"])
+        batch = torch.broadcast_shapes(logits[:-1], torch.Size(arg_shapes["count_logits"])[:-1])
+        return torch.Size(batch), logits[-1:]
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Zeros and ones; also vectors of probability zero."""
+        return constraints.independent(constraints.boolean, 1)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
+        sample_shape = torch.Size(sample_shape)
+        self._require_support()
+        logits, count_logits, _ = self._parameters
+        base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
+        base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
+        # Batch axes along which the parameters do not vary are more samples of the same distribution.
+        copies = [full if size == 1 else 1 for full, size in zip(self.batch_shape, base, strict=True)]
+        with torch.no_grad():
+            rows = logits.expand(base + self.event_shape).reshape(-1, self.event_shape[0]).double()
+            tables = count_logits.expand(base + count_logits.shape[-1:]).reshape(-1, count_logits.shape[-1]).double()
+            num_samples = sample_shape.numel() * math.prod(copies)
+            drawn = sample_counts(rows, tables, self.subsets.forest, num_samples).to(self.logits.dtype)
+        drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
+        rank = len(base)
+        pairs = [axis for i in range(rank) for axis in (1 + i, 1 + rank + i)]
+        return drawn.permute(0, *pairs, 1 + 2 * rank).reshape(sample_shape + self.batch_shape + self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self.unnormalized_log_prob(value) - self.log_partition_function
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
+        binary = ((value == 0) | (value == 1)).all(-1)
+        on = value == 1
+        clamped = self.logits.isinf()
+        forbidden = (clamped & (on != (self.logits > 0))).any(-1) | ~binary
+        score = (on * self.logits.masked_fill(clamped, 0.0)).sum(-1)
+        counts = self.subsets.counts(on)
+        sizes = torch.tensor(self.subsets.sizes, dtype=torch.long, device=counts.device)
+        cells = counts + (sizes + 1).cumsum(-1) - (sizes + 1)
+        batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
+        table = self.count_logits.expand(batch + self.count_logits.shape[-1:])
+        score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
+        return score.masked_fill(forbidden, -math.inf) + self._parameters[2]
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
+        return self.event_shape[0] <= ENUMERATION_CAP
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All ``2 ** D`` vectors in lexicographic order, shape ``(2 ** D,) + batch_shape + (D,)``."""
+        num_variables = self.event_shape[0]
+        if not self.has_enumerate_support:
+            raise NotImplementedError(
+                f"enumerate_support: expected at most {ENUMERATION_CAP} variables, got {num_variables}; use condition(), "
+                "marginals and sample(), which are exact and need no enumeration"
+            )
+        states = torch.arange(2**num_variables, device=self.logits.device).unsqueeze(-1)
+        bits = (states >> torch.arange(num_variables - 1, -1, -1, device=self.logits.device)) & 1
+        values = bits.to(self.logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
+        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals."""
+        self._require_support()
+        return self._log_z
+
+    @lazy_property
+    def _log_z(self) -> Tensor:
+        logits, count_logits, log_weight = self._parameters
+        result = log_partition(logits, count_logits, self.subsets.forest) + log_weight
+        return self._cast(result).expand(self.batch_shape)
+
+    def _require_support(self) -> None:
+        if not bool((self._log_z > -math.inf).logical_or(self._log_z.isnan()).all()):
+            raise ValueError(
+                "count_logits: expected at least one vector of positive probability in every batch element, but the support "
+                "is empty"
+            )
+
+    @lazy_property
+    def _beliefs(self) -> Beliefs:
+        logits, count_logits, _ = self._parameters
+        return infer_counts(logits, count_logits, self.subsets.forest)
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Posterior log-odds of every variable, shape ``batch_shape + (D,)``: accurate where a probability is near 0 or 1."""
+        self._require_support()
+        return self._cast(self._beliefs.marginal_logits).expand(self.batch_shape + self.event_shape)
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities that a variable is 1, shape ``batch_shape + (D,)``."""
+        return torch.sigmoid(self.marginal_logits)
+
+    @property
+    def mean(self) -> Tensor:
+        """Equals :attr:`marginals`."""
+        return self.marginals
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the single variables, shape ``batch_shape + (D,)``."""
+        return torch.sigmoid(self.marginal_logits) * torch.sigmoid(-self.marginal_logits)
+
+    @property
+    def count_marginals(self) -> Tensor:
+        """Probabilities of all counts of all subsets, shape ``batch_shape + (table_size,)``; see ``subsets.split``."""
+        self._require_support()
+        return self._cast(self._beliefs.count_marginals).expand(self.count_logits.shape)
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable vector, shape ``batch_shape + (D,)``; :math:`O(D\\log D)` for one potential."""
+        self._require_support()
+        batch = self.batch_shape
+        with torch.no_grad():
+            rows = self.logits.reshape(-1, self.event_shape[0]).double()
+            tables = self.count_logits.reshape(-1, self.count_logits.shape[-1]).double()
+            found = most_probable(rows, tables, self.subsets.forest)
+        return found.to(self.logits.dtype).reshape(batch + self.event_shape)
+
+    @property
+    def certificate(self) -> Certificate:
+        """Bounds on the errors of ``log_partition_function`` and ``marginal_logits`` before they are cast to the parameters'
+        dtype, and the number of nodes that fell back to direct convolution."""
+        logits, count_logits, _ = self._parameters
+        found = certify(logits, count_logits, self.subsets.forest)
+        return Certificate(*(tensor.expand(self.batch_shape + tensor.shape[tensor.dim() - i :]) for tensor, i in zip(found, (0, 1, 0))))
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        clamped = self.logits.isinf()
+        energy = (self.marginals * self.logits.masked_fill(clamped, 0.0)).sum(-1)
+        impossible = self.count_logits == -math.inf
+        energy = energy + (self.count_marginals * self.count_logits.masked_fill(impossible, 0.0)).sum(-1)
+        return self.log_partition_function - energy - self._parameters[2]
+
+    def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
+        """Fixes some variables.
+
+        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., D)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        value, observed = self._check_evidence(value, observed)
+        zero = torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
+        off = zero.masked_fill(observed & (value == 1), -math.inf)
+        on = zero.masked_fill(observed & (value == 0), -math.inf)
+        return self._reweighted(off, on)
+
+    def _check_evidence(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        if observed.dtype != torch.bool:
+            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
+        for name, tensor in (("value", value), ("observed", observed)):
+            if tensor.dim() and tensor.shape[-1] not in (1, self.event_shape[0]):
+                raise ValueError(f"{name}: expected a last axis of {self.event_shape[0]}, got shape {tuple(tensor.shape)}")
+        if bool((observed & (value != 0) & (value != 1)).any()):
+            raise ValueError("value: expected zeros and ones where observed, got other numbers")
+        return value, observed
+
+    def _reweighted(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
+        logits, count_logits, log_weight = self._parameters
+        shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
+        new_logits, weight = reweight(logits.expand(shape), log_off.expand(shape), log_on.expand(shape))
+        batch = torch.broadcast_shapes(shape[:-1], self.batch_shape)
+        return self._like(new_logits, count_logits, log_weight + weight).expand(batch)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self.condition(value, observed)._log_z - self.log_partition_function
+
+    def conjugate_update(self, other: Any) -> tuple["RecursiveCardinality", Tensor]:
+        """Multiplies with independent evidence about every variable.
+
+        :param other: ``Bernoulli(...).to_event(1)`` with event shape ``(D,)``.
+        :return: ``(updated, log_normalizer)`` with ``self.log_prob(y) + other.log_prob(y) == updated.log_prob(y) +
+            log_normalizer``.
+        """
+        base = other.base_dist if isinstance(other, torch.distributions.Independent) else other
+        if not isinstance(base, torch.distributions.Bernoulli) or other.event_shape != self.event_shape:
+            raise ValueError(
+                f"other: expected Bernoulli(...).to_event(1) with event shape {tuple(self.event_shape)}, got {other}"
+            )
+        ones = torch.ones_like(base.logits)
+        plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
+        updated = self._reweighted(plain.log_prob(0 * ones), plain.log_prob(ones))
+        return updated, updated._log_z - self.log_partition_function
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
+        return tensor.to(dtype)
+
+
+def _check_vector(name: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
+    if tensor.dim() < 1 or tensor.shape[-1] < 1:
+        raise ValueError(f"{name}: expected at least one axis, the last of at least one entry, got shape {tuple(tensor.shape)}")
+
+
+def _broadcast(logits: torch.Size, count_logits: torch.Size, log_weight: torch.Size) -> torch.Size:
+    try:
+        return torch.Size(torch.broadcast_shapes(logits, count_logits, log_weight))
+    except RuntimeError:
+        raise ValueError(
+            f"count_logits: expected a batch shape that broadcasts with that of logits, {tuple(logits)}, got "
+            f"{tuple(count_logits)}"
+        ) from None

@@ -1,0 +1,3 @@
+"""Algorithms on tensors; no Pyro, no state."""
+
+__all__: list[str] = []

@@ -1,0 +1,193 @@
+"""Partition functions and posteriors of cardinality potentials: exact, differentiable, batched, and certified."""
+
+__all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition"]
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.ops import count_tree
+from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.count_potential import solve_count_potential
+
+
+class Beliefs(NamedTuple):
+    """Posterior quantities: ``log_partition`` of shape ``batch``, ``marginal_logits`` of shape ``batch + (num_variables,)``
+    and ``count_marginals``, the probabilities of all entries of the tables, of shape ``batch + (table_size,)``."""
+
+    log_partition: Tensor
+    marginal_logits: Tensor
+    count_marginals: Tensor
+
+
+class Certificate(NamedTuple):
+    """Bounds on the errors of rounding, and how the results were reached.
+
+    ``log_partition_error`` (shape ``batch``) bounds the error of the log partition function; ``marginal_logits_error``
+    (shape ``batch + (num_variables,)``), that of every posterior log-odds; ``num_fallback_nodes`` (shape ``batch``) counts
+    the nodes of the tree that had to be convolved directly, in log space, because a fast convolution was not accurate
+    enough.
+    """
+
+    log_partition_error: Tensor
+    marginal_logits_error: Tensor
+    num_fallback_nodes: Tensor
+
+
+class _Solution(NamedTuple):
+    beliefs: Beliefs
+    certificate: Certificate
+
+
+def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
+    r"""Computes :math:`\log\sum_y \exp(\sum_d x_d y_d + \sum_s f_s(\sum_{d\in s} y_d))`.
+
+    :param Tensor logits: Log-odds, shape ``batch + (num_variables,)``; an infinite one clamps its variable without a
+        weight of its own.
+    :param Tensor count_logits: Log-potentials of all tables, shape ``batch + (forest.table_size,)``; -inf is allowed.
+    :param CountForest forest: Which counts the tables weigh.
+    :return: Shape ``batch``, -inf where the support is empty. Differentiable twice; the first derivatives are the
+        posterior probabilities. Cost :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested
+        ones, whatever the potentials are.
+    """
+    # Marginals are the gradient: where one may be asked for, they are computed at once.
+    marginals = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
+    return _over_rows(_CountInference.apply, logits, count_logits, forest, marginals)[0]
+
+
+def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Beliefs:
+    """Computes the log partition function and all posterior marginals; arguments as in :func:`log_partition`.
+
+    :return: Differentiable results. Rows with an empty support hold NaN posteriors.
+    """
+    return Beliefs(*_over_rows(_CountInference.apply, logits, count_logits, forest, True))
+
+
+def certify(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
+    """Bounds the errors of :func:`infer_counts`; arguments as in :func:`log_partition`."""
+    with torch.no_grad():
+        return Certificate(*_over_rows(_certificate, logits, count_logits, forest))
+
+
+def _certificate(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
+    return _solve(logits, count_logits, forest, errors=True).certificate
+
+
+def _over_rows(
+    function: Callable[..., tuple[Tensor, ...]], logits: Tensor, count_logits: Tensor, *options: object
+) -> list[Tensor]:
+    """Applies a function of matrices to tensors with any batch shape, in double precision."""
+    batch = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
+    rows = (
+        logits.expand(batch + logits.shape[-1:]).reshape(-1, logits.shape[-1]).double(),
+        count_logits.expand(batch + count_logits.shape[-1:]).reshape(-1, count_logits.shape[-1]).double(),
+    )
+    return [tensor.reshape(batch + tensor.shape[1:]) for tensor in function(*rows, *options)]
+
+
+def _solve(
+    logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool = True, errors: bool = False
+) -> _Solution:
+    if not forest.is_single:
+        return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
+    fast = solve_count_potential(logits, count_logits, marginals)
+    beliefs = Beliefs(fast.log_partition, fast.marginal_logits, fast.log_posterior.exp())
+    certificate = Certificate(
+        fast.log_partition_error, fast.marginal_logits_error, torch.zeros_like(fast.certified, dtype=torch.long)
+    )
+    rows = (~fast.certified).nonzero().squeeze(-1)
+    if not len(rows):
+        return _Solution(beliefs, certificate)
+    slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback=True)
+    return _Solution(
+        Beliefs(*(old.index_copy(0, rows, new) for old, new in zip(beliefs, slow.beliefs, strict=True))),
+        Certificate(*(old.index_copy(0, rows, new) for old, new in zip(certificate, slow.certificate, strict=True))),
+    )
+
+
+def _solve_tree(
+    logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool, errors: bool, fallback: bool
+) -> _Solution:
+    tree = forest.tree(count_logits)
+    messages, potentials, log_scale = count_tree.upward(tree, logits, count_logits)
+    log_z = count_tree.root_log_partition(tree, messages, log_scale)
+    marginal_logits, count_marginals = torch.zeros_like(logits), torch.zeros_like(count_logits)
+    log_z_error, logits_error = torch.zeros_like(log_z), torch.zeros_like(logits)
+    if marginals or errors:
+        outside = count_tree.downward(tree, messages, potentials)
+        marginal_logits, log_posterior = count_tree.posterior(tree, messages, outside)
+        count_marginals = log_posterior[:, tree.table_cells].exp()
+        if errors:
+            log_z_error, logits_error = count_tree.rounding_errors(tree, messages, potentials, outside, log_scale)
+    nodes = torch.full_like(log_z, len(forest.merges) if fallback else 0, dtype=torch.long)
+    return _Solution(
+        Beliefs(log_z, marginal_logits, count_marginals), Certificate(log_z_error, logits_error, nodes)
+    )
+
+
+class _CountInference(torch.autograd.Function):
+    """Beliefs with explicit passes; only derivatives of the posteriors go through automatic differentiation."""
+
+    @staticmethod
+    def forward(
+        logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return tuple(_solve(logits, count_logits, forest, marginals).beliefs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        logits, count_logits, ctx.forest, ctx.marginals = inputs
+        ctx.save_for_backward(logits, count_logits, *output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_log_z: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        logits, count_logits, marginal_logits, count_marginals = ctx.saved_tensors
+        if not ctx.marginals:
+            _, marginal_logits, count_marginals = _CountInference.apply(logits, count_logits, ctx.forest, True)
+        grad_logits, grad_tables = torch.zeros_like(logits), torch.zeros_like(count_logits)
+        if grad_log_z is not None:
+            # An infinite logit is a clamp, not a number that could change.
+            weight = grad_log_z.unsqueeze(-1)
+            grad_logits = (weight * torch.sigmoid(marginal_logits)).masked_fill(logits.isinf(), 0.0)
+            grad_tables = weight * count_marginals
+        if grad_odds is not None or grad_counts is not None:
+            second = _differentiate(logits, count_logits, ctx.forest, (grad_odds, grad_counts))
+            grad_logits, grad_tables = grad_logits + second[0], grad_tables + second[1]
+        return grad_logits, grad_tables, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        logits: Tensor,
+        count_logits: Tensor,
+        forest: CountForest,
+        marginals: bool,
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        def rows(tensor: Tensor, dim: int | None) -> Tensor:
+            moved = tensor.movedim(dim, 0) if dim is not None else tensor.expand(info.batch_size, *tensor.shape)
+            return moved.flatten(0, 1)
+
+        results = _CountInference.apply(rows(logits, in_dims[0]), rows(count_logits, in_dims[1]), forest, marginals)
+        return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0)
+
+
+def _differentiate(
+    logits: Tensor, count_logits: Tensor, forest: CountForest, cotangents: tuple[Tensor | None, Tensor | None]
+) -> tuple[Tensor, ...]:
+    """Pulls cotangents of the posteriors back to the parameters, through the differentiable passes in log space."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        if not create_graph:
+            logits, count_logits = (t.detach().requires_grad_() for t in (logits, count_logits))
+        beliefs = _solve_tree(logits, count_logits, forest, marginals=True, errors=False, fallback=False).beliefs
+        pairs = [(o, c) for o, c in zip(beliefs[1:], cotangents, strict=True) if c is not None]
+        outputs, weights = zip(*pairs, strict=True)
+        return torch.autograd.grad(
+            outputs, (logits, count_logits), weights, create_graph=create_graph, allow_unused=True, materialize_grads=True
+        )

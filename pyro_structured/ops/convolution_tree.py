@@ -1,0 +1,184 @@
+"""Counts of independent binary variables by a balanced tree of linear-space convolutions (fast Fourier transform).
+
+This is the convolution tree of Tarlow et al. (2012), Section 5, for a potential at the root alone. Each message is the
+probability mass function of a count, so that nothing over- or underflows; every convolution has a small *absolute*
+error, which is bounded on the way and decides (in :mod:`pyro_structured.ops.cardinality`) whether the result is good
+enough. Messages of fewer than ``2 * DIRECT_SIZE`` variables are convolved directly: no relative accuracy is lost there.
+"""
+
+__all__ = ["ConvolutionTree", "downward", "upward"]
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+DIRECT_SIZE = 16
+UNIT_ROUNDOFF = 2.0**-53
+
+
+class ConvolutionTree(NamedTuple):
+    """The upward messages of a convolution tree: level ``l`` has nodes of ``2**l`` variables each.
+
+    Levels up to ``DIRECT_SIZE`` variables are stored with counts first, ``(n + 1, nodes, rows)``; the others, with
+    counts last, ``(nodes, rows, n + 1)``. The children of node ``j`` are the nodes ``j`` and ``j + nodes // 2`` of the
+    level below. ``max_count`` truncates all messages to counts up to it.
+    """
+
+    num_variables: int
+    max_count: int
+    direct: list[Tensor]
+    messages: list[Tensor]
+    spectra: list[Tensor]
+    norms: list[Tensor]
+    errors: list[Tensor]
+
+    @property
+    def root(self) -> Tensor:
+        """Probability mass function of the total count, shape ``(rows, max_count + 1)``."""
+        return self.messages[-1][0, :, : self.max_count + 1]
+
+    @property
+    def root_error(self) -> Tensor:
+        """Bound on the absolute error of every entry of ``root``, shape ``(rows,)``."""
+        return self.errors[-1][0]
+
+
+def fourier_error(size: int) -> float:
+    """Bound on the relative error, in the 2-norm, of a transform of ``size`` points (Higham 2002, Theorem 24.2)."""
+    return 7.0 * UNIT_ROUNDOFF * math.log2(size)
+
+
+def _direct_convolve(left: Tensor, right: Tensor, width: int) -> Tensor:
+    out = left.new_zeros((width,) + left.shape[1:])
+    for i in range(left.shape[0]):
+        target = out[i : i + right.shape[0]]
+        target.addcmul_(left[i], right[: target.shape[0]])
+    return out
+
+
+def _fourier_size(width: int, full: bool) -> int:
+    """Points of the transform: a full convolution of two vectors of n + 1 entries wraps just one coefficient at 2n."""
+    return 2 * (width - 1) if full else 2 ** math.ceil(math.log2(2 * width - 1))
+
+
+def upward(on: Tensor, off: Tensor, max_count: int | None = None) -> ConvolutionTree:
+    r"""Computes the mass functions of the counts of independent binary variables, for each node of a balanced tree.
+
+    :param Tensor on: Probabilities of 1, shape ``(rows, num_variables)``, float64.
+    :param Tensor off: Probabilities of 0; given apart from ``on`` because ``1 - on`` loses relative accuracy.
+    :param int max_count: Counts above it are not computed; defaults to ``num_variables``.
+    :return: All messages, with bounds on their errors. Cost :math:`O(D\log^2 D)`, or :math:`O(D\log^2 K)` for
+        ``max_count`` K.
+    """
+    num_variables = on.shape[-1]
+    max_count = num_variables if max_count is None else max(1, min(max_count, num_variables))
+    leaves = 2 ** math.ceil(math.log2(max(num_variables, 1)))
+    # Padding with variables that are never on keeps the tree perfectly balanced and changes no count.
+    message = torch.zeros(2, leaves, on.shape[0], dtype=on.dtype, device=on.device)
+    message[0, num_variables:] = 1.0
+    message[0, :num_variables] = off.T
+    message[1, :num_variables] = on.T
+    direct, size = [message], 1
+    while size < min(DIRECT_SIZE * 2, leaves):
+        left, right = message.chunk(2, 1)
+        message = _direct_convolve(left, right, min(2 * size, max_count) + 1)
+        direct.append(message)
+        size *= 2
+    message = message.permute(1, 2, 0).contiguous()
+    # A direct convolution of n + 1 non-negative terms has componentwise relative error below 2n u.
+    norm = torch.linalg.vector_norm(message, dim=-1)
+    error = norm * (4 * size * UNIT_ROUNDOFF)
+    messages, spectra, norms, errors = [message], [], [norm], [error]
+    while message.shape[0] > 1:
+        message, spectrum, norm, error = _fourier_merge(message, norm, error, size <= max_count, max_count)
+        messages.append(message)
+        spectra.append(spectrum)
+        norms.append(norm)
+        errors.append(error)
+        size *= 2
+    return ConvolutionTree(num_variables, max_count, direct, messages, spectra, norms, errors)
+
+
+def _fourier_merge(
+    message: Tensor, norm: Tensor, error: Tensor, full: bool, max_count: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    width = message.shape[-1]
+    points = _fourier_size(width, full)
+    spectrum = torch.fft.rfft(message, n=points)
+    left, right = spectrum.chunk(2)
+    merged = torch.fft.irfft(left * right, n=points)
+    if full:
+        a, b = message.chunk(2)
+        last = a[..., -1:] * b[..., -1:]
+        merged = torch.cat([merged, last], -1)
+        torch.mul(a[..., 0], b[..., 0], out=merged[..., 0])
+    merged = merged[..., : max_count + 1].clamp_(min=0.0)
+    # With masses of one: |e * b|_2 <= |e|_2 |b|_1 and |e * b|_inf <= |e|_2 |b|_2 (Young); three transforms round. The
+    # errors of different nodes are independent: they add in quadrature (Higham and Mary 2019), each at its worst.
+    rounding = fourier_error(points)
+    (norm_l, norm_r), (error_l, error_r) = norm.chunk(2), error.chunk(2)
+    if merged.shape[0] == 1:
+        merged_error = torch.hypot(error_l * norm_r, error_r * norm_l) + 3 * rounding * norm_l * norm_r
+    else:
+        merged_error = torch.hypot(torch.hypot(error_l, error_r), rounding * (norm_l + norm_r))
+    return merged, spectrum, torch.linalg.vector_norm(merged, dim=-1), merged_error
+
+
+def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Computes, for every variable, the expected weight of the total count given that the variable is 0, or 1.
+
+    :param ConvolutionTree tree: Result of :func:`upward`.
+    :param Tensor weights: Non-negative weights of the total counts, shape ``(rows, max_count + 1)``.
+    :return: ``(given_off, given_on, error)``: two tensors of shape ``(rows, num_variables)`` and a bound on their
+        absolute errors, of the same shape.
+    """
+    message = weights.unsqueeze(0)
+    error = torch.zeros_like(weights[:, 0]).unsqueeze(0)
+    size = 2 ** (len(tree.direct) + len(tree.messages) - 2)
+    for level in reversed(range(len(tree.spectra))):
+        size //= 2
+        message, error = _fourier_split(tree, level, size, message, error)
+    message = message.permute(2, 0, 1).contiguous()
+    for children in reversed(tree.direct[:-1]):
+        message = _direct_split(children, message)
+    given_off, given_on = message[0].T, message[1].T
+    error = error.repeat(tree.direct[0].shape[1] // error.shape[0], 1).T
+    rounding = 8 * DIRECT_SIZE * UNIT_ROUNDOFF
+    error = error + rounding * torch.maximum(given_off, given_on)
+    keep = tree.num_variables
+    return given_off[:, :keep], given_on[:, :keep], error[:, :keep]
+
+
+def _fourier_split(
+    tree: ConvolutionTree, level: int, size: int, message: Tensor, error: Tensor
+) -> tuple[Tensor, Tensor]:
+    children, spectrum = tree.messages[level], tree.spectra[level]
+    nodes, rows, width = children.shape
+    full = size <= tree.max_count
+    points = _fourier_size(width, full)
+    siblings = spectrum.view(2, nodes // 2, rows, -1).flip(0)
+    inside = message[..., :points] if message.shape[-1] > points else message
+    outside = torch.fft.rfft(inside, n=points)
+    split = torch.fft.irfft(outside * siblings.conj(), n=points)[..., :width]
+    if full and message.shape[-1] == points + 1:
+        sibling_last = children.view(2, nodes // 2, rows, width).flip(0)[..., -1]
+        split[..., -1] += (message[..., -1] - message[..., 0]) * sibling_last
+    split = split.clamp_(min=0.0)
+    norm = torch.linalg.vector_norm(message, dim=-1)
+    sibling_norm = tree.norms[level].view(2, nodes // 2, rows).flip(0)
+    sibling_error = tree.errors[level].view(2, nodes // 2, rows).flip(0)
+    split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)
+    return split.reshape(nodes, rows, width), split_error.reshape(nodes, rows)
+
+
+def _direct_split(children: Tensor, message: Tensor) -> Tensor:
+    width, nodes, rows = children.shape
+    siblings = children.view(width, 2, nodes // 2, rows).flip(1)
+    message = message.unsqueeze(1)
+    out = children.new_zeros(width, 2, nodes // 2, rows)
+    for j in range(width):
+        part = message[j : j + width]
+        out[: part.shape[0]].addcmul_(part, siblings[j])
+    return out.view(width, nodes, rows)
