@@ -1,5 +1,20 @@
 """Pyro distributions over structured discrete variables."""
 
-__all__ = ["RecursiveCardinality"]
+__all__ = [
+    "KSubset",
+    "KSubsetStraightThrough",
+    "NanMasked",
+    "PoissonBinomial",
+    "RecursiveCardinality",
+    "RecursiveCardinalityStraightThrough",
+    "SelectionMixture",
+]
 
+import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
+from pyro_structured.distributions.k_subset import KSubset
+from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
+from pyro_structured.distributions.nan_masked import NanMasked
+from pyro_structured.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
+from pyro_structured.distributions.recursive_cardinality_straight_through import RecursiveCardinalityStraightThrough
+from pyro_structured.distributions.selection_mixture import SelectionMixture

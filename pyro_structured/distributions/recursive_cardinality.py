@@ -1,6 +1,6 @@
 """Binary vectors with potentials on the counts of nested subsets."""
 
-__all__ = ["RecursiveCardinality"]
+__all__ = ["RecursiveCardinality", "check_vector"]
 
 import math
 from typing import Any
@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.evidence import reweight
 from pyro_structured.ops.cardinality import Beliefs, Certificate, certify, infer_counts, log_partition
 from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.ops.evidence import reweight
 from pyro_structured.structures.nested_subsets import NestedSubsets
 
 ENUMERATION_CAP = 12
@@ -23,34 +23,37 @@ class RecursiveCardinality(TorchDistribution):
     r"""Binary variables with log-odds of their own, and preferences for the counts in nested subsets.
 
     .. math::
-        p(y) = \frac{1}{Z} \exp\Big(\sum_{d=1}^{D} x_d y_d + \sum_{s \in \mathcal{S}} f_s\big(\sum_{d \in s} y_d\big)\Big),
-        \qquad y \in \{0, 1\}^D,
+        p(y) = \frac{1}{Z} \exp\Big(\sum_{d=1}^{D} x_d y_d + \sum_{s \in \mathcal{S}} f_s\big(\sum_{d \in s}
+        y_d\big)\Big), \qquad y \in \{0, 1\}^D,
 
-    where ``logits`` holds :math:`x`, and ``count_logits`` the tables :math:`f_s`, of :math:`|s| + 1` numbers each, in the order
-    of the subsets. Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is ``(D,)``;
+    where ``logits`` holds :math:`x`, and ``count_logits`` the tables :math:`f_s`, of :math:`|s| + 1` numbers each,
+    in the order of the subsets. Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is
+    ``(D,)``;
     :meth:`log_prob` accepts booleans and integers too.
 
     **Exact**: every query. Results are computed in float64 and carry a certificate (:attr:`certificate`).
-    **Cost**: :math:`O(D\log^2 D)` time and :math:`O(D \log D)` memory for one potential over all variables; for nested ones
-    :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v of the binary tree, at most :math:`O(D^2)`. Where large counts are
-    impossible, messages are truncated: at most k ones cost :math:`O(Dk)`.
+    **Cost**: :math:`O(D\log^2 D)` time and :math:`O(D \log D)` memory for one potential over all variables; for
+    nested ones
+    :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v of the binary tree, at most :math:`O(D^2)`. Where large
+    counts are impossible, messages are truncated: at most k ones cost :math:`O(Dk)`.
 
-    ``logits`` may be infinite: such a variable is clamped, to 1 (``+inf``) or 0 (``-inf``), and its logit has no weight of
-    its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite. Where no vector
-    has a positive probability, the first query raises a ``ValueError``.
+    ``logits`` may be infinite: such a variable is clamped, to 1 (``+inf``) or 0 (``-inf``), and its logit has no
+    weight of its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite.
+    Where no vector has a positive probability, the first query raises a ``ValueError``.
 
     Results are cached with their autograd graph: make a new instance in every step, as Pyro models do.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``. No NaN.
     :param Tensor count_logits: Log-potentials, shape ``(..., subsets.table_size)``, less than +inf. See
-        :meth:`~pyro_structured.structures.NestedSubsets.pack` and :mod:`~pyro_structured.distributions.cardinality_potentials`.
+        :meth:`~pyro_structured.structures.NestedSubsets.pack` and
+        :mod:`~pyro_structured.distributions.cardinality_potentials`.
     :param NestedSubsets subsets: ``None`` means one potential on the count of all variables, a table of ``D + 1``.
     :raises ValueError: if a shape, a NaN or +inf is wrong, with the name of the argument.
 
     **References**
 
-    Daniel Tarlow, Kevin Swersky, Richard S. Zemel, Ryan P. Adams, Brendan J. Frey (2012): *Fast exact inference for recursive
-    cardinality models.* UAI. Equations (4) and (7); Section 5.
+    Daniel Tarlow, Kevin Swersky, Richard S. Zemel, Ryan P. Adams, Brendan J. Frey (2012): *Fast exact inference for
+    recursive cardinality models.* UAI. Equations (4) and (7); Section 5.
 
     Example::
 
@@ -73,8 +76,8 @@ class RecursiveCardinality(TorchDistribution):
         subsets: NestedSubsets | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        _check_vector("logits", logits)
-        _check_vector("count_logits", count_logits)
+        check_vector("logits", logits)
+        check_vector("count_logits", count_logits)
         num_variables = logits.shape[-1]
         self.subsets = NestedSubsets([range(num_variables)], num_variables) if subsets is None else subsets
         if self.subsets.num_variables != num_variables:
@@ -84,7 +87,7 @@ class RecursiveCardinality(TorchDistribution):
             )
         if count_logits.shape[-1] != self.subsets.table_size:
             raise ValueError(
-                f"count_logits: expected a last axis of {self.subsets.table_size} numbers, one table of |s| + 1 for each "
+                f"count_logits: expected a last axis of {self.subsets.table_size} numbers, a table of |s| + 1 for each "
                 f"subset, got shape {tuple(count_logits.shape)}"
             )
         self._assign(logits, count_logits, logits.new_zeros(()))
@@ -109,7 +112,8 @@ class RecursiveCardinality(TorchDistribution):
         return new
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
-        new = self._get_checked_instance(type(self), _instance)
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: RecursiveCardinality = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
         new.subsets = self.subsets
         new._assign(*self._parameters, batch=batch_shape)
         TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
@@ -166,7 +170,7 @@ class RecursiveCardinality(TorchDistribution):
         batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
         table = self.count_logits.expand(batch + self.count_logits.shape[-1:])
         score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
-        return score.masked_fill(forbidden, -math.inf) + self._parameters[2]
+        return score.masked_fill(forbidden, -math.inf) + self.log_weight
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -178,8 +182,8 @@ class RecursiveCardinality(TorchDistribution):
         num_variables = self.event_shape[0]
         if not self.has_enumerate_support:
             raise NotImplementedError(
-                f"enumerate_support: expected at most {ENUMERATION_CAP} variables, got {num_variables}; use condition(), "
-                "marginals and sample(), which are exact and need no enumeration"
+                f"enumerate_support: expected at most {ENUMERATION_CAP} variables, got {num_variables}; use "
+                "condition(), marginals and sample(), which are exact and need no enumeration"
             )
         states = torch.arange(2**num_variables, device=self.logits.device).unsqueeze(-1)
         bits = (states >> torch.arange(num_variables - 1, -1, -1, device=self.logits.device)) & 1
@@ -190,19 +194,25 @@ class RecursiveCardinality(TorchDistribution):
     def log_partition_function(self) -> Tensor:
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals."""
         self._require_support()
-        return self._log_z
+        return self.unchecked_log_partition
+
+    @property
+    def log_weight(self) -> Tensor:
+        """Log weight of the evidence that :meth:`condition` or :meth:`reweight` put in, part of log Z; zero without."""
+        return self._cast(self._parameters[2]).expand(self.batch_shape)
 
     @lazy_property
-    def _log_z(self) -> Tensor:
+    def unchecked_log_partition(self) -> Tensor:
+        """As :attr:`log_partition_function`, but -inf where the support is empty."""
         logits, count_logits, log_weight = self._parameters
         result = log_partition(logits, count_logits, self.subsets.forest) + log_weight
         return self._cast(result).expand(self.batch_shape)
 
     def _require_support(self) -> None:
-        if not bool((self._log_z > -math.inf).logical_or(self._log_z.isnan()).all()):
+        if not bool((self.unchecked_log_partition > -math.inf).logical_or(self.unchecked_log_partition.isnan()).all()):
             raise ValueError(
-                "count_logits: expected at least one vector of positive probability in every batch element, but the support "
-                "is empty"
+                "count_logits: expected at least one vector of positive probability in every batch element, but the "
+                "support is empty"
             )
 
     @lazy_property
@@ -212,7 +222,9 @@ class RecursiveCardinality(TorchDistribution):
 
     @property
     def marginal_logits(self) -> Tensor:
-        """Posterior log-odds of every variable, shape ``batch_shape + (D,)``: accurate where a probability is near 0 or 1."""
+        """Posterior log-odds of every variable, shape ``batch_shape + (D,)``: accurate where a probability is near 0
+        or 1.
+        """
         self._require_support()
         return self._cast(self._beliefs.marginal_logits).expand(self.batch_shape + self.event_shape)
 
@@ -239,7 +251,7 @@ class RecursiveCardinality(TorchDistribution):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable vector, shape ``batch_shape + (D,)``; :math:`O(D\\log D)` for one potential."""
+        r"""A most probable vector, shape ``batch_shape + (D,)``; :math:`O(D\log D)` for one potential."""
         self._require_support()
         batch = self.batch_shape
         with torch.no_grad():
@@ -250,11 +262,16 @@ class RecursiveCardinality(TorchDistribution):
 
     @property
     def certificate(self) -> Certificate:
-        """Bounds on the errors of ``log_partition_function`` and ``marginal_logits`` before they are cast to the parameters'
-        dtype, and the number of nodes that fell back to direct convolution."""
+        """Bounds on the errors of ``log_partition_function`` and ``marginal_logits`` before they are cast to the
+        parameters' dtype, and the number of nodes that fell back to direct convolution.
+        """
         logits, count_logits, _ = self._parameters
         found = certify(logits, count_logits, self.subsets.forest)
-        return Certificate(*(tensor.expand(self.batch_shape + tensor.shape[tensor.dim() - i :]) for tensor, i in zip(found, (0, 1, 0))))
+        return Certificate(
+            found.log_partition_error.expand(self.batch_shape),
+            found.marginal_logits_error.expand(self.batch_shape + self.event_shape),
+            found.num_fallback_nodes.expand(self.batch_shape),
+        )
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
@@ -262,7 +279,7 @@ class RecursiveCardinality(TorchDistribution):
         energy = (self.marginals * self.logits.masked_fill(clamped, 0.0)).sum(-1)
         impossible = self.count_logits == -math.inf
         energy = energy + (self.count_marginals * self.count_logits.masked_fill(impossible, 0.0)).sum(-1)
-        return self.log_partition_function - energy - self._parameters[2]
+        return self.log_partition_function - energy - self.log_weight
 
     def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
         """Fixes some variables.
@@ -277,19 +294,28 @@ class RecursiveCardinality(TorchDistribution):
         zero = torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
         off = zero.masked_fill(observed & (value == 1), -math.inf)
         on = zero.masked_fill(observed & (value == 0), -math.inf)
-        return self._reweighted(off, on)
+        return self.reweight(off, on)
 
     def _check_evidence(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         if observed.dtype != torch.bool:
             raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
         for name, tensor in (("value", value), ("observed", observed)):
             if tensor.dim() and tensor.shape[-1] not in (1, self.event_shape[0]):
-                raise ValueError(f"{name}: expected a last axis of {self.event_shape[0]}, got shape {tuple(tensor.shape)}")
+                raise ValueError(
+                    f"{name}: expected a last axis of {self.event_shape[0]}, got shape {tuple(tensor.shape)}"
+                )
         if bool((observed & (value != 0) & (value != 1)).any()):
             raise ValueError("value: expected zeros and ones where observed, got other numbers")
         return value, observed
 
-    def _reweighted(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
+    def reweight(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant.
+
+        :param Tensor log_off: Log-likelihoods of the evidence if the variable is 0, shape broadcasts to ``(...,
+            D)``; -inf is allowed.
+        :param Tensor log_on: The same for 1.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight.
+        """
         logits, count_logits, log_weight = self._parameters
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         new_logits, weight = reweight(logits.expand(shape), log_off.expand(shape), log_on.expand(shape))
@@ -301,7 +327,7 @@ class RecursiveCardinality(TorchDistribution):
 
         :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
         """
-        return self.condition(value, observed)._log_z - self.log_partition_function
+        return self.condition(value, observed).unchecked_log_partition - self.log_partition_function
 
     def conjugate_update(self, other: Any) -> tuple["RecursiveCardinality", Tensor]:
         """Multiplies with independent evidence about every variable.
@@ -317,19 +343,24 @@ class RecursiveCardinality(TorchDistribution):
             )
         ones = torch.ones_like(base.logits)
         plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
-        updated = self._reweighted(plain.log_prob(0 * ones), plain.log_prob(ones))
-        return updated, updated._log_z - self.log_partition_function
+        updated = self.reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
+        return updated, updated.unchecked_log_partition - self.log_partition_function
 
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
         return tensor.to(dtype)
 
 
-def _check_vector(name: str, tensor: Tensor) -> None:
+def check_vector(name: str, tensor: Tensor) -> None:
+    """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a non-empty last
+    axis.
+    """
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
     if tensor.dim() < 1 or tensor.shape[-1] < 1:
-        raise ValueError(f"{name}: expected at least one axis, the last of at least one entry, got shape {tuple(tensor.shape)}")
+        raise ValueError(
+            f"{name}: expected at least one axis, the last of at least one entry, got shape {tuple(tensor.shape)}"
+        )
 
 
 def _broadcast(logits: torch.Size, count_logits: torch.Size, log_weight: torch.Size) -> torch.Size:

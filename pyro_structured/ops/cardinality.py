@@ -14,8 +14,10 @@ from pyro_structured.ops.count_potential import solve_count_potential
 
 
 class Beliefs(NamedTuple):
-    """Posterior quantities: ``log_partition`` of shape ``batch``, ``marginal_logits`` of shape ``batch + (num_variables,)``
-    and ``count_marginals``, the probabilities of all entries of the tables, of shape ``batch + (table_size,)``."""
+    """Posterior quantities: ``log_partition`` of shape ``batch``, ``marginal_logits`` of shape ``batch +
+    (num_variables,)`` and ``count_marginals``, the probabilities of all entries of the tables, of shape ``batch +
+    (table_size,)``.
+    """
 
     log_partition: Tensor
     marginal_logits: Tensor
@@ -26,9 +28,9 @@ class Certificate(NamedTuple):
     """Bounds on the errors of rounding, and how the results were reached.
 
     ``log_partition_error`` (shape ``batch``) bounds the error of the log partition function; ``marginal_logits_error``
-    (shape ``batch + (num_variables,)``), that of every posterior log-odds; ``num_fallback_nodes`` (shape ``batch``) counts
-    the nodes of the tree that had to be convolved directly, in log space, because a fast convolution was not accurate
-    enough.
+    (shape ``batch + (num_variables,)``), that of every posterior log-odds; ``num_fallback_nodes`` (shape ``batch``)
+    counts the nodes of the tree that had to be convolved directly, in log space, because a fast convolution was not
+    accurate enough.
     """
 
     log_partition_error: Tensor
@@ -49,8 +51,8 @@ def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
     :param Tensor count_logits: Log-potentials of all tables, shape ``batch + (forest.table_size,)``; -inf is allowed.
     :param CountForest forest: Which counts the tables weigh.
     :return: Shape ``batch``, -inf where the support is empty. Differentiable twice; the first derivatives are the
-        posterior probabilities. Cost :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested
-        ones, whatever the potentials are.
+        posterior probabilities. Cost :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for
+        nested ones, whatever the potentials are.
     """
     # Marginals are the gradient: where one may be asked for, they are computed at once.
     marginals = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
@@ -122,9 +124,7 @@ def _solve_tree(
         if errors:
             log_z_error, logits_error = count_tree.rounding_errors(tree, messages, potentials, outside, log_scale)
     nodes = torch.full_like(log_z, len(forest.merges) if fallback else 0, dtype=torch.long)
-    return _Solution(
-        Beliefs(log_z, marginal_logits, count_marginals), Certificate(log_z_error, logits_error, nodes)
-    )
+    return _Solution(Beliefs(log_z, marginal_logits, count_marginals), Certificate(log_z_error, logits_error, nodes))
 
 
 class _CountInference(torch.autograd.Function):
@@ -134,7 +134,7 @@ class _CountInference(torch.autograd.Function):
     def forward(
         logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return tuple(_solve(logits, count_logits, forest, marginals).beliefs)
+        return _solve(logits, count_logits, forest, marginals).beliefs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -143,12 +143,12 @@ class _CountInference(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_log_z: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
         logits, count_logits, marginal_logits, count_marginals = ctx.saved_tensors
         if not ctx.marginals:
-            _, marginal_logits, count_marginals = _CountInference.apply(logits, count_logits, ctx.forest, True)
+            _, marginal_logits, count_marginals = infer_counts(logits, count_logits, ctx.forest)
         grad_logits, grad_tables = torch.zeros_like(logits), torch.zeros_like(count_logits)
         if grad_log_z is not None:
             # An infinite logit is a clamp, not a number that could change.
@@ -173,7 +173,8 @@ class _CountInference(torch.autograd.Function):
             moved = tensor.movedim(dim, 0) if dim is not None else tensor.expand(info.batch_size, *tensor.shape)
             return moved.flatten(0, 1)
 
-        results = _CountInference.apply(rows(logits, in_dims[0]), rows(count_logits, in_dims[1]), forest, marginals)
+        flat = rows(logits, in_dims[0]), rows(count_logits, in_dims[1])
+        results = _CountInference.apply(*flat, forest, marginals)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0)
 
 
@@ -189,5 +190,10 @@ def _differentiate(
         pairs = [(o, c) for o, c in zip(beliefs[1:], cotangents, strict=True) if c is not None]
         outputs, weights = zip(*pairs, strict=True)
         return torch.autograd.grad(
-            outputs, (logits, count_logits), weights, create_graph=create_graph, allow_unused=True, materialize_grads=True
+            outputs,
+            (logits, count_logits),
+            weights,
+            create_graph=create_graph,
+            allow_unused=True,
+            materialize_grads=True,
         )

@@ -67,7 +67,8 @@ def log_convolve(left: Tensor, right: Tensor) -> Tensor:
 
 
 def max_convolve(left: Tensor, right: Tensor) -> Tensor:
-    r"""Computes :math:`\max_i \text{left}_i + \text{right}_{k-i}` for every ``k``; arguments as in :func:`log_convolve`.
+    r"""Computes :math:`\max_i \text{left}_i + \text{right}_{k-i}` for every ``k``; arguments as in
+    :func:`log_convolve`.
 
     Example::
 

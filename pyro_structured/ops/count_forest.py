@@ -36,9 +36,10 @@ class CountForest:
     """Binary additions of counts, and the nodes that carry potentials.
 
     :param int num_variables: Number of variables; they are the first nodes.
-    :param numpy.ndarray merges: Node ``num_variables + i`` adds the counts of the two nodes ``merges[i]``; ``None`` for one
-        balanced tree, which is then not built before it is needed.
-    :param tables: For every potential its node and its size; ``None`` for a single potential on the count of all variables.
+    :param numpy.ndarray merges: Node ``num_variables + i`` adds the counts of the two nodes ``merges[i]``; ``None``
+        for one balanced tree, which is then not built before it is needed.
+    :param tables: For every potential its node and its size; ``None`` for a single potential on the count of all
+        variables.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """One potential on the count of independent binary variables: partition function and posterior, certified and fast."""
 
-__all__ = ["CountSolution", "attempts", "solve_count_potential"]
+__all__ = ["CountSolution", "attempts", "force", "solve_count_potential"]
 
 import math
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from torch import Tensor
 from pyro_structured.ops.convolution_tree import downward, upward
 from pyro_structured.ops.tilting import cumulant, tilt_windows
 
-# Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The bounds,
-# not the errors, grow with the number of variables, so the second is relaxed beyond 2**17 of them.
+# Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
+# bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**17 of them.
 LOG_PARTITION_TOLERANCE = 5e-13
 LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**17
@@ -68,10 +68,29 @@ def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool 
     :return: Results and error bounds. Cost :math:`O(D\log^2 D)` for every window; at most one synchronisation with the
         device for each of the two attempts.
     """
-    (_, _, solution), *retries = attempts(logits, count_logits, marginals)
+    forced, weight = force(logits, count_logits)
+    (_, _, solution), *retries = attempts(forced, count_logits, marginals)
     for rows, _, retried in retries:
         solution = CountSolution(*(old.index_copy(0, rows, new) for old, new in zip(solution, retried, strict=True)))
-    return solution
+    return solution._replace(log_partition=solution.log_partition + weight)
+
+
+def force(logits: Tensor, count_logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Clamps all variables where only the smallest, or only the largest, count of the free ones is possible.
+
+    No tilt brings such a count to the middle of the mass function, and no sum is needed.
+
+    :return: The logits, and the log weight of the variables that were clamped to 1, shape ``(rows,)``.
+    """
+    counts = torch.arange(count_logits.shape[-1], device=logits.device)
+    lowest = (logits == math.inf).sum(-1, keepdim=True)
+    highest = logits.shape[-1] - (logits == -math.inf).sum(-1, keepdim=True)
+    possible = (count_logits > -math.inf) & (counts >= lowest) & (counts <= highest)
+    all_off = ~(possible & (counts > lowest)).any(-1, keepdim=True)
+    all_on = ~(possible & (counts < highest)).any(-1, keepdim=True) & ~all_off
+    free = logits.masked_fill(logits.isinf(), 0.0)
+    forced = torch.where(logits.isinf(), logits, logits.masked_fill(all_off, -math.inf).masked_fill(all_on, math.inf))
+    return forced, free.sum(-1).masked_fill(~all_on.squeeze(-1), 0.0)
 
 
 def attempts(
@@ -81,17 +100,28 @@ def attempts(
 
     :return: For each attempt the indices of its rows, the ``(tilts, window)`` that it used, and its solution.
     """
+    # Counts above the largest possible one are not computed: this is the O(Dk) case of the paper.
+    num_counts = count_logits.shape[-1]
+    possible = (count_logits > -math.inf).any(0).nonzero()
+    limit = max(1, int(possible.max())) if len(possible) else 1
+    count_logits = count_logits[:, : limit + 1]
     rows = torch.arange(logits.shape[0], device=logits.device)
     no_tilt = logits.new_zeros(logits.shape[0], 1)
     whole = torch.zeros_like(count_logits, dtype=torch.long)
     first = _solve_windows(logits, count_logits, no_tilt, whole, no_tilt, marginals)
     failed = (~first.certified).nonzero().squeeze(-1)
-    results = [(rows, (no_tilt, whole), first)]
+    results = [(rows, (no_tilt, whole), _pad(first, num_counts))]
     if len(failed):
         tilts, window, guards = tilt_windows(logits[failed], count_logits[failed], MAX_WINDOWS)
         second = _solve_windows(logits[failed], count_logits[failed], tilts, window, guards, marginals)
-        results.append((failed, (tilts, window), second))
+        results.append((failed, (tilts, window), _pad(second, num_counts)))
     return results
+
+
+def _pad(solution: CountSolution, num_counts: int) -> CountSolution:
+    missing = num_counts - solution.log_posterior.shape[-1]
+    padded = torch.nn.functional.pad(solution.log_posterior, (0, missing), value=-math.inf)
+    return solution._replace(log_posterior=padded)
 
 
 def _solve_windows(
@@ -99,8 +129,17 @@ def _solve_windows(
 ) -> CountSolution:
     num_windows = tilts.shape[1]
     step = max(1, CHUNK_VARIABLES // max(1, logits.shape[1] * num_windows))
-    arguments = (logits, count_logits, tilts, window, guards)
-    parts = [_solve_chunk(*part, marginals) for part in zip(*(a.split(step) for a in arguments), strict=True)]
+    parts = [
+        _solve_chunk(*part, marginals)
+        for part in zip(
+            logits.split(step),
+            count_logits.split(step),
+            tilts.split(step),
+            window.split(step),
+            guards.split(step),
+            strict=True,
+        )
+    ]
     return parts[0] if len(parts) == 1 else CountSolution(*(torch.cat(p) for p in zip(*parts, strict=True)))
 
 
@@ -139,7 +178,7 @@ def _passes(logits: Tensor, count_logits: Tensor, tilts: Tensor, member: Tensor,
     counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)
     weights = (count_logits.unsqueeze(1) - tilts.unsqueeze(-1) * counts).masked_fill(~member, -math.inf)
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
-    tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted))
+    tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), count_logits.shape[-1] - 1)
     joint = tree.root.view(shape).log() + weights
     scale = torch.logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
@@ -157,8 +196,8 @@ def _passes(logits: Tensor, count_logits: Tensor, tilts: Tensor, member: Tensor,
 def _left_out(logits: Tensor, count_logits: Tensor, window: Tensor, guards: Tensor, log_partition: Tensor) -> _LeftOut:
     r"""Bounds the probability of the counts outside all windows, in total and jointly with each variable's values.
 
-    By Chernoff, the weight of a count k is at most :math:`\exp(K(\theta) - \theta k + f_k)` for every tilt, and that of a
-    count k together with :math:`y_d = 1` at most :math:`\sigma(x_d + \theta)` times this.
+    By Chernoff, the weight of a count k is at most :math:`\exp(K(\theta) - \theta k + f_k)` for every tilt, and that
+    of a count k together with :math:`y_d = 1` at most :math:`\sigma(x_d + \theta)` times this.
     """
     nothing = _LeftOut(torch.zeros_like(log_partition), torch.zeros_like(logits), torch.zeros_like(logits))
     lost = (window < 0) & (count_logits > -math.inf)
@@ -184,7 +223,9 @@ def _left_out(logits: Tensor, count_logits: Tensor, window: Tensor, guards: Tens
 def _combine(
     logits: Tensor, tilts: Tensor, passes: _Passes, share: Tensor, left_out: _LeftOut
 ) -> tuple[Tensor, Tensor]:
-    """Adds the windows' probabilities of a variable being 0 and 1, and their errors; returns log-odds and their error."""
+    """Adds the windows' probabilities of a variable being 0 and 1, and their errors; returns log-odds and their
+    error.
+    """
     tilted = logits.unsqueeze(1) + tilts.unsqueeze(-1)
     error = torch.zeros_like(logits)
     sides = []

@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_structured.ops import convolution_tree, count_tree
 from pyro_structured.ops.convolution import max_convolve
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_potential import attempts
+from pyro_structured.ops.count_potential import attempts, force
 from pyro_structured.ops.count_tree import CountTree
 
 CHUNK_ELEMENTS = 2**22
@@ -49,14 +49,15 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
     samples = logits.new_empty(num_samples, *logits.shape)
     if not forest.is_single:
         return _fill_tree_samples(samples, logits, count_logits, forest)
-    for rows, (tilts, window), solution in attempts(logits, count_logits, marginals=True):
-        step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))
-        for part in range(0, len(rows), step):
-            chosen = slice(part, part + step)
-            samples[:, rows[chosen]] = _sample_windows(
-                logits[rows[chosen]], tilts[chosen], window[chosen], solution.log_posterior[chosen], num_samples
-            )
+    forced, _ = force(logits, count_logits)
+    for rows, choice, solution in attempts(forced, count_logits, marginals=True):
+        certified = solution.certified.nonzero().squeeze(-1)
         failed = rows[~solution.certified]
+        for part in certified.split(max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))):
+            tilts, window = (tensor[part] for tensor in choice)
+            samples[:, rows[part]] = _sample_windows(
+                forced[rows[part]], tilts, window, solution.log_posterior[part], num_samples
+            )
     if len(failed):
         samples[:, failed] = _fill_tree_samples(samples[:, failed], logits[failed], count_logits[failed], forest)
     return samples
@@ -65,16 +66,16 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
 def _sample_windows(logits: Tensor, tilts: Tensor, window: Tensor, log_posterior: Tensor, num_samples: int) -> Tensor:
     rows, num_windows = tilts.shape
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
-    tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted))
+    tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), window.shape[-1] - 1)
     levels = [m.permute(1, 2, 0) for m in tree.direct[:-1]] + tree.messages[:-1]
     step = max(1, CHUNK_ELEMENTS // max(1, rows * logits.shape[1]))
     parts = []
     for start in range(0, num_samples, step):
         size = min(step, num_samples - start)
-        total = draw_log(log_posterior.nan_to_num(nan=0.0).expand(size, *log_posterior.shape))
+        total = draw_log(log_posterior.expand(size, *log_posterior.shape))
         # The tree whose tilt suits the drawn count: the window must be the count's own.
         table = torch.arange(rows, device=logits.device) * num_windows
-        table = table + window.expand(size, -1, -1).gather(-1, total.unsqueeze(-1)).squeeze(-1).clamp(min=0)
+        table = table + window.expand(size, -1, -1).gather(-1, total.unsqueeze(-1)).squeeze(-1)
         counts = total.unsqueeze(1)
         for level in reversed(levels):
             counts = _split_counts(level, counts, table)

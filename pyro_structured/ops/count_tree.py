@@ -21,8 +21,8 @@ class Merge:
     """Nodes that are computed together: each is the sum of a left count and a right count.
 
     ``left`` and ``right`` hold the cells of the children, shapes ``(nodes, width)``; ``start`` is the first of the
-    ``nodes * width`` cells of the results. Narrower messages are padded with the tree's dummy cell, which holds -inf. The
-    ``..._ids``, shape ``(nodes,)``, number the nodes themselves.
+    ``nodes * width`` cells of the results. Narrower messages are padded with the tree's dummy cell, which holds
+    -inf. The ``..._ids``, shape ``(nodes,)``, number the nodes themselves.
     """
 
     left: Tensor
@@ -36,6 +36,7 @@ class Merge:
 
     @property
     def stop(self) -> int:
+        """The first cell behind the results."""
         return self.start + self.nodes * self.width
 
 
@@ -43,11 +44,11 @@ class Merge:
 class CountTree:
     """A schedule for message passing in a forest of binary additions of counts.
 
-    All messages of a forest lie in one flat buffer of ``num_cells`` cells and a dummy cell. Variable ``d`` owns the cells
-    ``2 d`` and ``2 d + 1``, the log weights of its values. ``table_cells`` maps every entry of the count potentials to the
-    cell it adds to (the dummy's successor for the one entry of an empty subset, and the dummy itself for counts that
-    were truncated). ``roots`` holds the cells of the roots, grouped by width, shapes ``(nodes, width)``, ``root_ids`` their
-    numbers.
+    All messages of a forest lie in one flat buffer of ``num_cells`` cells and a dummy cell. Variable ``d`` owns the
+    cells ``2 d`` and ``2 d + 1``, the log weights of its values. ``table_cells`` maps every entry of the count
+    potentials to the cell it adds to (the dummy's successor for the one entry of an empty subset, and the dummy
+    itself for counts that were truncated). ``roots`` holds the cells of the roots, grouped by width, shapes
+    ``(nodes, width)``, ``root_ids`` their numbers.
     """
 
     num_variables: int
@@ -113,12 +114,13 @@ class CountTree:
             tensors = {k: v.to(device) for k, v in vars(record).items() if isinstance(v, Tensor)}
             return replace(record, **tensors)
 
-        return replace(
+        moved: CountTree = replace(
             move(self),
             merges=tuple(move(merge) for merge in self.merges),
             roots=tuple(cells.to(device) for cells in self.roots),
             root_ids=tuple(ids.to(device) for ids in self.root_ids),
         )
+        return moved
 
 
 def _group_merges(num_variables: int, merges: np.ndarray, widths: np.ndarray) -> list[np.ndarray]:
@@ -233,7 +235,8 @@ def posterior(tree: CountTree, messages: Tensor, outside: Tensor) -> tuple[Tenso
     """Combines the messages from inside and outside of every node.
 
     :return: ``(marginal_logits, log_posterior)``: the posterior log-odds of the variables, shape
-        ``(rows, num_variables)``, and the log-probabilities of the counts in all cells, shape ``(rows, num_cells + 2)``.
+        ``(rows, num_variables)``, and the log-probabilities of the counts in all cells, shape ``(rows, num_cells +
+        2)``.
     """
     rows = messages.shape[0]
     joint = messages + outside
@@ -255,7 +258,9 @@ def _log_odds(joint: Tensor) -> Tensor:
     off, on = joint.unbind(-1)
     never, always = on == -math.inf, off == -math.inf
     odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
-    return odds.masked_fill(never, -math.inf).masked_fill(always & ~never, math.inf).masked_fill(never & always, math.nan)
+    return (
+        odds.masked_fill(never, -math.inf).masked_fill(always & ~never, math.inf).masked_fill(never & always, math.nan)
+    )
 
 
 def rounding_errors(

@@ -1,9 +1,9 @@
-"""Where the posterior of a count has its mass, and exponential tilts that make it visible to floating point.
+r"""Where the posterior of a count has its mass, and exponential tilts that make it visible to floating point.
 
-Multiplying every odds by :math:`e^\\theta` multiplies the weight of a count ``k`` by :math:`e^{\\theta k}`: exact, whatever
-theta is. A tilt is good where the count's mass function, under it, is not far below its peak; a range of counts that is too
-wide for one tilt is cut into windows. Nothing here needs to be accurate: the choice decides only how small the certified
-error will be.
+Multiplying every odds by :math:`e^\theta` multiplies the weight of a count ``k`` by :math:`e^{\theta k}`: exact,
+whatever theta is. A tilt is good where the count's mass function, under it, is not far below its peak; a range of
+counts that is too wide for one tilt is cut into windows. Nothing here needs to be accurate: the choice decides only
+how small the certified error will be.
 """
 
 __all__ = ["cumulant", "tilt_windows"]
@@ -22,7 +22,8 @@ _END_ATOMS = 64
 
 
 def cumulant(logits: Tensor, tilt: Tensor) -> Tensor:
-    r"""Computes :math:`K(\theta) = \sum_d \log(1 + e^{x_d + \theta})`; clamped variables weigh :math:`1` or :math:`e^\theta`.
+    r"""Computes :math:`K(\theta) = \sum_d \log(1 + e^{x_d + \theta})`; clamped variables weigh :math:`1` or
+    :math:`e^\theta`.
 
     ``softplus`` of torch is linear above 20, which loses 2e-9 a variable; ``logsigmoid`` has no threshold.
 
@@ -67,10 +68,12 @@ def _knots(logits: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:
     free = atoms.isfinite()
     low = -atoms.masked_fill(~free, -math.inf).amax(-1, keepdim=True).clamp(-1e8, 1e8) - 42.0
     high = -atoms.masked_fill(~free, math.inf).amin(-1, keepdim=True).clamp(-1e8, 1e8) + 42.0
-    # Chebyshev spacing: the tilt changes fastest near counts of zero and of num_variables.
+    # Chebyshev spacing, and knots around the first and last counts: the tilt changes fastest there.
     angle = torch.linspace(0.0, math.pi, num_knots, dtype=logits.dtype, device=logits.device)
-    target = (0.5 - 0.5 * torch.cos(angle)).expand(rows, -1) * min(max_count + 1, num_variables)
-    low, high = low.expand(rows, num_knots), high.expand(rows, num_knots)
+    span = min(max_count + 1, num_variables)
+    end = torch.tensor([0.03, 0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0], dtype=logits.dtype, device=logits.device)
+    target = torch.cat([(0.5 - 0.5 * torch.cos(angle)) * span, end, span - end]).clamp(0, span).sort().values
+    low, high = low.expand(rows, len(target)), high.expand(rows, len(target))
     step = max(1, 2**22 // max(1, rows * atoms.shape[-1]))
 
     def mean_count(tilt: Tensor) -> Tensor:
@@ -89,7 +92,9 @@ def _knots(logits: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _interpolate(tilt: Tensor, mean: Tensor, value: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Cubic Hermite interpolation of ``value``, whose slope is ``-tilt``, and linear interpolation of ``tilt``."""
-    right = torch.searchsorted(mean.contiguous(), counts.expand(mean.shape[0], -1).contiguous()).clamp(1, mean.shape[-1] - 1)
+    right = torch.searchsorted(mean.contiguous(), counts.expand(mean.shape[0], -1).contiguous()).clamp(
+        1, mean.shape[-1] - 1
+    )
     left = right - 1
     x0, x1 = mean.gather(-1, left), mean.gather(-1, right)
     y0, y1 = value.gather(-1, left), value.gather(-1, right)
@@ -100,31 +105,39 @@ def _interpolate(tilt: Tensor, mean: Tensor, value: Tensor, counts: Tensor) -> t
     return (1 - u) * y0 + u * y1 + u * (1 - u) * ((1 - u) * a + u * b), (1 - u) * t0 + u * t1
 
 
-def tilt_windows(logits: Tensor, count_logits: Tensor, max_windows: int) -> tuple[Tensor, Tensor, Tensor]:
+def tilt_windows(
+    logits: Tensor,
+    count_logits: Tensor,
+    max_windows: int,
+    relevant_drop: float = RELEVANT_DROP,
+    window_drop: float = WINDOW_DROP,
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Chooses exponential tilts, and the counts that each is responsible for.
 
     :param Tensor logits: Shape ``(rows, num_variables)``, float64.
     :param Tensor count_logits: Log-potentials of the counts, shape ``(rows, max_count + 1)``.
     :param int max_windows: Windows that may be used for a row.
-    :return: ``(tilts, window, guards)``: tilts of shape ``(rows, num_windows)``; for every count the index of its window,
-        shape ``(rows, max_count + 1)``, -1 for counts that are irrelevant or did not find one; and further tilts, shape
-        ``(rows, num_guards)``, for bounds on the counts that are left out. Cost :math:`O(D\log D)`.
+    :param float window_drop: How far below its peak, in nats, a window may reach.
+    :param float relevant_drop: Counts whose posterior is this many nats below the largest need no window.
+    :return: ``(tilts, window, guards)``: tilts of shape ``(rows, num_windows)``; for every count the index of its
+        window, shape ``(rows, max_count + 1)``, -1 for counts that are irrelevant or did not find one; and further
+        tilts, shape ``(rows, num_guards)``, for bounds on the counts that are left out. Cost :math:`O(D\log D)`.
     """
     max_count = count_logits.shape[-1] - 1
     tilt, mean, value = _knots(logits, max_count)
     counts = torch.arange(max_count + 1, dtype=logits.dtype, device=logits.device)
     log_mass, count_tilt = _interpolate(tilt, mean, value, counts)
     score = count_logits + log_mass
-    pending = score >= score.amax(-1, keepdim=True) - RELEVANT_DROP
+    pending = score >= score.amax(-1, keepdim=True) - relevant_drop
     pending &= count_logits > -math.inf
     window = torch.full(count_logits.shape, -1, dtype=torch.long, device=logits.device)
     tilts = []
     for index in range(max_windows):
         first = pending.to(torch.int8).argmax(-1, keepdim=True)
-        centre = _choose_centre(first, pending, score, log_mass, count_tilt, counts)
+        centre = _choose_centre(first, pending, score, log_mass, count_tilt, counts, window_drop)
         theta = count_tilt.gather(-1, centre)
         drop = log_mass.gather(-1, centre) + theta * (centre - counts) - log_mass
-        member = pending & ((drop <= WINDOW_DROP + 0.5) | (counts == first))
+        member = pending & ((drop <= window_drop + 0.5) | (counts == first))
         window = torch.where(member, index, window)
         tilts.append(theta)
         pending = pending & ~member
@@ -135,11 +148,17 @@ def tilt_windows(logits: Tensor, count_logits: Tensor, max_windows: int) -> tupl
 
 
 def _choose_centre(
-    first: Tensor, pending: Tensor, score: Tensor, log_mass: Tensor, count_tilt: Tensor, counts: Tensor
+    first: Tensor,
+    pending: Tensor,
+    score: Tensor,
+    log_mass: Tensor,
+    count_tilt: Tensor,
+    counts: Tensor,
+    window_drop: float,
 ) -> Tensor:
     """The most probable count, or else the farthest, whose tilt leaves the first pending count within the window."""
     drop = log_mass + count_tilt * (counts - first) - log_mass.gather(-1, first)
-    reach = pending & (drop <= WINDOW_DROP)
+    reach = pending & (drop <= window_drop)
     best = score.masked_fill(~pending, -math.inf).argmax(-1, keepdim=True)
     farthest = counts.masked_fill(~reach, -1.0).argmax(-1, keepdim=True)
     centre = torch.where(reach.gather(-1, best), best, farthest)

@@ -56,7 +56,8 @@ class NestedSubsets:
         self.subsets = tuple(members)
         self.sizes = tuple(len(m) for m in members)
         merges, nodes, self._order = _build_tree(members, num_variables)
-        # Every subset is a range in the order of the tree's leaves, so that all counts are differences of one cumulative sum.
+        # Every subset is a range in the order of the tree's leaves, so that all counts are differences of one
+        # cumulative sum.
         rank = np.empty(num_variables, dtype=np.int64)
         rank[self._order] = np.arange(num_variables)
         self._first = np.array([rank[m].min() if len(m) else 0 for m in members], dtype=np.int64)
@@ -113,7 +114,7 @@ class NestedSubsets:
 
     @property
     def table_size(self) -> int:
-        """Length of all tables together, :math:`\\sum_k (|s_k| + 1)`."""
+        r"""Length of all tables together, :math:`\sum_k (|s_k| + 1)`."""
         return self.forest.table_size
 
     @property
@@ -143,8 +144,8 @@ class NestedSubsets:
         for index, (table, size) in enumerate(zip(tables, self.sizes, strict=True)):
             if table.dim() < 1 or table.shape[-1] != size + 1:
                 raise ValueError(
-                    f"tables: expected a last axis of {size + 1} numbers in tables[{index}] for a subset of {size} variables, "
-                    f"got shape {tuple(table.shape)}"
+                    f"tables: expected a last axis of {size + 1} numbers in tables[{index}], for a subset of {size} "
+                    f"variables, got shape {tuple(table.shape)}"
                 )
         batch = torch.broadcast_shapes(*(table.shape[:-1] for table in tables))
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in tables], -1)
@@ -157,9 +158,11 @@ class NestedSubsets:
         """
         if count_logits.dim() < 1 or count_logits.shape[-1] != self.table_size:
             raise ValueError(
-                f"count_logits: expected a last axis of {self.table_size} numbers, got shape {tuple(count_logits.shape)}"
+                f"count_logits: expected a last axis of {self.table_size} numbers, got shape "
+                f"{tuple(count_logits.shape)}"
             )
-        return count_logits.split([size + 1 for size in self.sizes], -1)
+        parts: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
+        return parts
 
     def counts(self, value: Tensor) -> Tensor:
         """Counts the ones in every subset, in :math:`O(D)` a vector.
@@ -237,9 +240,7 @@ def _build_tree(members: list[np.ndarray], num_variables: int) -> tuple[np.ndarr
     return pairs, nodes, _leaf_order(pairs, num_variables)
 
 
-def _crossing(
-    members: list[np.ndarray], owner: dict[int, int], index: int, parts: list[int], size: list[int]
-) -> str:
+def _crossing(members: list[np.ndarray], owner: dict[int, int], index: int, parts: list[int], size: list[int]) -> str:
     for part in parts:
         if part not in owner:
             continue
@@ -251,8 +252,8 @@ def _crossing(
             only_first = np.setdiff1d(members[first], members[second])[0]
             only_second = np.setdiff1d(members[second], members[first])[0]
             return (
-                f"subsets: expected nested subsets, but subsets[{first}] and subsets[{second}] cross: {both} is in both, "
-                f"{only_first} only in the first, {only_second} only in the second"
+                f"subsets: expected nested subsets, but subsets[{first}] and subsets[{second}] cross: {both} is in "
+                f"both, {only_first} only in the first, {only_second} only in the second"
             )
     raise AssertionError("a crossing family has a crossing pair")
 

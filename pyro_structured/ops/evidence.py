@@ -11,8 +11,8 @@ from torch import Tensor
 def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, Tensor]:
     r"""Multiplies the weight of every variable's values by evidence.
 
-    A variable whose one value has become impossible gets an infinite logit, which has no weight of its own; the weight of its
-    other value is returned apart. No infinities are subtracted, and derivatives are finite.
+    A variable whose one value has become impossible gets an infinite logit, which has no weight of its own; the
+    weight of its other value is returned apart. No infinities are subtracted, and derivatives are finite.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``, infinite ones included.
     :param Tensor log_off: Log weights of the evidence for 0, less than +inf, the same shape.

@@ -1,0 +1,129 @@
+"""Elementwise mixtures whose components are chosen by a structured selector."""
+
+__all__ = ["SelectionMixture"]
+
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
+
+
+class SelectionMixture(TorchDistribution):
+    r"""Every entry comes from one of two components, and which one is a structured selector, summed out exactly.
+
+    .. math::
+        p(v) = \sum_{y} p_{\mathrm{sel}}(y) \prod_{d=1}^D p_{y_d,d}(v_d)
+             = \prod_d p_{0,d}(v_d)\ \exp\big(\log Z(x + \ell(v)) - \log Z(x)\big),
+        \qquad \ell_d = \log p_{1,d}(v_d) - \log p_{0,d}(v_d).
+
+    **Exact**, at the cost of one partition function of the selector for each value. No selector has to be sampled or
+    enumerated: this trains with SVI, and NUTS runs on the parameters of selector and components.
+
+    :param RecursiveCardinality selector: Distribution over :math:`\{0,1\}^D`.
+    :param component0: Distribution of the entries that are not selected: event shape ``()``, batch shape that
+        broadcasts with ``(..., D)``.
+    :param component1: Distribution of the selected entries, likewise.
+    :raises ValueError: if the components are not elementwise or their shapes do not fit.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> from pyro_structured.distributions import KSubset
+        >>> d = SelectionMixture(KSubset(torch.zeros(3), k=1), dist.Normal(0.0, 1.0), dist.Normal(5.0, 1.0))
+        >>> d.posterior(torch.tensor([0.1, 4.8, -0.3])).mode
+        tensor([0., 1., 0.])
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+
+    def __init__(
+        self,
+        selector: RecursiveCardinality,
+        component0: TorchDistribution,
+        component1: TorchDistribution,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(selector, RecursiveCardinality):
+            raise ValueError(f"selector: expected a RecursiveCardinality, got {type(selector).__name__}")
+        shape = selector.batch_shape + selector.event_shape
+        for name, component in (("component0", component0), ("component1", component1)):
+            if component.event_shape:
+                raise ValueError(f"{name}: expected an event shape of (), got {tuple(component.event_shape)}")
+            try:
+                shape = torch.Size(torch.broadcast_shapes(shape, component.batch_shape))
+            except RuntimeError:
+                shape = torch.Size()
+            if shape[-1:] != selector.event_shape:
+                raise ValueError(
+                    f"{name}: expected a batch shape that broadcasts with that of the selector's vectors, "
+                    f"{tuple(selector.batch_shape + selector.event_shape)}, got {tuple(component.batch_shape)}"
+                )
+        self.selector = selector.expand(shape[:-1])
+        self.component0 = component0.expand(shape)
+        self.component1 = component1.expand(shape)
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "SelectionMixture":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: SelectionMixture = self._get_checked_instance(SelectionMixture, _instance)  # type: ignore[no-untyped-call]
+        batch_shape = torch.Size(batch_shape)
+        new.selector = self.selector.expand(batch_shape)
+        new.component0 = self.component0.expand(batch_shape + self.event_shape)
+        new.component1 = self.component1.expand(batch_shape + self.event_shape)
+        super(SelectionMixture, new).__init__(batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @constraints.dependent_property(event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """The support of the components, entry by entry."""
+        return constraints.independent(self.component0.support, 1)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws values, shape ``sample_shape + batch_shape + (D,)``."""
+        with torch.no_grad():
+            selected = self.selector.sample(sample_shape) == 1
+            return torch.where(selected, self.component1.sample(sample_shape), self.component0.sample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density of vectors, the selector summed out."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self.posterior(value).unchecked_log_partition - self.selector.log_partition_function
+
+    def posterior(self, value: Tensor) -> RecursiveCardinality:
+        """The selector given the value of the vector, with all its queries."""
+        return self.selector.reweight(self.component0.log_prob(value), self.component1.log_prob(value))
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-density of the observed entries, all others integrated out.
+
+        :param Tensor value: Shape ``(..., D)``; anything where not ``observed``, NaN too.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        """
+        if observed.dtype != torch.bool:
+            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
+        # Any point of the support will do where nothing was observed: its density is not used.
+        filled = torch.where(observed, value, self.component0.sample().to(value.dtype))
+        log_off = self.component0.log_prob(filled).masked_fill(~observed, 0.0)
+        log_on = self.component1.log_prob(filled).masked_fill(~observed, 0.0)
+        return self.selector.reweight(log_off, log_on).unchecked_log_partition - self.selector.log_partition_function
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected values, shape ``batch_shape + (D,)``."""
+        share = self.selector.marginals
+        mean: Tensor = share * self.component1.mean + (1 - share) * self.component0.mean
+        return mean
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the entries, shape ``batch_shape + (D,)``."""
+        share = self.selector.marginals
+        within: Tensor = share * self.component1.variance + (1 - share) * self.component0.variance
+        between: Tensor = self.selector.variance * (self.component1.mean - self.component0.mean) ** 2
+        return within + between
