@@ -11,6 +11,8 @@ from torch import Tensor
 from pyro_structured.ops import count_tree
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import solve_count_potential
+from pyro_structured.ops.fourier_passes import is_fast
+from pyro_structured.ops.nested_counts import solve_nested_counts
 
 
 class Beliefs(NamedTuple):
@@ -113,6 +115,12 @@ def _solve_tree(
     logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool, errors: bool, fallback: bool
 ) -> _Solution:
     tree = forest.tree(count_logits)
+    if any(is_fast(merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
+        fast = solve_nested_counts(tree, logits, count_logits)
+        return _Solution(
+            Beliefs(fast.log_partition, fast.marginal_logits, fast.log_posterior.exp()),
+            Certificate(fast.log_partition_error, fast.marginal_logits_error, fast.num_fallback_nodes),
+        )
     messages, potentials, log_scale = count_tree.upward(tree, logits, count_logits)
     log_z = count_tree.root_log_partition(tree, messages, log_scale)
     marginal_logits, count_marginals = torch.zeros_like(logits), torch.zeros_like(count_logits)
@@ -123,7 +131,7 @@ def _solve_tree(
         count_marginals = log_posterior[:, tree.table_cells].exp()
         if errors:
             log_z_error, logits_error = count_tree.rounding_errors(tree, messages, potentials, outside, log_scale)
-    nodes = torch.full_like(log_z, len(forest.merges) if fallback else 0, dtype=torch.long)
+    nodes = torch.full_like(log_z, forest.num_variables - 1 if fallback else 0, dtype=torch.long)
     return _Solution(Beliefs(log_z, marginal_logits, count_marginals), Certificate(log_z_error, logits_error, nodes))
 
 

@@ -1,6 +1,6 @@
 """One potential on the count of independent binary variables: partition function and posterior, certified and fast."""
 
-__all__ = ["CountSolution", "attempts", "force", "solve_count_potential"]
+__all__ = ["CountSolution", "attempts", "force", "log_odds_tolerance", "solve_count_potential"]
 
 import math
 from typing import NamedTuple
@@ -12,13 +12,18 @@ from pyro_structured.ops.convolution_tree import downward, upward
 from pyro_structured.ops.tilting import cumulant, tilt_windows
 
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
-# bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**17 of them.
+# bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.
 LOG_PARTITION_TOLERANCE = 5e-13
 LOG_ODDS_TOLERANCE = 1e-9
-RELAXED_SIZE = 2**17
+RELAXED_SIZE = 2**16
 MAX_WINDOWS = 64
 # Variables that are processed at once: bounds the memory that batches and windows take.
 CHUNK_VARIABLES = 2**20
+
+
+def log_odds_tolerance(num_variables: int) -> float:
+    """Largest certified error of a posterior log-odds that is accepted."""
+    return LOG_ODDS_TOLERANCE * max(1.0, num_variables / RELAXED_SIZE)
 
 
 class CountSolution(NamedTuple):
@@ -163,10 +168,9 @@ def _solve_chunk(
         marginal_logits, logits_error = _combine(logits, tilts, passes, share, left_out)
     log_posterior = torch.logsumexp(passes.log_root + share.unsqueeze(-1), 1)
     scale = torch.maximum(log_partition.abs(), logits.abs().masked_fill(logits.isinf(), 0.0).sum(-1)).clamp(min=1.0)
-    odds_tolerance = LOG_ODDS_TOLERANCE * max(1.0, logits.shape[1] / RELAXED_SIZE)
     certified = (
         (mass_error <= LOG_PARTITION_TOLERANCE * scale)
-        & (logits_error.amax(-1) <= odds_tolerance)
+        & (logits_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
         & log_partition.isfinite()
     )
     return CountSolution(log_partition, marginal_logits, log_posterior, mass_error, logits_error, certified)

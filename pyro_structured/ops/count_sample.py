@@ -13,6 +13,7 @@ from pyro_structured.ops.convolution import max_convolve
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts, force
 from pyro_structured.ops.count_tree import CountTree
+from pyro_structured.ops.nested_counts import upward_messages
 
 CHUNK_ELEMENTS = 2**22
 # Splits of a count less likely than this are not offered: the uniform numbers of double precision cannot draw them.
@@ -112,7 +113,7 @@ def _offered(left: Tensor) -> tuple[int, int]:
 
 def _fill_tree_samples(samples: Tensor, logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
     tree = forest.tree(count_logits)
-    messages, _, _ = count_tree.upward(tree, logits, count_logits)
+    messages = upward_messages(tree, logits, count_logits)
     widest = max([m.nodes * m.left.shape[1] for m in tree.merges], default=1)
     step = max(1, CHUNK_ELEMENTS // max(1, logits.shape[0] * widest))
     for start in range(0, samples.shape[0], step):
@@ -152,8 +153,7 @@ def _descend(tree: CountTree, messages: Tensor, num_samples: int, choose: Callab
     for cells, ids in zip(tree.roots, tree.root_ids, strict=True):
         counts[..., ids] = choose(messages[:, cells].expand(num_samples, -1, -1, -1))
     for merge in reversed(tree.merges):
-        left = messages[:, merge.left.view(-1)].view(rows, merge.nodes, -1)
-        right = messages[:, merge.right.view(-1)].view(rows, merge.nodes, -1)
+        left, right = count_tree.gather(messages, merge.left), count_tree.gather(messages, merge.right)
         total = counts[..., merge.node_ids].unsqueeze(-1)
         rest = total - torch.arange(left.shape[-1], device=messages.device)
         possible = (rest >= 0) & (rest < right.shape[-1])

@@ -153,7 +153,7 @@ def _table_cells(node: int, size: int, starts: np.ndarray, widths: np.ndarray, d
     return np.where(counts < widths[node], starts[node] + counts, dummy)
 
 
-def _leaf_weights(logits: Tensor) -> Tensor:
+def leaf_weights(logits: Tensor) -> Tensor:
     """Log weights of 0 and 1; an infinite logit is a clamp without weight of its own."""
     on = logits.masked_fill(logits == math.inf, 0.0)
     off = torch.zeros_like(logits).masked_fill(logits == math.inf, -math.inf)
@@ -181,20 +181,33 @@ def upward(
     potentials = potentials.index_add(1, tree.table_cells, count_logits)
     messages = torch.full_like(potentials, -math.inf)
     leaves = slice(0, 2 * tree.num_variables)
-    messages[:, leaves] = _leaf_weights(logits) + potentials[:, leaves]
+    messages[:, leaves] = leaf_weights(logits) + potentials[:, leaves]
     log_scale = potentials[:, -1]
     for merge in tree.merges:
-        left = messages[:, merge.left.view(-1)].view(rows, merge.nodes, -1)
-        right = messages[:, merge.right.view(-1)].view(rows, merge.nodes, -1)
+        left, right = gather(messages, merge.left), gather(messages, merge.right)
         merged = convolve(left, right)[..., : merge.width]
         merged = merged + potentials[:, merge.start : merge.stop].view(rows, merge.nodes, merge.width)
-        peak = _finite_peak(merged)
+        peak = finite_peak(merged)
         messages[:, merge.start : merge.stop] = (merged - peak).flatten(1)
         log_scale = log_scale + peak.sum((1, 2))
     return messages, potentials, log_scale
 
 
-def _finite_peak(messages: Tensor) -> Tensor:
+def gather(buffer: Tensor, cells: Tensor) -> Tensor:
+    """Reads cells of shape ``(nodes, width)`` from a buffer: shape ``(rows, nodes, width)``."""
+    return buffer[:, cells.view(-1)].unflatten(1, cells.shape)
+
+
+def set_roots(tree: CountTree, messages: Tensor) -> Tensor:
+    """A buffer like ``messages`` for the messages from outside: that of a root is constant."""
+    outside = torch.full_like(messages, -math.inf)
+    for cells in tree.roots:
+        outside[:, cells.view(-1)] = 0.0
+    return outside
+
+
+def finite_peak(messages: Tensor) -> Tensor:
+    """Largest entries along the last axis, which is kept; 0 where all are -inf. Without a gradient."""
     peak = messages.detach().amax(-1, keepdim=True)
     return peak.masked_fill(peak == -math.inf, 0.0)
 
@@ -216,18 +229,15 @@ def downward(tree: CountTree, messages: Tensor, potentials: Tensor) -> Tensor:
         same shape. Cost as for :func:`upward`.
     """
     rows = messages.shape[0]
-    outside = torch.full_like(messages, -math.inf)
-    for cells in tree.roots:
-        outside[:, cells.view(-1)] = 0.0
+    outside = set_roots(tree, messages)
     for merge in reversed(tree.merges):
         total = outside[:, merge.start : merge.stop] + potentials[:, merge.start : merge.stop]
-        left = messages[:, merge.left.view(-1)].view(rows, merge.nodes, -1)
-        right = messages[:, merge.right.view(-1)].view(rows, merge.nodes, -1)
+        left, right = gather(messages, merge.left), gather(messages, merge.right)
         truncated = left.shape[-1] + right.shape[-1] - 1 - merge.width
         total = torch.nn.functional.pad(total.view(rows, merge.nodes, -1), (0, truncated), value=-math.inf)
         to_left, to_right = log_correlate(total, right), log_correlate(total, left)
-        outside[:, merge.left.view(-1)] = (to_left - _finite_peak(to_left)).flatten(1)
-        outside[:, merge.right.view(-1)] = (to_right - _finite_peak(to_right)).flatten(1)
+        outside[:, merge.left.view(-1)] = (to_left - finite_peak(to_left)).flatten(1)
+        outside[:, merge.right.view(-1)] = (to_right - finite_peak(to_right)).flatten(1)
     return outside
 
 
@@ -282,7 +292,7 @@ def rounding_errors(
     upward_error, downward_error = messages.new_zeros(rows), messages.new_zeros(rows)
     for merge in tree.merges:
         nodes = slice(merge.start, merge.stop)
-        left, right = (messages[:, c.view(-1)].view(rows, merge.nodes, -1) for c in (merge.left, merge.right))
+        left, right = gather(messages, merge.left), gather(messages, merge.right)
         inside = size(left) + size(right)
         here = size(potentials[:, nodes].view(rows, merge.nodes, -1))
         above = size(outside[:, nodes].view(rows, merge.nodes, -1))
