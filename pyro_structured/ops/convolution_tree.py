@@ -16,6 +16,7 @@ from torch import Tensor
 
 DIRECT_SIZE = 16
 UNIT_ROUNDOFF = 2.0**-53
+UNDERFLOW = 1e-300
 
 
 class ConvolutionTree(NamedTuple):
@@ -48,6 +49,11 @@ class ConvolutionTree(NamedTuple):
 def fourier_error(size: int) -> float:
     """Bound on the relative error, in the 2-norm, of a transform of ``size`` points (Higham 2002, Theorem 24.2)."""
     return 7.0 * UNIT_ROUNDOFF * math.log2(size)
+
+
+def _norm_bound(message: Tensor) -> Tensor:
+    """At least the 2-norm, whose squares could underflow: the geometric mean of the 1-norm and the maximum norm."""
+    return message.sum(-1).sqrt() * message.amax(-1).sqrt()
 
 
 def _direct_convolve(left: Tensor, right: Tensor, width: int) -> Tensor:
@@ -88,7 +94,7 @@ def upward(on: Tensor, off: Tensor, max_count: int | None = None) -> Convolution
         size *= 2
     message = message.permute(1, 2, 0).contiguous()
     # A direct convolution of n + 1 non-negative terms has componentwise relative error below 2n u.
-    norm = torch.linalg.vector_norm(message, dim=-1)
+    norm = _norm_bound(message)
     error = norm * (4 * size * UNIT_ROUNDOFF)
     messages, spectra, norms, errors = [message], [], [norm], [error]
     while message.shape[0] > 1:
@@ -123,7 +129,7 @@ def _fourier_merge(
         merged_error = torch.hypot(error_l * norm_r, error_r * norm_l) + 3 * rounding * norm_l * norm_r
     else:
         merged_error = torch.hypot(torch.hypot(error_l, error_r), rounding * (norm_l + norm_r))
-    return merged, spectrum, torch.linalg.vector_norm(merged, dim=-1), merged_error
+    return merged, spectrum, _norm_bound(merged), merged_error + UNDERFLOW
 
 
 def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,7 +172,7 @@ def _fourier_split(
         sibling_last = children.view(2, nodes // 2, rows, width).flip(0)[..., -1]
         split[..., -1] += (message[..., -1] - message[..., 0]) * sibling_last
     split = split.clamp_(min=0.0)
-    norm = torch.linalg.vector_norm(message, dim=-1)
+    norm = _norm_bound(message)
     sibling_norm = tree.norms[level].view(2, nodes // 2, rows).flip(0)
     sibling_error = tree.errors[level].view(2, nodes // 2, rows).flip(0)
     split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)

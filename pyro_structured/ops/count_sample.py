@@ -54,7 +54,8 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
     for rows, choice, solution in attempts(forced, count_logits, marginals=True):
         certified = solution.certified.nonzero().squeeze(-1)
         failed = rows[~solution.certified]
-        for part in certified.split(max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))):
+        step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))
+        for part in certified.split(step) if len(certified) else ():
             tilts, window = (tensor[part] for tensor in choice)
             samples[:, rows[part]] = _sample_windows(
                 forced[rows[part]], tilts, window, solution.log_posterior[part], num_samples

@@ -195,7 +195,7 @@ def upward(
 
 def gather(buffer: Tensor, cells: Tensor) -> Tensor:
     """Reads cells of shape ``(nodes, width)`` from a buffer: shape ``(rows, nodes, width)``."""
-    return buffer[:, cells.view(-1)].unflatten(1, cells.shape)
+    return buffer[:, cells.view(-1)].view(buffer.shape[0], *cells.shape)
 
 
 def set_roots(tree: CountTree, messages: Tensor) -> Tensor:
@@ -300,7 +300,7 @@ def rounding_errors(
         upward_error = upward_error + (terms + 16 + 6 * inside + 2 * here).sum(-1)
         downward_error = downward_error + 2 * (2 * merge.width + 16 + 6 * (inside + above + 2 * here)).sum(-1)
     leaves = messages[:, : 2 * tree.num_variables]
-    upward_error = upward_error + leaves.masked_fill(leaves.isinf(), 0.0).abs().sum(-1)
+    upward_error = upward_error + 6 * leaves.masked_fill(leaves.isinf(), 0.0).abs().sum(-1)
     summation = (len(tree.merges) + 2) * log_scale.abs() + 64
     log_z_error = UNIT_ROUNDOFF * (upward_error + summation)
     odds_error = UNIT_ROUNDOFF * 2 * (upward_error + downward_error)

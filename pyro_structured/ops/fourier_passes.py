@@ -27,7 +27,7 @@ from pyro_structured.ops.convolution_tree import UNIT_ROUNDOFF, fourier_error
 from pyro_structured.ops.count_tree import CountTree, Merge, finite_peak, gather, leaf_weights, set_roots
 
 # Narrower messages are convolved directly: that is as fast, and has no absolute errors.
-FOURIER_WIDTH = 256
+FOURIER_WIDTH = 1000
 # A bound may exceed the value that it belongs to by this much before it stops growing.
 _LARGEST_BOUND = 50.0
 
@@ -135,13 +135,18 @@ def _convolve(
     width = left.shape[-1] - right.shape[-1] + 1 if correlate else left.shape[-1] + right.shape[-1] - 1
     points = next_fast_len(left.shape[-1] if correlate else width, real=True)
     tilts = (-plan.tilt, plan.tilt, -plan.tilt) if correlate else (plan.tilt, plan.tilt, plan.tilt)
-    a = _transform(left, left_error, tilts[0], points)
-    b = _transform(right, right_error, tilts[1], points)
-    value, error, constant = _combine(a, b, width, points, tilts[2], correlate)
+    value, error, constant = _combine(
+        _transform(left, left_error, tilts[0], points),
+        _transform(right, right_error, tilts[1], points),
+        width,
+        points,
+        tilts[2],
+        correlate,
+    )
     rows, nodes = plan.direct.nonzero(as_tuple=True)
     if len(rows):
-        chosen = (x[rows, nodes] for x in (left, right, left_error, right_error))
-        exact_value, exact_error = _direct(*chosen, correlate)
+        a, b, c, d = (x[rows, nodes] for x in (left, right, left_error, right_error))
+        exact_value, exact_error = _direct(a, b, c, d, correlate)
         value, error = value.index_put((rows, nodes), exact_value), error.index_put((rows, nodes), exact_error)
     return value, error, constant.masked_fill(plan.direct, -math.inf)
 

@@ -1,0 +1,248 @@
+"""Accuracy, certificates and derivatives, against ball arithmetic and enumeration."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_structured.ops import count_potential, fourier_passes
+from pyro_structured.ops.cardinality import certify, infer_counts, log_partition
+from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.structures import NestedSubsets
+from pyro_structured.testing import ball_arithmetic
+
+
+def log_binomials(size):
+    k = torch.arange(size + 1, dtype=torch.float64)
+    return (
+        torch.lgamma(torch.tensor(size + 1.0, dtype=torch.float64)) - torch.lgamma(k + 1) - torch.lgamma(size - k + 1)
+    )
+
+
+def only(size, *counts):
+    table = torch.full((size + 1,), -math.inf, dtype=torch.float64)
+    table[list(counts)] = 0.0
+    return table
+
+
+def families(size):
+    """The inputs that the accuracy promise is made for."""
+    generator = torch.Generator().manual_seed(size)
+    normal = torch.randn(size, generator=generator, dtype=torch.float64)
+    potential = torch.randn(size + 1, generator=generator, dtype=torch.float64)
+    uniform = 100 * torch.rand(size, generator=generator, dtype=torch.float64) - 50
+    fraction = torch.arange(size + 1, dtype=torch.float64) / size
+    return {
+        "random": (normal, potential),
+        "logits of 50": (uniform, potential),
+        "exactly 0.9 D": (normal - 8, only(size, int(0.9 * size))),
+        "all or none": (normal, only(size, 0, size)),
+        "parity": (normal, only(size, *range(0, size + 1, 2))),
+        "bimodal": (normal, only(size, size // 3, 2 * size // 3)),
+        "flattening": (normal, -log_binomials(size)),
+        "flattening, logits of 50": (uniform, -log_binomials(size)),
+        "convex": (normal, 4 * size * (fraction - 0.5) ** 2),
+    }
+
+
+def check_accuracy(logits, count_logits, subsets, forest):
+    exact = ball_arithmetic.beliefs(logits, count_logits, subsets)
+    x, f = logits[None].clone().requires_grad_(), count_logits[None].clone().requires_grad_()
+    found = infer_counts(x, f, forest)
+    certificate = certify(x, f, forest)
+    scale = max(1.0, abs(exact.log_partition.item()), logits.abs().sum().item())
+    log_z_error = (found.log_partition[0] - exact.log_partition).abs()
+    assert log_z_error <= 1e-12 * scale and log_z_error <= certificate.log_partition_error[0]
+    finite = exact.marginal_logits.isfinite()
+    assert torch.equal(found.marginal_logits[0, ~finite], exact.marginal_logits[~finite])
+    odds_error = (found.marginal_logits[0] - exact.marginal_logits)[finite].abs()
+    assert odds_error.le(certificate.marginal_logits_error[0, finite]).all()
+    for sign in (1, -1):
+        probability = torch.sigmoid(sign * exact.marginal_logits)
+        visible = probability >= 1e-12
+        relative = torch.sigmoid(sign * found.marginal_logits[0])[visible] / probability[visible] - 1
+        assert relative.abs().le(1e-9).all()
+    assert (found.count_marginals[0] - exact.count_marginals).abs().max() <= 1e-9
+    gradients = torch.autograd.grad(found.log_partition.sum(), (x, f))
+    assert (gradients[0][0] - torch.sigmoid(exact.marginal_logits)).abs().max() <= 1e-9
+    assert (gradients[1][0] - exact.count_marginals).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("name", list(families(2)))
+@pytest.mark.parametrize("size", [64, 1024])
+def test_one_potential_against_ball_arithmetic(name, size):
+    logits, potential = families(size)[name]
+    check_accuracy(logits, potential, None, CountForest(size))
+
+
+@pytest.mark.parametrize("name", list(families(2)))
+def test_one_potential_of_4096_variables_against_ball_arithmetic(name):
+    logits, potential = families(4096)[name]
+    check_accuracy(logits, potential, None, CountForest(4096))
+
+
+def random_family(num_variables, generator):
+    """A random nested family: a random binary clustering of which some clusters are kept, perhaps some twice."""
+    clusters = [[d] for d in generator.permutation(num_variables).tolist()]
+    family = []
+    while len(clusters) > 1:
+        # Skewed choices make unbalanced trees, too.
+        i, j = sorted(
+            generator.choice(len(clusters), 2, replace=False) ** 2 // len(clusters)
+            if generator.random() < 0.3
+            else generator.choice(len(clusters), 2, replace=False)
+        )
+        if i == j:
+            continue
+        merged = clusters.pop(j) + clusters.pop(i)
+        clusters.append(merged)
+        family += [merged] * generator.choice(3, p=[0.3, 0.6, 0.1])
+    return family or [[0]]
+
+
+def random_potentials(subsets, generator, strength, impossible):
+    tables = torch.from_numpy(strength * generator.standard_normal(subsets.table_size))
+    # A state that stays possible: drawn first, and its counts are never forbidden.
+    state = torch.from_numpy(generator.integers(0, 2, subsets.num_variables)).double()
+    forbidden = torch.from_numpy(generator.random(subsets.table_size) < impossible)
+    sizes = torch.tensor(subsets.sizes)
+    forbidden[subsets.counts(state) + (sizes + 1).cumsum(0) - (sizes + 1)] = False
+    return tables.masked_fill(forbidden, -math.inf)
+
+
+@pytest.mark.parametrize("size", [64, 256, 1024])
+@pytest.mark.parametrize("fourier_width", [8, 1000])
+def test_nested_potentials_against_ball_arithmetic(size, fourier_width, monkeypatch):
+    monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", fourier_width)
+    generator = np.random.default_rng(size)
+    subsets = NestedSubsets.balanced(size)
+    potentials = random_potentials(subsets, generator, 1.0, 0.2)
+    check_accuracy(torch.from_numpy(generator.standard_normal(size)), potentials, subsets.subsets, subsets.forest)
+
+
+def test_certificates_hold_on_a_thousand_adversarial_trees(monkeypatch):
+    monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 6)
+    generator = np.random.default_rng(2012)
+    for trial in range(1000):
+        # Mostly small trees, and some of 256 variables: references take seconds there.
+        size = int(2 ** generator.uniform(1, 8 if trial % 20 == 0 else 5))
+        subsets = NestedSubsets(random_family(size, generator), size)
+        strength, reach = generator.choice([1.0, 10.0, 100.0, 1e4]), generator.choice([1.0, 10.0, 50.0])
+        logits = torch.from_numpy(reach * generator.uniform(-1, 1, size))
+        potentials = random_potentials(subsets, generator, strength, generator.choice([0.0, 0.3]))
+        exact = ball_arithmetic.beliefs(logits, potentials, subsets.subsets, precision=1200)
+        found = infer_counts(logits, potentials, subsets.forest)
+        bound = certify(logits, potentials, subsets.forest)
+        assert (found.log_partition - exact.log_partition).abs() <= bound.log_partition_error, trial
+        same = found.marginal_logits == exact.marginal_logits
+        error = (found.marginal_logits - exact.marginal_logits).abs().masked_fill(same, 0.0)
+        assert error.le(bound.marginal_logits_error).all(), trial
+
+
+def test_few_nodes_fall_back_on_moderate_inputs(monkeypatch):
+    monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 6)
+    generator = np.random.default_rng(0)
+    fallback = nodes = 0
+    for _ in range(50):
+        subsets = NestedSubsets(random_family(200, generator), 200)
+        potentials = torch.from_numpy(generator.standard_normal(subsets.table_size))
+        logits = torch.from_numpy(generator.standard_normal(200))
+        fallback += certify(logits, potentials, subsets.forest).num_fallback_nodes.item()
+        tree = subsets.forest.tree(potentials[None])
+        nodes += sum(merge.nodes for merge in tree.merges if fourier_passes.is_fast(merge))
+    assert nodes > 1000 and fallback <= 0.1 * nodes
+
+
+def test_an_exact_count_is_reached_by_tilts(monkeypatch):
+    monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 64)
+    subsets = NestedSubsets.balanced(512)
+    generator = np.random.default_rng(3)
+    potentials = torch.from_numpy(generator.standard_normal(subsets.table_size))
+    potentials[-513:] = only(512, 460)
+    logits = torch.from_numpy(generator.standard_normal(512) - 8)
+    assert certify(logits, potentials, subsets.forest).num_fallback_nodes == 0
+    check_accuracy(logits, potentials, subsets.subsets, subsets.forest)
+
+
+@pytest.mark.parametrize("name", ["random", "logits of 50", "exactly 0.9 D", "bimodal", "flattening"])
+@pytest.mark.parametrize("size", [64, 1024])
+def test_hessian_vector_products(name, size):
+    logits, potential = families(size)[name]
+    x, f = logits.clone().requires_grad_(), potential.clone().requires_grad_()
+    generator = torch.Generator().manual_seed(1)
+    along = [torch.randn(t.shape, generator=generator, dtype=torch.float64) for t in (x, f)]
+    exact = ball_arithmetic.hessian_vector_product(logits, potential, (along[0], along[1]))
+    gradients = torch.autograd.grad(log_partition(x, f, CountForest(size)), (x, f), create_graph=True)
+    found = torch.autograd.grad(sum((g * v).sum() for g, v in zip(gradients, along, strict=True)), (x, f))
+    largest = max(product.abs().max() for product in exact)
+    for a, b in zip(found, exact, strict=True):
+        assert (a - b).abs().max() <= 1e-9 * largest
+
+
+def test_impossible_rows_do_not_disturb_others():
+    forest = CountForest(5)
+    f = torch.zeros(2, 6, dtype=torch.float64)
+    f[0] = -math.inf
+    x = torch.randn(2, 5, dtype=torch.float64)
+    z = log_partition(x, f, forest)
+    assert z[0] == -math.inf
+    torch.testing.assert_close(z[1], log_partition(x[1], f[1], forest))
+
+
+@pytest.mark.parametrize("forest", [CountForest(6), NestedSubsets([[0, 1], [2, 3, 4], range(6)], 6).forest])
+def test_vmap_and_function_transforms(forest):
+    x = torch.randn(4, 6, dtype=torch.float64)
+    f = torch.randn(forest.table_size, dtype=torch.float64)
+    expected = log_partition(x, f, forest)
+    torch.testing.assert_close(torch.vmap(lambda row: log_partition(row, f, forest))(x), expected)
+    torch.testing.assert_close(torch.vmap(lambda row: log_partition(row, f, forest), in_dims=1)(x.T), expected)
+    gradient = torch.vmap(torch.func.grad(lambda row: log_partition(row, f, forest)))(x)
+    torch.testing.assert_close(gradient, torch.sigmoid(infer_counts(x, f, forest).marginal_logits))
+
+
+@pytest.mark.parametrize("forest", [CountForest(4), NestedSubsets([[0, 1], [0, 1, 2], []], 4).forest])
+def test_derivatives_of_all_orders(forest):
+    x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    f = torch.randn(2, forest.table_size, dtype=torch.float64, requires_grad=True)
+
+    def beliefs(x, f):
+        return tuple(infer_counts(x, f, forest))
+
+    assert torch.autograd.gradcheck(beliefs, (x, f))
+    assert torch.autograd.gradgradcheck(beliefs, (x, f))
+
+
+def test_messages_stop_at_the_largest_possible_count():
+    forest = NestedSubsets.balanced(64).forest
+    free = torch.zeros(1, forest.table_size)
+    limited = free.clone()
+    limited[:, -65 + 4 :] = -math.inf
+    cells, few = (forest.tree(f).num_cells for f in (free, limited))
+    assert max(m.width for m in forest.tree(limited).merges) == 4 and few < 0.7 * cells
+
+
+def test_retries_are_certified_or_left_to_direct_convolution(monkeypatch):
+    """A tolerance that no transform can meet sends all rows to log space, with the same results."""
+    logits, potential = families(64)["random"]
+    expected = infer_counts(logits, potential, CountForest(64))
+    monkeypatch.setattr(count_potential, "LOG_ODDS_TOLERANCE", 0.0)
+    found = infer_counts(logits, potential, CountForest(64))
+    assert certify(logits, potential, CountForest(64)).num_fallback_nodes == 63
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_enumeration_over_all_small_clamps():
+    """Every pattern of clamps of four variables, with every table of zeros and -inf."""
+    states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=torch.float64)
+    forest = CountForest(4)
+    patterns = torch.tensor(list(itertools.product([-math.inf, 0.4, math.inf], repeat=4)), dtype=torch.float64)
+    tables = torch.tensor(list(itertools.product([-math.inf, 0.3], repeat=5)), dtype=torch.float64)
+    found = log_partition(patterns[:, None], tables, forest)
+    weights = states @ patterns.masked_fill(patterns.isinf(), 0.0).T
+    clash = ((patterns == math.inf)[:, None] & (states == 0) | (patterns == -math.inf)[:, None] & (states == 1)).any(-1)
+    scores = weights.T.masked_fill(clash, -math.inf)[:, None] + tables[:, states.sum(-1).long()]
+    expected = torch.logsumexp(scores, -1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,34 @@
+import math
+
+import pytest
+import torch
+
+from pyro_structured.ops.evidence import reweight
+
+
+@pytest.mark.parametrize("logit", [-math.inf, -2.0, math.inf])
+@pytest.mark.parametrize("off", [-math.inf, 0.5])
+@pytest.mark.parametrize("on", [-math.inf, 1.5])
+def test_weights_of_both_values_are_multiplied(logit, off, on):
+    def weights(x):
+        if math.isinf(x):
+            return (0.0, -math.inf) if x < 0 else (-math.inf, 0.0)
+        return 0.0, x
+
+    before = weights(logit)
+    found, constant = reweight(*(torch.tensor([x], dtype=torch.float64) for x in (logit, off, on)))
+    after = weights(found.item())
+    expected = (before[0] + off, before[1] + on)
+    if max(expected) == -math.inf:
+        assert constant.item() == -math.inf
+    else:
+        assert tuple(w + constant.item() for w in after) == pytest.approx(expected)
+
+
+def test_derivatives_are_finite():
+    logits = torch.tensor([math.inf, -math.inf, 1.0, 1.0, 1.0], requires_grad=True)
+    off = torch.tensor([0.0, 0.0, -math.inf, 0.0, 0.5], requires_grad=True)
+    on = torch.tensor([0.0, 0.0, 0.0, -math.inf, 0.5], requires_grad=True)
+    found, constant = reweight(logits, off, on)
+    grads = torch.autograd.grad(found[4] + constant, (logits, off, on))
+    assert all(grad.isfinite().all() for grad in grads)
