@@ -8,9 +8,11 @@ __all__ = [
     "RecursiveCardinality",
     "RecursiveCardinalityStraightThrough",
     "SelectionMixture",
+    "cardinality_potentials",
 ]
 
 import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
+from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.distributions.k_subset import KSubset
 from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
 from pyro_structured.distributions.nan_masked import NanMasked

@@ -1,3 +1,25 @@
-"""Algorithms on tensors; no Pyro, no state."""
+"""Algorithms on tensors, without distributions or state."""
 
-__all__: list[str] = []
+__all__ = [
+    "Beliefs",
+    "Certificate",
+    "CountForest",
+    "bulk_mass",
+    "certify",
+    "infer_counts",
+    "log_convolve",
+    "log_correlate",
+    "log_mass",
+    "log_partition",
+    "max_convolve",
+    "most_probable",
+    "reweight",
+    "sample_counts",
+]
+
+from pyro_structured.ops.cardinality import Beliefs, Certificate, certify, infer_counts, log_partition
+from pyro_structured.ops.convolution import log_convolve, log_correlate, max_convolve
+from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.ops.evidence import reweight
+from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass
