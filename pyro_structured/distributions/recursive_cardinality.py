@@ -205,8 +205,11 @@ class RecursiveCardinality(TorchDistribution):
     def unchecked_log_partition(self) -> Tensor:
         """As :attr:`log_partition_function`, but -inf where the support is empty."""
         logits, count_logits, log_weight = self._parameters
-        result = log_partition(logits, count_logits, self.subsets.forest) + log_weight
-        return self._cast(result).expand(self.batch_shape)
+        if "_beliefs" in self.__dict__:
+            result = self._beliefs.log_partition
+        else:
+            result = log_partition(logits, count_logits, self.subsets.forest)
+        return self._cast(result + log_weight).expand(self.batch_shape)
 
     def _require_support(self) -> None:
         if not bool((self.unchecked_log_partition > -math.inf).logical_or(self.unchecked_log_partition.isnan()).all()):
@@ -225,8 +228,9 @@ class RecursiveCardinality(TorchDistribution):
         """Posterior log-odds of every variable, shape ``batch_shape + (D,)``: accurate where a probability is near 0
         or 1.
         """
+        beliefs = self._beliefs
         self._require_support()
-        return self._cast(self._beliefs.marginal_logits).expand(self.batch_shape + self.event_shape)
+        return self._cast(beliefs.marginal_logits).expand(self.batch_shape + self.event_shape)
 
     @property
     def marginals(self) -> Tensor:
@@ -246,8 +250,9 @@ class RecursiveCardinality(TorchDistribution):
     @property
     def count_marginals(self) -> Tensor:
         """Probabilities of all counts of all subsets, shape ``batch_shape + (table_size,)``; see ``subsets.split``."""
+        beliefs = self._beliefs
         self._require_support()
-        return self._cast(self._beliefs.count_marginals).expand(self.count_logits.shape)
+        return self._cast(beliefs.count_marginals).expand(self.count_logits.shape)
 
     @property
     def mode(self) -> Tensor:

@@ -2,8 +2,9 @@
 
 This is the convolution tree of Tarlow et al. (2012), Section 5, for a potential at the root alone. Each message is the
 probability mass function of a count, so that nothing over- or underflows; every convolution has a small *absolute*
-error, which is bounded on the way and decides (in :mod:`pyro_structured.ops.cardinality`) whether the result is good
-enough. Messages of fewer than ``2 * DIRECT_SIZE`` variables are convolved directly: no relative accuracy is lost there.
+error, which is bounded on the way and decides (in :mod:`pyro_structured.ops.count_potential`) whether the result is
+good enough. Short messages are convolved directly, and so are all where there are few variables: no relative accuracy
+is lost there.
 """
 
 __all__ = ["ConvolutionTree", "downward", "upward"]
@@ -14,7 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-DIRECT_SIZE = 16
+# Variables up to which messages are convolved directly: in a tree of no more than SMALL_TREE variables, and in others.
+SMALL_TREE = 128
+DIRECT_SIZE = 32
 UNIT_ROUNDOFF = 2.0**-53
 UNDERFLOW = 1e-300
 
@@ -22,8 +25,8 @@ UNDERFLOW = 1e-300
 class ConvolutionTree(NamedTuple):
     """The upward messages of a convolution tree: level ``l`` has nodes of ``2**l`` variables each.
 
-    Levels up to ``DIRECT_SIZE`` variables are stored with counts first, ``(n + 1, nodes, rows)``; the others, with
-    counts last, ``(nodes, rows, n + 1)``. The children of node ``j`` are the nodes ``j`` and ``j + nodes // 2`` of the
+    ``direct`` holds the levels that were convolved directly, with counts first, ``(n + 1, nodes, rows)``; ``messages``,
+    the last of them and those that were transformed, with counts last, ``(nodes, rows, n + 1)``. The children of node ``j`` are the nodes ``j`` and ``j + nodes // 2`` of the
     level below. ``max_count`` truncates all messages to counts up to it.
     """
 
@@ -42,8 +45,15 @@ class ConvolutionTree(NamedTuple):
 
     @property
     def root_error(self) -> Tensor:
-        """Bound on the absolute error of every entry of ``root``, shape ``(rows,)``."""
-        return self.errors[-1][0]
+        """Bounds on the absolute errors of ``root``, of the same shape."""
+        if not self.spectra:
+            return 4 * self.direct_size * UNIT_ROUNDOFF * self.root + UNDERFLOW
+        return self.errors[-1][0].unsqueeze(-1).expand(self.root.shape)
+
+    @property
+    def direct_size(self) -> int:
+        """Variables of the largest nodes that were convolved directly."""
+        return int(2 ** (len(self.direct) - 1))
 
 
 def fourier_error(size: int) -> float:
@@ -87,7 +97,7 @@ def upward(on: Tensor, off: Tensor, max_count: int | None = None) -> Convolution
     message[0, :num_variables] = off.T
     message[1, :num_variables] = on.T
     direct, size = [message], 1
-    while size < min(DIRECT_SIZE * 2, leaves):
+    while size < (leaves if leaves <= SMALL_TREE else DIRECT_SIZE):
         left, right = message.chunk(2, 1)
         message = _direct_convolve(left, right, min(2 * size, max_count) + 1)
         direct.append(message)
@@ -151,8 +161,9 @@ def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Te
         message = _direct_split(children, message)
     given_off, given_on = message[0].T, message[1].T
     error = error.repeat(tree.direct[0].shape[1] // error.shape[0], 1).T
-    rounding = 8 * DIRECT_SIZE * UNIT_ROUNDOFF
-    error = error + rounding * torch.maximum(given_off, given_on)
+    # Direct convolutions upward and downward have relative errors.
+    rounding = 8 * tree.direct_size * UNIT_ROUNDOFF
+    error = error + rounding * torch.maximum(given_off, given_on) + UNDERFLOW * weights.amax(-1, keepdim=True)
     keep = tree.num_variables
     return given_off[:, :keep], given_on[:, :keep], error[:, :keep]
 
@@ -172,7 +183,7 @@ def _fourier_split(
         sibling_last = children.view(2, nodes // 2, rows, width).flip(0)[..., -1]
         split[..., -1] += (message[..., -1] - message[..., 0]) * sibling_last
     split = split.clamp_(min=0.0)
-    norm = _norm_bound(message)
+    norm = torch.linalg.vector_norm(message, dim=-1)
     sibling_norm = tree.norms[level].view(2, nodes // 2, rows).flip(0)
     sibling_error = tree.errors[level].view(2, nodes // 2, rows).flip(0)
     split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)

@@ -168,7 +168,13 @@ def _solve_chunk(
         marginal_logits, logits_error = _combine(logits, tilts, passes, share, left_out)
     log_posterior = torch.logsumexp(passes.log_root + share.unsqueeze(-1), 1)
     scale = torch.maximum(log_partition.abs(), logits.abs().masked_fill(logits.isinf(), 0.0).sum(-1)).clamp(min=1.0)
-    certified = (
+    determined = logits.isinf().all(-1)
+    if bool(determined.any()):
+        # The one vector's potential is the answer, also where it is -inf.
+        ones = (logits == math.inf).sum(-1, keepdim=True).clamp(max=count_logits.shape[-1] - 1)
+        log_partition = torch.where(determined, count_logits.gather(-1, ones).squeeze(-1), log_partition)
+        mass_error = mass_error.masked_fill(determined, 0.0)
+    certified = determined | (
         (mass_error <= LOG_PARTITION_TOLERANCE * scale)
         & (logits_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
         & log_partition.isfinite()
@@ -200,7 +206,7 @@ def _passes(logits: Tensor, count_logits: Tensor, tilts: Tensor, member: Tensor,
     return _Passes(
         cumulant(logits.unsqueeze(1), tilts) + scale,
         joint - finite_scale,
-        tree.root_error.view(rows, num_windows) * relative.sum(-1),
+        (tree.root_error.view(shape) * relative).sum(-1),
         *(tensor.log().view(shape) for tensor in split),
     )
 

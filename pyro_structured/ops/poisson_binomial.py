@@ -106,7 +106,7 @@ def _log_mass(logits: Tensor) -> Tensor:
         member = window == index
         untilted = (cumulant(logits, tilt) - free).unsqueeze(-1) - tilt.unsqueeze(-1) * counts
         result = torch.where(member, tree.root.log() + untilted, result)
-        error = torch.where(member, tree.root_error.unsqueeze(-1) / tree.root, error)
+        error = torch.where(member, tree.root_error / tree.root, error)
     failed = (possible & ~(error <= TOLERANCE)).any(-1).nonzero().squeeze(-1)
     if len(failed):
         result = result.index_copy(0, failed, _direct_log_mass(logits[failed], free[failed]))

@@ -17,7 +17,7 @@ from torch import Tensor
 WINDOW_DROP = 8.0
 # Counts whose posterior is below exp(-RELEVANT_DROP) of the largest cannot change any result.
 RELEVANT_DROP = 60.0
-_MIDDLE_ATOMS = 512
+_MIDDLE_ATOMS = 256
 _END_ATOMS = 64
 
 
@@ -64,30 +64,41 @@ def _knots(logits: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Tilts whose mean counts are spread over ``0 ... max_count``, with the means and K(theta) - theta * mean."""
     atoms, weight = _compress(logits)
     rows, num_variables = logits.shape
-    num_knots = min(512, max(64, math.isqrt(num_variables)))
     free = atoms.isfinite()
     low = -atoms.masked_fill(~free, -math.inf).amax(-1, keepdim=True).clamp(-1e8, 1e8) - 42.0
     high = -atoms.masked_fill(~free, math.inf).amin(-1, keepdim=True).clamp(-1e8, 1e8) + 42.0
     # Chebyshev spacing, and knots around the first and last counts: the tilt changes fastest there.
-    angle = torch.linspace(0.0, math.pi, num_knots, dtype=logits.dtype, device=logits.device)
     span = min(max_count + 1, num_variables)
+    num_knots = min(512, max(64, math.isqrt(span)))
+    angle = torch.linspace(0.0, math.pi, num_knots, dtype=logits.dtype, device=logits.device)
     end = torch.tensor([0.03, 0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0], dtype=logits.dtype, device=logits.device)
     target = torch.cat([(0.5 - 0.5 * torch.cos(angle)) * span, end, span - end]).clamp(0, span).sort().values
-    low, high = low.expand(rows, len(target)), high.expand(rows, len(target))
-    step = max(1, 2**22 // max(1, rows * atoms.shape[-1]))
+    step = max(1, 2**20 // max(1, rows * atoms.shape[-1]))
 
     def mean_count(tilt: Tensor) -> Tensor:
         parts = tilt.split(step, -1)
         return torch.cat([torch.sigmoid(atoms.unsqueeze(-2) + t.unsqueeze(-1)) @ weight for t in parts], -1)
 
-    for _ in range(30):
-        tilt = 0.5 * (low + high)
-        above = mean_count(tilt) > target
-        high, low = torch.where(above, tilt, high), torch.where(above, low, tilt)
-    tilt = 0.5 * (low + high)
-    parts = [_log_weights(atoms.unsqueeze(-2), t) @ weight for t in tilt.split(step, -1)]
+    # A spread of tilts, moved towards the targets by interpolation of the log-odds of the mean.
+    fraction = torch.linspace(0.0, 1.0, 96, dtype=logits.dtype, device=logits.device)
+    tilt = low + (high - low) * fraction
+    for _ in range(3):
+        tilt = _invert(tilt, mean_count(tilt), target, num_variables, low, high)
     mean = mean_count(tilt)
+    parts = [_log_weights(atoms.unsqueeze(-2), t) @ weight for t in tilt.split(step, -1)]
     return tilt, mean, torch.cat(parts, -1) - tilt * mean
+
+
+def _invert(tilt: Tensor, mean: Tensor, target: Tensor, size: int, low: Tensor, high: Tensor) -> Tensor:
+    """Tilts at which the mean count is about the targets."""
+    tiny = 1e-17 * size
+    odds = (mean + tiny).log() - (size - mean).clamp(min=tiny).log()
+    wanted = ((target + tiny).log() - (size - target).clamp(min=tiny).log()).expand(tilt.shape[0], -1).contiguous()
+    right = torch.searchsorted(odds.contiguous(), wanted).clamp(1, tilt.shape[-1] - 1)
+    x0, x1 = odds.gather(-1, right - 1), odds.gather(-1, right)
+    share = ((wanted - x0) / (x1 - x0).clamp(min=1e-12)).clamp(0.0, 1.0)
+    t0, t1 = tilt.gather(-1, right - 1), tilt.gather(-1, right)
+    return torch.minimum(torch.maximum(t0 + share * (t1 - t0), low), high).sort(-1).values
 
 
 def _interpolate(tilt: Tensor, mean: Tensor, value: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,10 +145,12 @@ def tilt_windows(
     tilts = []
     for index in range(max_windows):
         first = pending.to(torch.int8).argmax(-1, keepdim=True)
-        centre = _choose_centre(first, pending, score, log_mass, count_tilt, counts, window_drop)
+        # The most probable count deserves the middle of a window; the others are reached from the lowest on.
+        best = score.argmax(-1, keepdim=True)
+        centre = best if index == 0 else _farthest(first, pending, log_mass, count_tilt, counts, window_drop)
         theta = count_tilt.gather(-1, centre)
         drop = log_mass.gather(-1, centre) + theta * (centre - counts) - log_mass
-        member = pending & ((drop <= window_drop + 0.5) | (counts == first))
+        member = pending & ((drop <= window_drop + 0.5) | (counts == centre))
         window = torch.where(member, index, window)
         tilts.append(theta)
         pending = pending & ~member
@@ -147,19 +160,10 @@ def tilt_windows(
     return torch.cat(tilts, -1), window, tilt
 
 
-def _choose_centre(
-    first: Tensor,
-    pending: Tensor,
-    score: Tensor,
-    log_mass: Tensor,
-    count_tilt: Tensor,
-    counts: Tensor,
-    window_drop: float,
+def _farthest(
+    first: Tensor, pending: Tensor, log_mass: Tensor, count_tilt: Tensor, counts: Tensor, window_drop: float
 ) -> Tensor:
-    """The most probable count, or else the farthest, whose tilt leaves the first pending count within the window."""
+    """The largest count whose tilt leaves the first pending count within the window."""
     drop = log_mass + count_tilt * (counts - first) - log_mass.gather(-1, first)
     reach = pending & (drop <= window_drop)
-    best = score.masked_fill(~pending, -math.inf).argmax(-1, keepdim=True)
-    farthest = counts.masked_fill(~reach, -1.0).argmax(-1, keepdim=True)
-    centre = torch.where(reach.gather(-1, best), best, farthest)
-    return torch.where(reach.any(-1, keepdim=True), centre, first)
+    return torch.where(reach.any(-1, keepdim=True), counts.masked_fill(~reach, -1.0).argmax(-1, keepdim=True), first)

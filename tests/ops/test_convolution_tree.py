@@ -21,7 +21,7 @@ def test_passes_equal_a_chain_within_their_bounds(num_variables, max_count, scal
     on, off = torch.sigmoid(logits).requires_grad_(), torch.sigmoid(-logits).requires_grad_()
     tree = upward(on.detach(), off.detach(), max_count)
     mass = chain(on, off)[:, : tree.max_count + 1]
-    assert (tree.root - mass).abs().amax(-1).le(tree.root_error).all()
+    assert (tree.root - mass).abs().le(tree.root_error).all()
     assert tree.root_error.max() < 1e-13
     weights = torch.rand(3, tree.max_count + 1, dtype=torch.float64)
     given_on, given_off = torch.autograd.grad((mass * weights).sum(), (on, off))
