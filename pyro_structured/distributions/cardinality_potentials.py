@@ -79,6 +79,8 @@ def between(n: int, low: int | Tensor, high: int | Tensor) -> Tensor:
     """
     low, high = torch.as_tensor(low), torch.as_tensor(high)
     for name, bound in (("low", low), ("high", high)):
+        if bound.is_floating_point() or bound.dtype == torch.bool:
+            raise ValueError(f"{name}: expected an integer or an integer tensor, got {bound.dtype}")
         if bool(((bound < 0) | (bound > n)).any()):
             raise ValueError(f"{name}: expected counts between 0 and {n}, the number of variables, got {bound}")
     if bool((low > high).any()):

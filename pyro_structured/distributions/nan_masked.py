@@ -31,7 +31,8 @@ class NanMasked(TorchDistribution):
 
     ``pyro.sample("y", NanMasked(d), obs=y)`` scores the entries of ``y`` that are not NaN by their exact marginal
     probability under ``d``: :math:`p(y_O) = \sum_{y_M} p(y_O, y_M)`. The cost is that of ``d.marginal_log_prob``.
-    Impute with ``d.condition(y, ~y.isnan())``. Samples are complete. The idiom is that of
+    Impute with ``d.condition(y, ~y.isnan())``, or, for a :class:`SelectionMixture`, ``d.posterior(y, ~y.isnan())``.
+    Samples are complete. The idiom is that of
     :class:`pyro.distributions.NanMaskedNormal`.
 
     :param base_dist: A distribution of vectors with a method ``marginal_log_prob(value, observed)``, such as

@@ -41,6 +41,12 @@ class RecursiveCardinality(TorchDistribution):
     weight of its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite.
     Where no vector has a positive probability, the first query raises a ``ValueError``.
 
+    Two things to know when learning or enumerating: adding :math:`a c` to the table of a subset is the same as
+    adding a to the logits of its variables, so that tables are determined only up to a straight line; and Pyro's
+    ``infer_discrete`` and ``compute_marginals`` do not support sites with event axes: use :attr:`marginals`,
+    :meth:`condition` and
+    :meth:`reweight`.
+
     Results are cached with their autograd graph: make a new instance in every step, as Pyro models do.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``. No NaN.

@@ -95,9 +95,21 @@ class SelectionMixture(TorchDistribution):
             self._validate_sample(value)
         return self.posterior(value).unchecked_log_partition - self.selector.log_partition_function
 
-    def posterior(self, value: Tensor) -> RecursiveCardinality:
-        """The selector given the value of the vector, with all its queries."""
-        return self.selector.reweight(self.component0.log_prob(value), self.component1.log_prob(value))
+    def posterior(self, value: Tensor, observed: Tensor | None = None) -> RecursiveCardinality:
+        """The selector given the vector, or some of its entries, with all its queries.
+
+        :param Tensor value: Shape ``(..., D)``; anything where not ``observed``, NaN too.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
+        """
+        if observed is None:
+            return self.selector.reweight(self.component0.log_prob(value), self.component1.log_prob(value))
+        if observed.dtype != torch.bool:
+            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
+        # Any point of the support will do where nothing was observed: its density is not used.
+        filled = torch.where(observed, value, self.component0.sample().to(value.dtype))
+        log_off = self.component0.log_prob(filled).masked_fill(~observed, 0.0)
+        log_on = self.component1.log_prob(filled).masked_fill(~observed, 0.0)
+        return self.selector.reweight(log_off, log_on)
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-density of the observed entries, all others integrated out.
@@ -105,13 +117,7 @@ class SelectionMixture(TorchDistribution):
         :param Tensor value: Shape ``(..., D)``; anything where not ``observed``, NaN too.
         :param Tensor observed: Booleans whose shape broadcasts with ``value``.
         """
-        if observed.dtype != torch.bool:
-            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
-        # Any point of the support will do where nothing was observed: its density is not used.
-        filled = torch.where(observed, value, self.component0.sample().to(value.dtype))
-        log_off = self.component0.log_prob(filled).masked_fill(~observed, 0.0)
-        log_on = self.component1.log_prob(filled).masked_fill(~observed, 0.0)
-        return self.selector.reweight(log_off, log_on).unchecked_log_partition - self.selector.log_partition_function
+        return self.posterior(value, observed).unchecked_log_partition - self.selector.log_partition_function
 
     @property
     def mean(self) -> Tensor:

@@ -26,8 +26,9 @@ class ConvolutionTree(NamedTuple):
     """The upward messages of a convolution tree: level ``l`` has nodes of ``2**l`` variables each.
 
     ``direct`` holds the levels that were convolved directly, with counts first, ``(n + 1, nodes, rows)``; ``messages``,
-    the last of them and those that were transformed, with counts last, ``(nodes, rows, n + 1)``. The children of node ``j`` are the nodes ``j`` and ``j + nodes // 2`` of the
-    level below. ``max_count`` truncates all messages to counts up to it.
+    the last of them and those that were transformed, with counts last, ``(nodes, rows, n + 1)``. The children of
+    node ``j`` are the nodes ``j`` and ``j + nodes // 2`` of the level below. ``max_count`` truncates all messages to
+    counts up to it.
     """
 
     num_variables: int

@@ -56,13 +56,16 @@ class NestedSubsets:
         self.subsets = tuple(members)
         self.sizes = tuple(len(m) for m in members)
         is_single = self.sizes == (num_variables,)
-        merges, nodes, self._order = (
-            (None, [-1], np.arange(num_variables)) if is_single else _build_tree(members, num_variables)
-        )
+        merges: np.ndarray | None
+        if is_single:
+            merges, nodes, order = None, [-1], np.arange(num_variables)
+        else:
+            merges, nodes, order = _build_tree(members, num_variables)
+        self._order = order
         # Every subset is a range in the order of the tree's leaves, so that all counts are differences of one
         # cumulative sum.
         rank = np.empty(num_variables, dtype=np.int64)
-        rank[self._order] = np.arange(num_variables)
+        rank[order] = np.arange(num_variables)
         self._first = np.array([rank[m].min() if len(m) else 0 for m in members], dtype=np.int64)
         tables = tuple(zip(nodes, self.sizes, strict=True))
         self.forest = CountForest(num_variables) if is_single else CountForest(num_variables, merges, tables)

@@ -246,3 +246,21 @@ def test_enumeration_over_all_small_clamps():
     scores = weights.T.masked_fill(clash, -math.inf)[:, None] + tables[:, states.sum(-1).long()]
     expected = torch.logsumexp(scores, -1)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50, 50_000, 99_998, 99_999, 100_000])
+def test_every_exact_count_of_many_variables_is_certified(count):
+    logits = torch.randn(100_000, dtype=torch.float64)
+    table = only(100_000, count)
+    found = infer_counts(logits, table, CountForest(100_000))
+    torch.testing.assert_close(
+        torch.sigmoid(found.marginal_logits).sum(),
+        torch.tensor(float(count), dtype=torch.float64),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    assert certify(logits, table, CountForest(100_000)).num_fallback_nodes == 0
+    if count == 2:
+        odds = logits.exp()
+        expected = ((odds.sum() ** 2 - odds.square().sum()) / 2).log()
+        torch.testing.assert_close(found.log_partition, expected, rtol=1e-12, atol=0)
