@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.ops import count_tree
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_potential import solve_count_potential
+from pyro_structured.ops.count_potential import attempts, force, solve_count_potential, solve_windows
 from pyro_structured.ops.fourier_passes import is_fast
 from pyro_structured.ops.nested_counts import solve_nested_counts
 
@@ -189,13 +189,14 @@ class _CountInference(torch.autograd.Function):
 def _differentiate(
     logits: Tensor, count_logits: Tensor, forest: CountForest, cotangents: tuple[Tensor | None, Tensor | None]
 ) -> tuple[Tensor, ...]:
-    """Pulls cotangents of the posteriors back to the parameters, through the differentiable passes in log space."""
+    """Pulls cotangents of the posteriors back to the parameters, by automatic differentiation of the passes."""
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         if not create_graph:
             logits, count_logits = (t.detach().requires_grad_() for t in (logits, count_logits))
-        beliefs = _solve_tree(logits, count_logits, forest, marginals=True, errors=False, fallback=False).beliefs
-        pairs = [(o, c) for o, c in zip(beliefs[1:], cotangents, strict=True) if c is not None]
+        pairs = []
+        for rows, posteriors in _differentiable_posteriors(logits, count_logits, forest):
+            pairs += [(o, c[rows]) for o, c in zip(posteriors, cotangents, strict=True) if c is not None]
         outputs, weights = zip(*pairs, strict=True)
         return torch.autograd.grad(
             outputs,
@@ -205,3 +206,26 @@ def _differentiate(
             allow_unused=True,
             materialize_grads=True,
         )
+
+
+def _differentiable_posteriors(
+    logits: Tensor, count_logits: Tensor, forest: CountForest
+) -> list[tuple[Tensor, tuple[Tensor, Tensor]]]:
+    """Marginal log-odds and count probabilities of groups of rows, with all tilts and windows held constant."""
+    rest = torch.arange(logits.shape[0], device=logits.device)
+    result = []
+    if forest.is_single:
+        with torch.no_grad():
+            tried = attempts(force(logits, count_logits)[0], count_logits, marginals=True)
+        for rows, (tilts, window), solution in tried:
+            done = solution.certified.nonzero().squeeze(-1)
+            rest = rows[~solution.certified]
+            if len(done):
+                x, f = logits[rows[done]], count_logits[rows[done], : window.shape[-1]]
+                found = solve_windows(force(x, f)[0], f, tilts[done], window[done])
+                missing = count_logits.shape[-1] - window.shape[-1]
+                result.append((rows[done], (found[0], torch.nn.functional.pad(found[1].exp(), (0, missing)))))
+    if len(rest):
+        slow = _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
+        result.append((rest, (slow.beliefs.marginal_logits, slow.beliefs.count_marginals)))
+    return result

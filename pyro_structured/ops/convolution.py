@@ -1,6 +1,6 @@
 """Convolutions of non-negative vectors that are given by their logarithms: no entry loses relative accuracy."""
 
-__all__ = ["log_convolve", "log_correlate", "logsumexp", "max_convolve"]
+__all__ = ["log_convolve", "log_correlate", "logsumexp", "max_convolve", "safe_log"]
 
 import math
 from collections.abc import Callable
@@ -26,9 +26,13 @@ def logsumexp(terms: Tensor, dim: int = -1) -> Tensor:
     """
     peak = terms.detach().amax(dim, keepdim=True)
     peak = peak.masked_fill(peak == -math.inf, 0.0)
-    total = (terms - peak).exp().sum(dim)
-    empty = total == 0
-    return total.masked_fill(empty, 1.0).log().masked_fill(empty, -math.inf) + peak.squeeze(dim)
+    return safe_log((terms - peak).exp().sum(dim)) + peak.squeeze(dim)
+
+
+def safe_log(tensor: Tensor) -> Tensor:
+    """Logarithm of non-negative numbers whose derivatives are zero, not infinite, where it is -inf."""
+    zero = tensor == 0
+    return tensor.masked_fill(zero, 1.0).log().masked_fill(zero, -math.inf)
 
 
 def log_correlate(total: Tensor, other: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class ConvolutionTree(NamedTuple):
     def root_error(self) -> Tensor:
         """Bounds on the absolute errors of ``root``, of the same shape."""
         if not self.spectra:
-            return 4 * self.direct_size * UNIT_ROUNDOFF * self.root + UNDERFLOW
+            return 4 * self.direct_size * UNIT_ROUNDOFF * self.root.detach() + UNDERFLOW
         return self.errors[-1][0].unsqueeze(-1).expand(self.root.shape)
 
     @property
@@ -64,6 +64,7 @@ def fourier_error(size: int) -> float:
 
 def _norm_bound(message: Tensor) -> Tensor:
     """At least the 2-norm, whose squares could underflow: the geometric mean of the 1-norm and the maximum norm."""
+    message = message.detach()
     return message.sum(-1).sqrt() * message.amax(-1).sqrt()
 
 
@@ -130,7 +131,7 @@ def _fourier_merge(
         a, b = message.chunk(2)
         last = a[..., -1:] * b[..., -1:]
         merged = torch.cat([merged, last], -1)
-        torch.mul(a[..., 0], b[..., 0], out=merged[..., 0])
+        merged[..., 0] = a[..., 0] * b[..., 0]
     merged = merged[..., : max_count + 1].clamp_(min=0.0)
     # With masses of one: |e * b|_2 <= |e|_2 |b|_1 and |e * b|_inf <= |e|_2 |b|_2 (Young); three transforms round. The
     # errors of different nodes are independent: they add in quadrature (Higham and Mary 2019), each at its worst.
@@ -164,7 +165,8 @@ def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Te
     error = error.repeat(tree.direct[0].shape[1] // error.shape[0], 1).T
     # Direct convolutions upward and downward have relative errors.
     rounding = 8 * tree.direct_size * UNIT_ROUNDOFF
-    error = error + rounding * torch.maximum(given_off, given_on) + UNDERFLOW * weights.amax(-1, keepdim=True)
+    largest = torch.maximum(given_off, given_on).detach()
+    error = error + rounding * largest + UNDERFLOW * weights.detach().amax(-1, keepdim=True)
     keep = tree.num_variables
     return given_off[:, :keep], given_on[:, :keep], error[:, :keep]
 
@@ -184,7 +186,7 @@ def _fourier_split(
         sibling_last = children.view(2, nodes // 2, rows, width).flip(0)[..., -1]
         split[..., -1] += (message[..., -1] - message[..., 0]) * sibling_last
     split = split.clamp_(min=0.0)
-    norm = torch.linalg.vector_norm(message, dim=-1)
+    norm = torch.linalg.vector_norm(message.detach(), dim=-1)
     sibling_norm = tree.norms[level].view(2, nodes // 2, rows).flip(0)
     sibling_error = tree.errors[level].view(2, nodes // 2, rows).flip(0)
     split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)

@@ -1,6 +1,6 @@
 """One potential on the count of independent binary variables: partition function and posterior, certified and fast."""
 
-__all__ = ["CountSolution", "attempts", "force", "log_odds_tolerance", "solve_count_potential"]
+__all__ = ["CountSolution", "attempts", "force", "log_odds_tolerance", "solve_count_potential", "solve_windows"]
 
 import math
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.convolution_tree import UNIT_ROUNDOFF, downward, upward
 from pyro_structured.ops.tilting import cumulant, tilt_windows
 
@@ -129,6 +130,12 @@ def _pad(solution: CountSolution, num_counts: int) -> CountSolution:
     return solution._replace(log_posterior=padded)
 
 
+def solve_windows(logits: Tensor, count_logits: Tensor, tilts: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+    """Marginal log-odds and log-posterior of the count, differentiable, under given tilts and windows."""
+    solution = _solve_chunk(logits, count_logits, tilts, window, tilts, True)
+    return solution.marginal_logits, solution.log_posterior
+
+
 def _solve_windows(
     logits: Tensor, count_logits: Tensor, tilts: Tensor, window: Tensor, guards: Tensor, marginals: bool
 ) -> CountSolution:
@@ -159,14 +166,14 @@ def _solve_chunk(
         for part in index.split(step)
     ]
     passes = _Passes(*(torch.cat(p, 1) for p in zip(*parts, strict=True)))
-    log_partition = torch.logsumexp(passes.log_window, 1)
+    log_partition = logsumexp(passes.log_window, 1)
     share = passes.log_window - log_partition.unsqueeze(-1)
     left_out = _left_out(logits, count_logits, window, guards, log_partition)
     mass_error = (share.exp() * passes.mass_error).sum(1) + left_out.mass
     marginal_logits, logits_error = torch.zeros_like(logits), torch.zeros_like(logits)
     if marginals:
         marginal_logits, logits_error = _combine(logits, tilts, passes, share, left_out)
-    log_posterior = torch.logsumexp(passes.log_root + share.unsqueeze(-1), 1)
+    log_posterior = logsumexp(passes.log_root + share.unsqueeze(-1), 1)
     scale = torch.maximum(log_partition.abs(), logits.abs().masked_fill(logits.isinf(), 0.0).sum(-1)).clamp(min=1.0)
     determined = logits.isinf().all(-1)
     if bool(determined.any()):
@@ -197,8 +204,8 @@ def _passes(logits: Tensor, count_logits: Tensor, tilts: Tensor, member: Tensor,
     weights = (count_logits.unsqueeze(1) - tilts.unsqueeze(-1) * counts).masked_fill(~member, -math.inf)
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
     tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), count_logits.shape[-1] - 1)
-    joint = tree.root.view(shape).log() + weights
-    scale = torch.logsumexp(joint, -1)
+    joint = safe_log(tree.root.view(shape)) + weights
+    scale = logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
     # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate will refuse it.
     relative = (weights - finite_scale).clamp(max=300.0).exp()
@@ -207,7 +214,7 @@ def _passes(logits: Tensor, count_logits: Tensor, tilts: Tensor, member: Tensor,
         cumulant(logits.unsqueeze(1), tilts) + scale,
         joint - finite_scale,
         (tree.root_error.view(shape) * relative).sum(-1),
-        *(tensor.log().view(shape) for tensor in split),
+        *(safe_log(tensor).view(shape) for tensor in split),
     )
 
 
@@ -223,6 +230,7 @@ def _rounding(logits: Tensor, tilts: Tensor, window: Tensor, log_partition: Tens
     return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * log_partition.abs() + 512)
 
 
+@torch.no_grad()
 def _left_out(logits: Tensor, count_logits: Tensor, window: Tensor, guards: Tensor, log_partition: Tensor) -> _LeftOut:
     r"""Bounds the probability of the counts outside all windows, in total and jointly with each variable's values.
 
@@ -264,8 +272,8 @@ def _combine(
         (torch.nn.functional.logsigmoid(-tilted), passes.log_given_off, left_out.off),
     ):
         base = share.unsqueeze(-1) + prior
-        side = torch.logsumexp(base + given, 1)
-        error = error + (torch.logsumexp(base + passes.log_split_error, 1) - side).exp() + lost / side.exp()
+        side = logsumexp(base + given, 1)
+        error = error + (logsumexp(base + passes.log_split_error, 1) - side).exp() + lost / side.exp()
         sides.append(side)
     odds = sides[0] - sides[1]
     if tilts.shape[1] == 1:
