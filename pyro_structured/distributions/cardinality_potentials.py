@@ -101,7 +101,8 @@ def parity(n: int, odd: bool = False) -> Tensor:
         >>> parity(3)
         tensor([0., -inf, 0., -inf])
     """
-    return torch.zeros(n + 1).masked_fill(torch.arange(n + 1) % 2 != int(odd), -math.inf)
+    counts = _counts(n, torch.zeros(()))
+    return torch.zeros_like(counts).masked_fill(counts % 2 != int(odd), -math.inf)
 
 
 def noisy_or(n: int, outcome: bool, leak: float | Tensor, strength: float | Tensor) -> Tensor:

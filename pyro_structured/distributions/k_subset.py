@@ -3,6 +3,7 @@
 __all__ = ["KSubset"]
 
 import math
+import numbers
 from typing import Any
 
 import torch
@@ -45,6 +46,8 @@ class KSubset(RecursiveCardinality):
 
     def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
         check_vector("logits", logits)
+        if not isinstance(k, (numbers.Number, Tensor)):
+            raise ValueError(f"k: expected an integer or an integer tensor, got {k!r}")
         k = torch.as_tensor(k, device=logits.device)
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
             raise ValueError(f"k: expected an integer or an integer tensor, got {k.dtype}")

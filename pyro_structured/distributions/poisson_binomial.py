@@ -13,7 +13,7 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.recursive_cardinality import check_vector
 from pyro_structured.ops.count_sample import draw_log
-from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass
+from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass, probs_to_logits
 
 
 class PoissonBinomial(TorchDistribution):
@@ -77,7 +77,7 @@ class PoissonBinomial(TorchDistribution):
     def logits(self) -> Tensor:
         """Log-odds of success, shape ``batch_shape + (D,)``."""
         # Not clamped as torch's probs_to_logits does: certainties stay certain, and small odds keep their accuracy.
-        return self.probs.log() - torch.log1p(-self.probs)
+        return probs_to_logits(self.probs)
 
     @lazy_property
     def probs(self) -> Tensor:

@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.ops.cardinality import Beliefs, Certificate, certify, infer_counts, log_partition
+from pyro_structured.ops.cardinality import (
+    Beliefs,
+    Certificate,
+    certify,
+    infer_counts,
+    log_partition,
+    require_support,
+)
 from pyro_structured.ops.count_sample import most_probable, sample_counts
 from pyro_structured.ops.evidence import reweight
 from pyro_structured.structures.nested_subsets import NestedSubsets
@@ -83,7 +90,9 @@ class RecursiveCardinality(TorchDistribution):
         validate_args: bool | None = None,
     ) -> None:
         check_vector("logits", logits)
-        check_vector("count_logits", count_logits)
+        if subsets is not None and not isinstance(subsets, NestedSubsets):
+            raise ValueError(f"subsets: expected a NestedSubsets or None, got {type(subsets).__name__}")
+        check_vector("count_logits", count_logits, smallest=0)
         num_variables = logits.shape[-1]
         self.subsets = NestedSubsets([range(num_variables)], num_variables) if subsets is None else subsets
         if self.subsets.num_variables != num_variables:
@@ -96,22 +105,23 @@ class RecursiveCardinality(TorchDistribution):
                 f"count_logits: expected a last axis of {self.subsets.table_size} numbers, a table of |s| + 1 for each "
                 f"subset, got shape {tuple(count_logits.shape)}"
             )
+        self._dtype = logits.dtype
         self._assign(logits, count_logits, logits.new_zeros(()))
         super().__init__(self._batch_shape, logits.shape[-1:], validate_args=validate_args)
 
     def _assign(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor, batch: Any = None) -> None:
-        """Keeps the parameters as they came, for computing, and expanded, for the user."""
+        """Keeps the parameters as they came, for computing, and expanded, in their common dtype, for the user."""
         if batch is None:
             batch = _broadcast(logits.shape[:-1], count_logits.shape[:-1], log_weight.shape)
         self._parameters = (logits, count_logits, log_weight)
         self._batch_shape = torch.Size(batch)
-        self.logits = logits.expand(self._batch_shape + logits.shape[-1:])
+        self.logits = logits.to(self._dtype).expand(self._batch_shape + logits.shape[-1:])
         self.count_logits = count_logits.expand(self._batch_shape + count_logits.shape[-1:])
 
     def _like(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor) -> "RecursiveCardinality":
         """Another member of the family with the same subsets; a constant log weight goes along with its vectors."""
         new = RecursiveCardinality.__new__(RecursiveCardinality)
-        new.subsets = self.subsets
+        new.subsets, new._dtype = self.subsets, self._dtype
         new._assign(logits, count_logits, log_weight)
         TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -120,7 +130,7 @@ class RecursiveCardinality(TorchDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: RecursiveCardinality = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
-        new.subsets = self.subsets
+        new.subsets, new._dtype = self.subsets, self._dtype
         new._assign(*self._parameters, batch=batch_shape)
         TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -148,8 +158,9 @@ class RecursiveCardinality(TorchDistribution):
         # Batch axes along which the parameters do not vary are more samples of the same distribution.
         copies = [full if size == 1 else 1 for full, size in zip(self.batch_shape, base, strict=True)]
         with torch.no_grad():
-            rows = logits.expand(base + self.event_shape).reshape(-1, self.event_shape[0]).double()
-            tables = count_logits.expand(base + count_logits.shape[-1:]).reshape(-1, count_logits.shape[-1]).double()
+            rows = logits.expand(base + self.event_shape).reshape(math.prod(base), self.event_shape[0]).double()
+            tables = count_logits.expand(base + count_logits.shape[-1:])
+            tables = tables.reshape(math.prod(base), count_logits.shape[-1]).double()
             num_samples = sample_shape.numel() * math.prod(copies)
             drawn = sample_counts(rows, tables, self.subsets.forest, num_samples).to(self.logits.dtype)
         drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
@@ -161,22 +172,27 @@ class RecursiveCardinality(TorchDistribution):
         """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
         if self._validate_args:
             self._validate_sample(value)
-        return self.unnormalized_log_prob(value) - self.log_partition_function
+        return self._cast(self._score(value) - require_support(self._log_z))
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
+        return self._cast(self._score(value))
+
+    def _score(self, value: Tensor) -> Tensor:
+        """In double precision, because log Z is going to be subtracted."""
+        logits, count_logits, log_weight = (parameter.double() for parameter in self._parameters)
         binary = ((value == 0) | (value == 1)).all(-1)
         on = value == 1
-        clamped = self.logits.isinf()
-        forbidden = (clamped & (on != (self.logits > 0))).any(-1) | ~binary
-        score = (on * self.logits.masked_fill(clamped, 0.0)).sum(-1)
+        clamped = logits.isinf()
+        forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
+        score = (on * logits.masked_fill(clamped, 0.0)).sum(-1)
         counts = self.subsets.counts(on)
         sizes = torch.tensor(self.subsets.sizes, dtype=torch.long, device=counts.device)
         cells = counts + (sizes + 1).cumsum(-1) - (sizes + 1)
         batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
-        table = self.count_logits.expand(batch + self.count_logits.shape[-1:])
+        table = count_logits.expand(batch + count_logits.shape[-1:])
         score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
-        return score.masked_fill(forbidden, -math.inf) + self.log_weight
+        return score.masked_fill(forbidden, -math.inf) + log_weight
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -199,30 +215,29 @@ class RecursiveCardinality(TorchDistribution):
     @property
     def log_partition_function(self) -> Tensor:
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals."""
-        self._require_support()
-        return self.unchecked_log_partition
+        return self._cast(require_support(self._log_z))
 
     @property
     def log_weight(self) -> Tensor:
         """Log weight of the evidence that :meth:`condition` or :meth:`reweight` put in, part of log Z; zero without."""
         return self._cast(self._parameters[2]).expand(self.batch_shape)
 
-    @lazy_property
+    @property
     def unchecked_log_partition(self) -> Tensor:
         """As :attr:`log_partition_function`, but -inf where the support is empty."""
+        return self._cast(self._log_z)
+
+    @lazy_property
+    def _log_z(self) -> Tensor:
         logits, count_logits, log_weight = self._parameters
         if "_beliefs" in self.__dict__:
             result = self._beliefs.log_partition
         else:
             result = log_partition(logits, count_logits, self.subsets.forest)
-        return self._cast(result + log_weight).expand(self.batch_shape)
+        return (result + log_weight.double()).expand(self.batch_shape)
 
     def _require_support(self) -> None:
-        if not bool((self.unchecked_log_partition > -math.inf).logical_or(self.unchecked_log_partition.isnan()).all()):
-            raise ValueError(
-                "count_logits: expected at least one vector of positive probability in every batch element, but the "
-                "support is empty"
-            )
+        require_support(self._log_z)
 
     @lazy_property
     def _beliefs(self) -> Beliefs:
@@ -266,8 +281,8 @@ class RecursiveCardinality(TorchDistribution):
         self._require_support()
         batch = self.batch_shape
         with torch.no_grad():
-            rows = self.logits.reshape(-1, self.event_shape[0]).double()
-            tables = self.count_logits.reshape(-1, self.count_logits.shape[-1]).double()
+            rows = self.logits.reshape(batch.numel(), self.event_shape[0]).double()
+            tables = self.count_logits.reshape(batch.numel(), self.count_logits.shape[-1]).double()
             found = most_probable(rows, tables, self.subsets.forest)
         return found.to(self.logits.dtype).reshape(batch + self.event_shape)
 
@@ -286,11 +301,12 @@ class RecursiveCardinality(TorchDistribution):
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        clamped = self.logits.isinf()
-        energy = (self.marginals * self.logits.masked_fill(clamped, 0.0)).sum(-1)
-        impossible = self.count_logits == -math.inf
-        energy = energy + (self.count_marginals * self.count_logits.masked_fill(impossible, 0.0)).sum(-1)
-        return self.log_partition_function - energy - self.log_weight
+        logits, count_logits, log_weight = (parameter.double() for parameter in self._parameters)
+        beliefs = self._beliefs
+        energy = (torch.sigmoid(beliefs.marginal_logits) * logits.masked_fill(logits.isinf(), 0.0)).sum(-1)
+        impossible = count_logits == -math.inf
+        energy = energy + (beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)).sum(-1)
+        return self._cast(require_support(self._log_z) - energy - log_weight)
 
     def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
         """Fixes some variables.
@@ -301,13 +317,11 @@ class RecursiveCardinality(TorchDistribution):
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
             :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
         """
-        value, observed = self._check_evidence(value, observed)
-        zero = torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
-        off = zero.masked_fill(observed & (value == 1), -math.inf)
-        on = zero.masked_fill(observed & (value == 0), -math.inf)
-        return self.reweight(off, on)
+        if self._validate_args and bool((observed & (value != 0) & (value != 1)).any()):
+            raise ValueError("value: expected zeros and ones where observed, got other numbers")
+        return self.reweight(*self._clamps(value, observed))
 
-    def _check_evidence(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         if observed.dtype != torch.bool:
             raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
         for name, tensor in (("value", value), ("observed", observed)):
@@ -315,9 +329,11 @@ class RecursiveCardinality(TorchDistribution):
                 raise ValueError(
                     f"{name}: expected a last axis of {self.event_shape[0]}, got shape {tuple(tensor.shape)}"
                 )
-        if bool((observed & (value != 0) & (value != 1)).any()):
-            raise ValueError("value: expected zeros and ones where observed, got other numbers")
-        return value, observed
+        zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
+        # Numbers that are neither are impossible evidence.
+        return zero.masked_fill(observed & (value != 0), -math.inf), zero.masked_fill(
+            observed & (value != 1), -math.inf
+        )
 
     def reweight(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
         """Multiplies in independent evidence about every variable: the posterior, up to its constant.
@@ -329,16 +345,25 @@ class RecursiveCardinality(TorchDistribution):
         """
         logits, count_logits, log_weight = self._parameters
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
-        new_logits, weight = reweight(logits.expand(shape), log_off.expand(shape), log_on.expand(shape))
+        evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
+        new_logits, weight = reweight(logits.double().expand(shape), *evidence)
         batch = torch.broadcast_shapes(shape[:-1], self.batch_shape)
         return self._like(new_logits, count_logits, log_weight + weight).expand(batch)
+
+    def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the vector summed out; arguments as for :meth:`reweight`.
+
+        :return: The change of log Z; -inf for impossible evidence. Shape: the arguments' without their last axis,
+            broadcast with ``batch_shape``.
+        """
+        return self._cast(self.reweight(log_off, log_on)._log_z - require_support(self._log_z))
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
 
         :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
         """
-        return self.condition(value, observed).unchecked_log_partition - self.log_partition_function
+        return self.log_evidence(*self._clamps(value, observed))
 
     def conjugate_update(self, other: Any) -> tuple["RecursiveCardinality", Tensor]:
         """Multiplies with independent evidence about every variable.
@@ -355,22 +380,21 @@ class RecursiveCardinality(TorchDistribution):
         ones = torch.ones_like(base.logits)
         plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
         updated = self.reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
-        return updated, updated.unchecked_log_partition - self.log_partition_function
+        return updated, self._cast(updated._log_z - require_support(self._log_z))
 
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
         return tensor.to(dtype)
 
 
-def check_vector(name: str, tensor: Tensor) -> None:
-    """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a non-empty last
-    axis.
-    """
+def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
+    """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a long last axis."""
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
-    if tensor.dim() < 1 or tensor.shape[-1] < 1:
+    if tensor.dim() < 1 or tensor.shape[-1] < smallest:
+        shape = tuple(tensor.shape)
         raise ValueError(
-            f"{name}: expected at least one axis, the last of at least one entry, got shape {tuple(tensor.shape)}"
+            f"{name}: expected at least one axis, the last of at least {smallest} entries, got shape {shape}"
         )
 
 

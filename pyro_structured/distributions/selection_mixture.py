@@ -2,12 +2,13 @@
 
 __all__ = ["SelectionMixture"]
 
+import math
 from typing import Any
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import constraints, transform_to
 
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 
@@ -93,7 +94,7 @@ class SelectionMixture(TorchDistribution):
         """Log-density of vectors, the selector summed out."""
         if self._validate_args:
             self._validate_sample(value)
-        return self.posterior(value).unchecked_log_partition - self.selector.log_partition_function
+        return self.selector.log_evidence(*self._likelihoods(value, None))
 
     def posterior(self, value: Tensor, observed: Tensor | None = None) -> RecursiveCardinality:
         """The selector given the vector, or some of its entries, with all its queries.
@@ -101,23 +102,19 @@ class SelectionMixture(TorchDistribution):
         :param Tensor value: Shape ``(..., D)``; anything where not ``observed``, NaN too.
         :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
         """
-        if observed is None:
-            return self.selector.reweight(self.component0.log_prob(value), self.component1.log_prob(value))
-        if observed.dtype != torch.bool:
-            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
-        # Any point of the support will do where nothing was observed: its density is not used.
-        filled = torch.where(observed, value, self.component0.sample().to(value.dtype))
-        log_off = self.component0.log_prob(filled).masked_fill(~observed, 0.0)
-        log_on = self.component1.log_prob(filled).masked_fill(~observed, 0.0)
-        return self.selector.reweight(log_off, log_on)
+        return self.selector.reweight(*self._likelihoods(value, observed))
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-density of the observed entries, all others integrated out.
+        """Log-density of the observed entries, all others integrated out; arguments as for :meth:`posterior`."""
+        return self.selector.log_evidence(*self._likelihoods(value, observed))
 
-        :param Tensor value: Shape ``(..., D)``; anything where not ``observed``, NaN too.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        """
-        return self.posterior(value, observed).unchecked_log_partition - self.selector.log_partition_function
+    def _likelihoods(self, value: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
+        if observed is not None and observed.dtype != torch.bool:
+            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
+        value = value.to(torch.promote_types(value.dtype, self.selector.logits.dtype))
+        components = (self.component0, self.component1)
+        log_off, log_on = (_log_likelihood(component, value, observed) for component in components)
+        return log_off, log_on
 
     @property
     def mean(self) -> Tensor:
@@ -133,3 +130,18 @@ class SelectionMixture(TorchDistribution):
         within: Tensor = share * self.component1.variance + (1 - share) * self.component0.variance
         between: Tensor = self.selector.variance * (self.component1.mean - self.component0.mean) ** 2
         return within + between
+
+
+def _log_likelihood(component: TorchDistribution, value: Tensor, observed: Tensor | None) -> Tensor:
+    """Log-densities of the entries: -inf outside the component's support, 0 where nothing was observed."""
+    support: Any = component.support
+    known: Tensor = support.check(value)
+    if observed is not None:
+        known = known & observed
+    # Some point of the support stands for the others, so that neither values nor derivatives are undefined there.
+    inner = torch.zeros((), dtype=value.dtype, device=value.device)
+    if not support.is_discrete:
+        inner = transform_to(support)(inner)
+    log_prob: Tensor = component.log_prob(torch.where(known, value, inner))
+    log_prob = log_prob.masked_fill(~known, -math.inf)
+    return log_prob if observed is None else log_prob.masked_fill(~observed, 0.0)

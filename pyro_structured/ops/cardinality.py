@@ -1,6 +1,6 @@
 """Partition functions and posteriors of cardinality potentials: exact, differentiable, batched, and certified."""
 
-__all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition"]
+__all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition", "require_support"]
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -83,10 +83,10 @@ def _over_rows(
     function: Callable[..., tuple[Tensor, ...]], logits: Tensor, count_logits: Tensor, *options: object
 ) -> list[Tensor]:
     """Applies a function of matrices to tensors with any batch shape, in double precision."""
-    batch = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
+    batch = torch.Size(torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1]))
     rows = (
-        logits.expand(batch + logits.shape[-1:]).reshape(-1, logits.shape[-1]).double(),
-        count_logits.expand(batch + count_logits.shape[-1:]).reshape(-1, count_logits.shape[-1]).double(),
+        logits.expand(batch + logits.shape[-1:]).reshape(batch.numel(), logits.shape[-1]).double(),
+        count_logits.expand(batch + count_logits.shape[-1:]).reshape(batch.numel(), count_logits.shape[-1]).double(),
     )
     return [tensor.reshape(batch + tensor.shape[1:]) for tensor in function(*rows, *options)]
 
@@ -133,6 +133,37 @@ def _solve_tree(
             log_z_error, logits_error = count_tree.rounding_errors(tree, messages, potentials, outside, log_scale)
     nodes = torch.full_like(log_z, forest.num_variables - 1 if fallback else 0, dtype=torch.long)
     return _Solution(Beliefs(log_z, marginal_logits, count_marginals), Certificate(log_z_error, logits_error, nodes))
+
+
+def require_support(log_partition: Tensor) -> Tensor:
+    """Passes a log partition function on, or raises a ValueError where it is -inf; works under ``torch.vmap``."""
+    checked: Tensor = _RequireSupport.apply(log_partition)  # type: ignore[no-untyped-call]
+    return checked
+
+
+class _RequireSupport(torch.autograd.Function):
+    """The identity, in which values may be looked at whatever function transforms are active outside."""
+
+    @staticmethod
+    def forward(log_partition: Tensor) -> Tensor:
+        if bool((log_partition == -torch.inf).any()):
+            raise ValueError(
+                "count_logits: expected at least one vector of positive probability in every batch element, but the "
+                "support is empty"
+            )
+        return log_partition.view_as(log_partition)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], log_partition: Tensor) -> tuple[Tensor, int]:
+        return require_support(log_partition), in_dims[0]
 
 
 class _CountInference(torch.autograd.Function):
@@ -216,13 +247,13 @@ def _differentiable_posteriors(
     result = []
     if forest.is_single:
         with torch.no_grad():
-            tried = attempts(force(logits, count_logits)[0], count_logits, marginals=True)
+            tried = attempts(*force(logits, count_logits)[:2], marginals=True)
         for rows, (tilts, window), solution in tried:
             done = solution.certified.nonzero().squeeze(-1)
             rest = rows[~solution.certified]
             if len(done):
-                x, f = logits[rows[done]], count_logits[rows[done], : window.shape[-1]]
-                found = solve_windows(force(x, f)[0], f, tilts[done], window[done])
+                x, f, _ = force(logits[rows[done]], count_logits[rows[done]])
+                found = solve_windows(x, f[:, : window.shape[-1]], tilts[done], window[done])
                 missing = count_logits.shape[-1] - window.shape[-1]
                 result.append((rows[done], (found[0], torch.nn.functional.pad(found[1].exp(), (0, missing)))))
     if len(rest):

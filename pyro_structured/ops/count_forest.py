@@ -73,7 +73,7 @@ class CountForest:
 
         :param Tensor count_logits: Log-potentials, shape ``(rows, table_size)``.
         """
-        possible = (count_logits > -torch.inf).any(0)
+        possible = (count_logits != -torch.inf).any(0)
         limits: tuple[int, ...] = ()
         if not bool(possible.all()):
             parts = possible.cpu().split([size + 1 for _, size in self.tables])

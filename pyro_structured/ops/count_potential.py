@@ -18,6 +18,7 @@ LOG_PARTITION_TOLERANCE = 5e-13
 LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**16
 MAX_WINDOWS = 64
+LARGEST_EXCESS = 300.0
 # Variables that are processed at once: bounds the memory that batches and windows take.
 CHUNK_VARIABLES = 2**20
 
@@ -74,29 +75,31 @@ def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool 
     :return: Results and error bounds. Cost :math:`O(D\log^2 D)` for every window; at most one synchronisation with the
         device for each of the two attempts.
     """
-    forced, weight = force(logits, count_logits)
-    (_, _, solution), *retries = attempts(forced, count_logits, marginals)
+    forced, possible, weight = force(logits, count_logits)
+    (_, _, solution), *retries = attempts(forced, possible, marginals)
     for rows, _, retried in retries:
         solution = CountSolution(*(old.index_copy(0, rows, new) for old, new in zip(solution, retried, strict=True)))
     return solution._replace(log_partition=solution.log_partition + weight)
 
 
-def force(logits: Tensor, count_logits: Tensor) -> tuple[Tensor, Tensor]:
+def force(logits: Tensor, count_logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Clamps all variables where only the smallest, or only the largest, count of the free ones is possible.
 
     No tilt brings such a count to the middle of the mass function, and no sum is needed.
 
-    :return: The logits, and the log weight of the variables that were clamped to 1, shape ``(rows,)``.
+    :return: The logits; the potentials, -inf at counts that clamped variables exclude; and the log weight of the
+        variables that were clamped to 1, shape ``(rows,)``.
     """
     counts = torch.arange(count_logits.shape[-1], device=logits.device)
     lowest = (logits == math.inf).sum(-1, keepdim=True)
     highest = logits.shape[-1] - (logits == -math.inf).sum(-1, keepdim=True)
-    possible = (count_logits > -math.inf) & (counts >= lowest) & (counts <= highest)
+    possible = (count_logits != -math.inf) & (counts >= lowest) & (counts <= highest)
     all_off = ~(possible & (counts > lowest)).any(-1, keepdim=True)
     all_on = ~(possible & (counts < highest)).any(-1, keepdim=True) & ~all_off
     free = logits.masked_fill(logits.isinf(), 0.0)
     forced = torch.where(logits.isinf(), logits, logits.masked_fill(all_off, -math.inf).masked_fill(all_on, math.inf))
-    return forced, free.sum(-1).masked_fill(~all_on.squeeze(-1), 0.0)
+    weight = free.sum(-1).masked_fill(~all_on.squeeze(-1), 0.0)
+    return forced, count_logits.masked_fill(~possible, -math.inf), weight
 
 
 def attempts(
@@ -108,7 +111,7 @@ def attempts(
     """
     # Counts above the largest possible one are not computed: this is the O(Dk) case of the paper.
     num_counts = count_logits.shape[-1]
-    possible = (count_logits > -math.inf).any(0).nonzero()
+    possible = (count_logits != -math.inf).any(0).nonzero()
     limit = max(1, int(possible.max())) if len(possible) else 1
     count_logits = count_logits[:, : limit + 1]
     rows = torch.arange(logits.shape[0], device=logits.device)
@@ -178,8 +181,9 @@ def _solve_chunk(
     determined = logits.isinf().all(-1)
     if bool(determined.any()):
         # The one vector's potential is the answer, also where it is -inf.
-        ones = (logits == math.inf).sum(-1, keepdim=True).clamp(max=count_logits.shape[-1] - 1)
-        log_partition = torch.where(determined, count_logits.gather(-1, ones).squeeze(-1), log_partition)
+        table = torch.nn.functional.pad(count_logits, (0, 1), value=-math.inf)
+        ones = (logits == math.inf).sum(-1, keepdim=True).clamp(max=count_logits.shape[-1])
+        log_partition = torch.where(determined, table.gather(-1, ones).squeeze(-1), log_partition)
         mass_error = mass_error.masked_fill(determined, 0.0)
     certified = determined | (
         (mass_error <= LOG_PARTITION_TOLERANCE * scale)
@@ -207,13 +211,15 @@ def _passes(logits: Tensor, count_logits: Tensor, tilts: Tensor, member: Tensor,
     joint = safe_log(tree.root.view(shape)) + weights
     scale = logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
-    # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate will refuse it.
-    relative = (weights - finite_scale).clamp(max=300.0).exp()
+    # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it.
+    excess = weights - finite_scale
+    hopeless = (excess > LARGEST_EXCESS).any(-1)
+    relative = excess.clamp(max=LARGEST_EXCESS).exp()
     split = downward(tree, relative.flatten(0, 1)) if marginals else 3 * (tilted.new_zeros(tilted.shape),)
     return _Passes(
         cumulant(logits.unsqueeze(1), tilts) + scale,
         joint - finite_scale,
-        (tree.root_error.view(shape) * relative).sum(-1),
+        (tree.root_error.view(shape) * relative).sum(-1).masked_fill(hopeless, math.inf),
         *(safe_log(tensor).view(shape) for tensor in split),
     )
 
@@ -238,7 +244,7 @@ def _left_out(logits: Tensor, count_logits: Tensor, window: Tensor, guards: Tens
     of a count k together with :math:`y_d = 1` at most :math:`\sigma(x_d + \theta)` times this.
     """
     nothing = _LeftOut(torch.zeros_like(log_partition), torch.zeros_like(logits), torch.zeros_like(logits))
-    lost = (window < 0) & (count_logits > -math.inf)
+    lost = (window < 0) & (count_logits != -math.inf)
     if not bool(lost.any()):
         return nothing
     counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)

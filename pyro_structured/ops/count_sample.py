@@ -50,8 +50,8 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
     samples = logits.new_empty(num_samples, *logits.shape)
     if not forest.is_single:
         return _fill_tree_samples(samples, logits, count_logits, forest)
-    forced, _ = force(logits, count_logits)
-    for rows, choice, solution in attempts(forced, count_logits, marginals=True):
+    forced, possible, _ = force(logits, count_logits)
+    for rows, choice, solution in attempts(forced, possible, marginals=True):
         certified = solution.certified.nonzero().squeeze(-1)
         failed = rows[~solution.certified]
         step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))

@@ -1,6 +1,6 @@
 """The number of successes in independent trials of different probabilities."""
 
-__all__ = ["bulk_mass", "log_mass"]
+__all__ = ["bulk_mass", "log_mass", "probs_to_logits"]
 
 import math
 from typing import Any
@@ -20,6 +20,7 @@ TOLERANCE = 5e-10
 WINDOW_DROP = 4.0
 DIRECT_TERMS = 2**21
 CHUNK_VARIABLES = 2**20
+CERTAIN_LOGIT = math.log(2.0**53)
 
 
 def bulk_mass(logits: Tensor) -> Tensor:
@@ -35,6 +36,40 @@ def bulk_mass(logits: Tensor) -> Tensor:
         [[0.25, 0.5, 0.25]]
     """
     return upward(torch.sigmoid(logits), torch.sigmoid(-logits)).root
+
+
+def probs_to_logits(probs: Tensor) -> Tensor:
+    r"""Log-odds :math:`\log p - \log(1 - p)`, infinite for certainties.
+
+    Together with :func:`log_mass`, derivatives with respect to probabilities of exactly 0 and 1 are right.
+
+    Example::
+
+        >>> probs_to_logits(torch.tensor([0.0, 0.5, 1.0]))
+        tensor([-inf, 0., inf])
+    """
+    logits: Tensor = _ProbsToLogits.apply(probs)  # type: ignore[no-untyped-call]
+    return logits
+
+
+class _ProbsToLogits(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(probs: Tensor) -> Tensor:
+        return probs.log() - torch.log1p(-probs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (probs,) = ctx.saved_tensors
+        # Where log_mass takes certainties to be.
+        off, on = ((p.clamp(min=2.0**-53)) for p in (1 - probs, probs))
+        slope: Tensor = grad / (on * off)
+        return slope
 
 
 def log_mass(logits: Tensor) -> Tensor:
@@ -69,7 +104,11 @@ class _LogMass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         logits, mass = ctx.saved_tensors
-        result = -grad.sum(-1, keepdim=True) * torch.sigmoid(logits)
+        # Certainties differ from these by less than rounding, and so do the derivatives with respect to probabilities.
+        logits = logits.clamp(-CERTAIN_LOGIT, CERTAIN_LOGIT)
+        # A probability near 1 is represented by its complement: differences do not cancel.
+        side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
+        result = -grad.sum(-1, keepdim=True) * torch.sigmoid(side * logits)
         forest = CountForest(logits.shape[-1])
         # A weighted sum of posteriors is the posterior under the weights as a potential; weights of either sign by
         # themselves.
@@ -80,8 +119,9 @@ class _LogMass(torch.autograd.Function):
             nothing = unused.all(-1, keepdim=True)
             potential = potential.masked_fill(unused & ~nothing, -math.inf)
             odds = infer_counts(logits, potential, forest).marginal_logits
-            result = result + sign * weight.sum(-1, keepdim=True) * torch.sigmoid(odds)
-        return result.masked_fill(logits.isinf(), 0.0)
+            result = result + sign * weight.sum(-1, keepdim=True) * torch.sigmoid(side * odds)
+        derivative: Tensor = side * result
+        return derivative
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], logits: Tensor) -> tuple[Tensor, int]:

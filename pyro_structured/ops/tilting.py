@@ -140,7 +140,7 @@ def tilt_windows(
     log_mass, count_tilt = _interpolate(tilt, mean, value, counts)
     score = count_logits + log_mass
     pending = score >= score.amax(-1, keepdim=True) - relevant_drop
-    pending &= count_logits > -math.inf
+    pending &= count_logits != -math.inf
     window = torch.full(count_logits.shape, -1, dtype=torch.long, device=logits.device)
     tilts = []
     for index in range(max_windows):

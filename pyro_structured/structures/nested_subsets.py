@@ -48,6 +48,8 @@ class NestedSubsets:
     def __init__(self, subsets: Iterable[Iterable[int]], num_variables: int) -> None:
         if not isinstance(num_variables, (int, np.integer)) or num_variables < 1:
             raise ValueError(f"num_variables: expected an integer of at least 1, got {num_variables!r}")
+        if not isinstance(subsets, Iterable):
+            raise ValueError(f"subsets: expected an iterable of subsets, got {subsets!r}")
         members = [_members(subset, index, int(num_variables)) for index, subset in enumerate(subsets)]
         self._initialise(members, int(num_variables))
 
@@ -88,9 +90,16 @@ class NestedSubsets:
         if linkage.ndim != 2 or linkage.shape[1] != 4 or linkage.shape[0] < 1:
             raise ValueError(f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got shape {linkage.shape}")
         clusters = [np.array([d]) for d in range(linkage.shape[0] + 1)]
+        free = [True] * len(clusters)
         for row, (left, right) in enumerate(linkage[:, :2].astype(np.int64).tolist()):
-            if not (0 <= left < len(clusters) and 0 <= right < len(clusters)):
-                raise ValueError(f"linkage: expected clusters made by earlier rows, got ({left}, {right}) in row {row}")
+            known = 0 <= left < len(clusters) and 0 <= right < len(clusters) and left != right
+            if not known or not free[left] or not free[right]:
+                raise ValueError(
+                    f"linkage: expected two clusters made by earlier rows and not yet merged, got ({left}, {right}) in "
+                    f"row {row}"
+                )
+            free[left] = free[right] = False
+            free.append(True)
             clusters.append(np.union1d(clusters[left], clusters[right]))
         return cls(clusters[linkage.shape[0] + 1 :], linkage.shape[0] + 1)
 
@@ -152,7 +161,13 @@ class NestedSubsets:
                     f"tables: expected a last axis of {size + 1} numbers in tables[{index}], for a subset of {size} "
                     f"variables, got shape {tuple(table.shape)}"
                 )
-        batch = torch.broadcast_shapes(*(table.shape[:-1] for table in tables))
+        if not tables:
+            return torch.zeros(0)
+        try:
+            batch = torch.broadcast_shapes(*(table.shape[:-1] for table in tables))
+        except RuntimeError:
+            shapes = [tuple(table.shape) for table in tables]
+            raise ValueError(f"tables: expected batch shapes that broadcast, got shapes {shapes}") from None
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in tables], -1)
 
     def split(self, count_logits: Tensor) -> tuple[Tensor, ...]:
@@ -200,6 +215,8 @@ class NestedSubsets:
 
 
 def _members(subset: Iterable[int], index: int, num_variables: int) -> np.ndarray:
+    if not isinstance(subset, Iterable):
+        raise ValueError(f"subsets: expected integers in subsets[{index}], got {subset!r}")
     elements = np.asarray(subset if isinstance(subset, (range, np.ndarray)) else list(subset))
     if elements.size == 0:
         return np.zeros(0, dtype=np.int64)

@@ -39,7 +39,7 @@ def test_derivatives():
     assert torch.autograd.gradgradcheck(log_mass, logits)
     clamped = torch.tensor([[math.inf, 0.5, -math.inf]], requires_grad=True, dtype=torch.float64)
     (gradient,) = torch.autograd.grad(log_mass(clamped)[0, 1:3].sum(), clamped)
-    assert gradient.isfinite().all() and gradient[0, 0] == 0 and gradient[0, 2] == 0
+    assert gradient.isfinite().all() and gradient[0, [0, 2]].abs().max() < 1e-12
 
 
 def test_vmap():

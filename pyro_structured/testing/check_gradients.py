@@ -1,0 +1,136 @@
+"""Derivatives, single precision and vectorisation over parameters."""
+
+__all__ = ["GRADIENT_CHECKS"]
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_structured.testing.distribution_case import DistributionCase, parameters, rebuild
+from pyro_structured.testing.expectation import expect, expect_close
+
+# Steps of finite differences: their errors are near 1e-10 for the first derivative.
+_STEP = 1e-5
+
+
+def _as_function(distribution: Any, value: Tensor) -> tuple[dict[str, Tensor], Callable[..., Tensor]]:
+    """The differentiable parameters by name, and ``log_prob`` as a function of them."""
+    tensors = {p.name: p.tensor.detach().clone() for p in parameters(distribution) if p.is_differentiable}
+
+    def log_prob(*changed: Tensor) -> Tensor:
+        other = rebuild(distribution, dict(zip(tensors, changed, strict=True)), validate_args=False)
+        result: Tensor = other.log_prob(value)
+        return result
+
+    return tensors, log_prob
+
+
+def _is_double(case: DistributionCase) -> bool:
+    return torch.finfo(case.dtype).bits >= 64
+
+
+def gradient(case: DistributionCase) -> None:
+    """The gradient of ``log_prob`` is its derivative, by central differences (float64)."""
+    if not _is_double(case):
+        return
+    distribution = case.make()
+    value = distribution.sample((2,))
+    tensors, log_prob = _as_function(distribution, value)
+    # Different weights for different elements, so that no two can be confused.
+    weights = torch.linspace(0.5, 1.5, log_prob(*tensors.values()).numel(), dtype=case.dtype, device=value.device)
+    weights = weights.reshape((2, *case.batch_shape))
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors.values()]
+    gradients = torch.autograd.grad((log_prob(*leaves) * weights).sum(), leaves)
+    for (name, tensor), found in zip(tensors.items(), gradients, strict=True):
+        expect(found.isfinite().all(), f"derivative of log_prob along {name}: expected finite numbers, got {found}")
+        for direction in _directions(tensor):
+            moved = [{**tensors, name: tensor + sign * _STEP * direction}.values() for sign in (1, -1)]
+            difference = (log_prob(*moved[0]) - log_prob(*moved[1])) / (2 * _STEP)
+            along = (found * direction).sum()
+            expect_close(f"derivative of log_prob along {name}", along, (difference * weights).sum(), 1e-6)
+    if not distribution.support.is_discrete:
+        _value_gradient(distribution, value)
+
+
+def _directions(tensor: Tensor) -> list[Tensor]:
+    """Unit vectors, or random ones where there are many; infinite entries stay."""
+    finite = tensor.isfinite()
+    if tensor.numel() <= 12:
+        units = torch.eye(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        return [unit.reshape(tensor.shape) * finite for unit in units]
+    return [torch.randn_like(tensor) * finite for _ in range(8)]
+
+
+def _value_gradient(distribution: Any, value: Tensor) -> None:
+    leaf = value.clone().requires_grad_()
+    (found,) = torch.autograd.grad(distribution.log_prob(leaf).sum(), [leaf])
+    for direction in _directions(value)[:8]:
+        up, down = (distribution.log_prob(value + sign * _STEP * direction).sum() for sign in (1, -1))
+        along = (found * direction).sum()
+        expect_close("derivative of log_prob along the value", along, (up - down) / (2 * _STEP), 1e-6)
+
+
+def second_gradient(case: DistributionCase) -> None:
+    """The gradient can be differentiated again (float64)."""
+    if not _is_double(case) or case.batch_shape:
+        return
+    distribution = case.make()
+    named, log_prob = _as_function(distribution, distribution.sample())
+    tensors = list(named.values())
+    direction = [torch.randn_like(t) * t.isfinite() for t in tensors]
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    first = torch.autograd.grad(log_prob(*leaves), leaves, create_graph=True)
+    along = torch.stack([(g * d).sum() for g, d in zip(first, direction, strict=True)]).sum()
+    found = torch.autograd.grad(along, leaves, allow_unused=True, materialize_grads=True)
+
+    def slope(sign: int) -> tuple[Tensor, ...]:
+        moved = [(t + sign * _STEP * d).requires_grad_() for t, d in zip(tensors, direction, strict=True)]
+        return torch.autograd.grad(log_prob(*moved), moved)
+
+    for name, second, up, down in zip(named, found, slope(1), slope(-1), strict=True):
+        expect_close(f"second derivative of log_prob, {name}", second, (up - down) / (2 * _STEP), 1e-5)
+
+
+def single_precision(case: DistributionCase) -> None:
+    """In float32, log-probabilities and gradients are within 1e-4 of those in float64."""
+    if _is_double(case):
+        return
+    distribution = case.make()
+    tensors, log_prob = _as_function(distribution, distribution.sample((4,)))
+    results = []
+    for dtype in (case.dtype, torch.float64):
+        leaves = [tensor.to(dtype).requires_grad_() for tensor in tensors.values()]
+        result = log_prob(*leaves)
+        results.append([result, *torch.autograd.grad(result.sum(), leaves)])
+    for name, single, double in zip(["value", *tensors], *results, strict=True):
+        expect(single.dtype == case.dtype, f"log_prob, {name}: expected {case.dtype}, got {single.dtype}")
+        expect_close(f"log_prob in single and double precision, {name}", single, double, 1e-4)
+
+
+def vmap_values(case: DistributionCase) -> None:
+    """``torch.vmap`` over values equals a loop, also when validating."""
+    distribution = case.make()
+    values = distribution.sample((3,))
+    expected = torch.stack([distribution.log_prob(value) for value in values])
+    for validate in (False, True):
+        again = rebuild(distribution, {}, validate_args=validate)
+        found = torch.vmap(again.log_prob)(values)
+        expect_close(f"vmap of log_prob over values, validate_args={validate}", found, expected, case.tolerance)
+
+
+def vmap_parameters(case: DistributionCase) -> None:
+    """``torch.vmap`` over parameters, and of gradients with respect to them, equals a loop."""
+    distribution = case.make()
+    tensors, log_prob = _as_function(distribution, distribution.sample())
+    stacked = [torch.stack([t, t + 0.01]) for t in tensors.values()]
+    loop = torch.stack([log_prob(*(t[i] for t in stacked)) for i in range(2)])
+    expect_close("vmap of log_prob over parameters", torch.vmap(log_prob)(*stacked), loop, case.tolerance)
+    slope = torch.func.grad(lambda *t: log_prob(*t).sum(), argnums=tuple(range(len(tensors))))
+    loops = [slope(*(t[i] for t in stacked)) for i in range(2)]
+    for found, *rows in zip(torch.vmap(slope)(*stacked), *loops, strict=True):
+        expect_close("vmap of the gradient of log_prob", found, torch.stack(rows), case.tolerance)
+
+
+GRADIENT_CHECKS = (gradient, second_gradient, single_precision, vmap_values, vmap_parameters)

@@ -1,0 +1,215 @@
+"""A distribution under test, and other members of its family with changed parameters."""
+
+__all__ = [
+    "DistributionCase",
+    "DistributionFactory",
+    "Parameter",
+    "arguments",
+    "narrow",
+    "nudge",
+    "parameters",
+    "rebuild",
+    "substitute",
+]
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints, transform_to
+
+DistributionFactory = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class DistributionCase:
+    """A factory with its arguments.
+
+    :param factory: Called as ``factory(batch_shape, dtype, device=device)``.
+    :param torch.Size batch_shape: The batch shape to ask for.
+    :param torch.dtype dtype: The dtype of the parameters.
+    :param str device: Where the parameters lie.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> case = DistributionCase(
+        ...     lambda shape, dtype, device: dist.Poisson(torch.ones(shape, dtype=dtype)), (3,), torch.float32
+        ... )
+        >>> case.make().batch_shape
+        torch.Size([3])
+    """
+
+    factory: DistributionFactory
+    batch_shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str = "cpu"
+
+    def make(self) -> Any:
+        """A new instance."""
+        return self.factory(torch.Size(self.batch_shape), self.dtype, device=self.device)
+
+    @property
+    def tolerance(self) -> float:
+        """How far a result may be from the same number computed in another way."""
+        return 1e-4 if torch.finfo(self.dtype).bits < 64 else 1e-8
+
+    def __str__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"batch_shape={tuple(self.batch_shape)}, dtype={dtype}, device={self.device}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tensor that a distribution, or one that it is made of, was constructed with.
+
+    ``name`` is that of the argument, such as ``"logits"``, or ``"selector.logits"`` in a distribution that is an
+    argument itself. ``trailing`` counts the axes behind those of the batch shape of the whole distribution.
+    """
+
+    name: str
+    tensor: Tensor
+    constraint: constraints.Constraint
+    trailing: int
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether log-probabilities have derivatives with respect to it."""
+        return self.tensor.is_floating_point() and not self.constraint.is_discrete
+
+
+def arguments(distribution: Any) -> dict[str, Any]:
+    """What the constructor got, read from the attributes of the same names.
+
+    Of two spellings of one parameter, ``probs`` and ``logits``, it is the one that was given.
+
+    :param distribution: Any distribution.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> arguments(dist.Bernoulli(torch.tensor(0.5)))
+        {'probs': tensor(0.5000)}
+    """
+    state = vars(distribution)
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(type(distribution).__init__).parameters.items():
+        if name in ("self", "validate_args") or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        attribute = "base_dist" if name == "base_distribution" else name
+        if attribute in state:
+            found[name] = state[attribute]
+        elif parameter.default is parameter.empty:
+            found[name] = getattr(distribution, attribute)
+    if "probs" in found and "logits" in found:
+        del found["probs"]
+    return found
+
+
+def parameters(distribution: Any) -> list[Parameter]:
+    """Lists the tensors among the constructor's arguments, also those of distributions among them.
+
+    Arguments are read from the attributes of the same names.
+
+    :param distribution: Any distribution.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> [p.name for p in parameters(dist.Normal(0.0, torch.ones(2)).to_event(1))]
+        ['base_distribution.loc', 'base_distribution.scale']
+    """
+    return list(_walk(distribution, "", len(distribution.batch_shape)))
+
+
+def _walk(distribution: Any, prefix: str, batch_rank: int) -> Iterator[Parameter]:
+    known = distribution.arg_constraints
+    for name, value in arguments(distribution).items():
+        if isinstance(value, Distribution):
+            yield from _walk(value, f"{prefix}{name}.", batch_rank)
+        elif isinstance(value, Tensor):
+            constraint = known.get(name, constraints.real)
+            trailing = constraint.event_dim + len(distribution.batch_shape) - batch_rank
+            yield Parameter(prefix + name, value, constraint, trailing)
+
+
+def rebuild(
+    distribution: Any, tensors: Mapping[str, Tensor], validate_args: bool | None = None, prefix: str = ""
+) -> Any:
+    """Constructs a distribution like another, with some parameters exchanged.
+
+    :param distribution: The pattern; it is not changed.
+    :param tensors: The new tensors by the names that :func:`parameters` tells.
+    :param bool validate_args: Passed on to the constructors.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> rebuild(dist.Normal(0.0, 1.0), {"loc": torch.tensor(5.0)}).mean
+        tensor(5.)
+    """
+    given = arguments(distribution)
+    for name, value in given.items():
+        if isinstance(value, Distribution):
+            given[name] = rebuild(value, tensors, validate_args, f"{prefix}{name}.")
+        else:
+            given[name] = tensors.get(prefix + name, value)
+    return type(distribution)(**given, validate_args=validate_args)
+
+
+def substitute(distribution: Any, change: Callable[[Parameter], Tensor], validate_args: bool | None = None) -> Any:
+    """Constructs a distribution like another whose differentiable parameters are changed by a function.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> substitute(dist.Normal(1.0, 1.0), lambda p: 2 * p.tensor)
+        Normal(loc: 2.0, scale: 2.0)
+    """
+    changed = {p.name: change(p) for p in parameters(distribution) if p.is_differentiable}
+    return rebuild(distribution, changed, validate_args)
+
+
+def narrow(distribution: Any) -> Any:
+    """Constructs the distribution of the first elements along the last batch axis, which keeps a size of 1.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> narrow(dist.Normal(torch.zeros(2, 3), 1.0)).batch_shape
+        torch.Size([2, 1])
+    """
+    tensors = {}
+    for parameter in parameters(distribution):
+        axis = parameter.tensor.dim() - parameter.trailing - 1
+        tensors[parameter.name] = parameter.tensor.narrow(axis, 0, 1) if axis >= 0 else parameter.tensor
+    return rebuild(distribution, tensors)
+
+
+def nudge(parameter: Parameter, amount: Tensor) -> Tensor:
+    """Moves a parameter a little, differentiably, within its constraint.
+
+    Infinite entries stay what they are, such as potentials of -inf.
+
+    :param Parameter parameter: What to move.
+    :param Tensor amount: How far, of a shape that broadcasts with the batch shape.
+
+    Example::
+
+        >>> nudge(Parameter("scale", torch.tensor(1.0), constraints.positive, 0), torch.tensor(-100.0)) > 0
+        tensor(True)
+    """
+    shift = 0.1 * amount.to(parameter.tensor).reshape(amount.shape + (1,) * parameter.trailing)
+    try:
+        transform = transform_to(parameter.constraint)
+        free = transform.inv(parameter.tensor)
+        if not bool((free.isfinite() | parameter.tensor.isinf()).all()):
+            raise NotImplementedError
+    except NotImplementedError:
+        finite = parameter.tensor.isfinite()
+        return torch.where(finite, parameter.tensor + shift, parameter.tensor)
+    moved: Tensor = transform(free + shift)
+    return moved

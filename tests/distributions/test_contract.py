@@ -1,0 +1,174 @@
+"""Every public distribution keeps the contract of Pyro's."""
+
+import math
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+import pyro_structured.distributions as sdist
+from pyro_structured.structures import NestedSubsets
+from pyro_structured.testing import check_distribution
+
+NESTED = NestedSubsets([[0, 1], [3], [], [0, 1, 2, 3], [1, 0]], num_variables=4)
+
+
+def numbers(batch_shape, size, dtype, device, low=-1.5, high=1.5):
+    """Numbers that differ over the batch, the same in every call."""
+    shape = (*batch_shape, size)
+    generator = torch.Generator().manual_seed(size + 100 * len(shape))
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+    return (low + (high - low) * uniform).to(dtype).to(device)
+
+
+def single(batch_shape, dtype, device="cpu"):
+    return sdist.RecursiveCardinality(
+        numbers(batch_shape, 4, dtype, device), numbers(batch_shape, 5, dtype, device, -2.0, 2.0)
+    )
+
+
+def shared_potential(batch_shape, dtype, device="cpu"):
+    return sdist.RecursiveCardinality(numbers(batch_shape, 4, dtype, device), numbers((), 5, dtype, device, -2.0, 2.0))
+
+
+def nested(batch_shape, dtype, device="cpu"):
+    tables = numbers(batch_shape, NESTED.table_size, dtype, device, -2.0, 2.0)
+    return sdist.RecursiveCardinality(numbers(batch_shape, 4, dtype, device), tables, NESTED)
+
+
+def independent(batch_shape, dtype, device="cpu"):
+    subsets = NestedSubsets([], num_variables=3)
+    tables = torch.zeros((*batch_shape, 0), dtype=dtype, device=device)
+    return sdist.RecursiveCardinality(numbers(batch_shape, 3, dtype, device), tables, subsets)
+
+
+def forbidden_counts(batch_shape, dtype, device="cpu"):
+    tables = numbers(batch_shape, 6, dtype, device, -2.0, 2.0)
+    tables[..., [0, 2, 5]] = -math.inf
+    return sdist.RecursiveCardinality(numbers(batch_shape, 5, dtype, device), tables)
+
+
+def forbidden_nested_counts(batch_shape, dtype, device="cpu"):
+    tables = NESTED.split(numbers(batch_shape, NESTED.table_size, dtype, device, -2.0, 2.0))
+    tables = [table.clone() for table in tables]
+    tables[0][..., 1] = -math.inf
+    tables[3][..., 3:] = -math.inf
+    return sdist.RecursiveCardinality(numbers(batch_shape, 4, dtype, device), NESTED.pack(tables), NESTED)
+
+
+def clamped(batch_shape, dtype, device="cpu"):
+    logits = numbers(batch_shape, 5, dtype, device)
+    logits[..., 1] = math.inf
+    logits[..., 3] = -math.inf
+    return sdist.RecursiveCardinality(logits, numbers(batch_shape, 6, dtype, device, -2.0, 2.0))
+
+
+def conditioned(batch_shape, dtype, device="cpu"):
+    """A member that carries a constant weight along."""
+    value = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=dtype, device=device)
+    observed = torch.tensor([True, False, False, True], device=device)
+    return nested(batch_shape, dtype, device).condition(value, observed)
+
+
+def certain(batch_shape, dtype, device="cpu"):
+    table = torch.tensor([-math.inf, -math.inf, -math.inf, 0.0], dtype=dtype, device=device)
+    return sdist.RecursiveCardinality(numbers(batch_shape, 3, dtype, device), table)
+
+
+def one_variable(batch_shape, dtype, device="cpu"):
+    return sdist.RecursiveCardinality(numbers(batch_shape, 1, dtype, device), numbers(batch_shape, 2, dtype, device))
+
+
+def straight_through(batch_shape, dtype, device="cpu"):
+    tables = numbers(batch_shape, NESTED.table_size, dtype, device, -2.0, 2.0)
+    return sdist.RecursiveCardinalityStraightThrough(numbers(batch_shape, 4, dtype, device), tables, NESTED)
+
+
+def k_subset(batch_shape, dtype, device="cpu"):
+    return sdist.KSubset(numbers(batch_shape, 5, dtype, device), 2)
+
+
+def k_subset_with_tensor(batch_shape, dtype, device="cpu"):
+    k = torch.arange(torch.Size(batch_shape).numel(), device=device).reshape(batch_shape) % 5
+    return sdist.KSubset(numbers(batch_shape, 4, dtype, device), k)
+
+
+def k_subset_straight_through(batch_shape, dtype, device="cpu"):
+    return sdist.KSubsetStraightThrough(numbers(batch_shape, 4, dtype, device), 2)
+
+
+def counts_by_logits(batch_shape, dtype, device="cpu"):
+    return sdist.PoissonBinomial(logits=numbers(batch_shape, 6, dtype, device))
+
+
+def counts_by_probs(batch_shape, dtype, device="cpu"):
+    return sdist.PoissonBinomial(probs=numbers(batch_shape, 6, dtype, device, 0.1, 0.9))
+
+
+def components(batch_shape, size, dtype, device):
+    low = dist.Normal(numbers(batch_shape, size, dtype, device, -3.0, -1.0), torch.ones((), dtype=dtype, device=device))
+    high = dist.Normal(
+        numbers(batch_shape, size, dtype, device, 1.0, 3.0), numbers(batch_shape, size, dtype, device, 0.5, 1.5)
+    )
+    return low, high
+
+
+def mixture(batch_shape, dtype, device="cpu"):
+    selector = sdist.RecursiveCardinality(
+        numbers(batch_shape, 3, dtype, device), numbers(batch_shape, 4, dtype, device, -2.0, 2.0)
+    )
+    return sdist.SelectionMixture(selector, *components(batch_shape, 3, dtype, device))
+
+
+def mixture_of_binary(batch_shape, dtype, device="cpu"):
+    selector = sdist.KSubset(numbers(batch_shape, 3, dtype, device), 1)
+    flips = (dist.Bernoulli(logits=numbers(batch_shape, 3, dtype, device, *ends)) for ends in ((-2, -1), (1, 2)))
+    return sdist.SelectionMixture(selector, *flips)
+
+
+def masked_selector(batch_shape, dtype, device="cpu"):
+    return sdist.NanMasked(nested(batch_shape, dtype, device))
+
+
+def masked_mixture(batch_shape, dtype, device="cpu"):
+    return sdist.NanMasked(mixture(batch_shape, dtype, device))
+
+
+FACTORIES = {
+    "RecursiveCardinality": [
+        single,
+        shared_potential,
+        nested,
+        independent,
+        forbidden_counts,
+        forbidden_nested_counts,
+        clamped,
+        conditioned,
+        certain,
+        one_variable,
+    ],
+    "RecursiveCardinalityStraightThrough": [straight_through],
+    "KSubset": [k_subset, k_subset_with_tensor],
+    "KSubsetStraightThrough": [k_subset_straight_through],
+    "PoissonBinomial": [counts_by_logits, counts_by_probs],
+    "SelectionMixture": [mixture, mixture_of_binary],
+    "NanMasked": [masked_selector, masked_mixture],
+}
+
+
+def test_every_distribution_is_checked():
+    assert set(FACTORIES) == {name for name in sdist.__all__ if isinstance(getattr(sdist, name), type)}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_make_what_they_say(name):
+    for factory in FACTORIES[name]:
+        assert type(factory((2,), torch.float64)) is getattr(sdist, name)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize(
+    "factory", [f for factories in FACTORIES.values() for f in factories], ids=lambda f: f.__name__
+)
+def test_contract(factory, batch_shape):
+    check_distribution(factory, batch_shapes=[batch_shape])

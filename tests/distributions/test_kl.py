@@ -1,0 +1,94 @@
+"""Divergences against enumeration, with supports that differ."""
+
+import math
+
+import pyro.distributions as dist
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import kl_divergence
+
+from pyro_structured.distributions import KSubset, RecursiveCardinality
+from pyro_structured.structures import NestedSubsets
+from pyro_structured.testing import brute_force
+from pyro_structured.testing.strategies import cardinality_models
+
+
+def enumerated(p, q, subsets):
+    first, second = (brute_force.log_probs(*parameters, subsets) for parameters in (p, q))
+    possible = first > -math.inf
+    return (first.exp() * (first - second).masked_fill(~possible, 0.0)).sum(-1)
+
+
+@settings(max_examples=60)
+@given(cardinality_models(batched=False), st.integers(0, 2**16), st.booleans())
+def test_enumeration(model, seed, same_support):
+    generator = torch.Generator().manual_seed(seed)
+    p = [parameter.double().clamp(-30, 30).where(parameter.isfinite(), parameter.double()) for parameter in model[:2]]
+    q = [parameter + torch.randn(parameter.shape, generator=generator, dtype=torch.float64) for parameter in p]
+    if not same_support:
+        q = [v.masked_fill(torch.rand(v.shape, generator=generator) < 0.2, -math.inf) for v in q]
+    if any(brute_force.log_partition(*parameters, model.subsets) == -math.inf for parameters in (p, q)):
+        return
+    subsets = None if model.subsets is None else NestedSubsets(model.subsets, len(p[0]))
+    found = kl_divergence(RecursiveCardinality(*p, subsets), RecursiveCardinality(*q, subsets))
+    torch.testing.assert_close(found, enumerated(p, q, model.subsets), rtol=1e-9, atol=1e-9)
+
+
+def test_batches_broadcast():
+    p = RecursiveCardinality(torch.randn(3, 4), torch.randn(3, 5))
+    q = RecursiveCardinality(torch.randn(4), torch.randn(2, 1, 5))
+    assert kl_divergence(p, q).shape == (2, 3)
+    assert kl_divergence(q, p).shape == (2, 3)
+    assert kl_divergence(p, p.expand((2, 3))).abs().max() < 1e-5
+
+
+def test_conditioned_distributions():
+    """The weight of evidence cancels."""
+    p = RecursiveCardinality(torch.randn(4, dtype=torch.float64), torch.randn(5, dtype=torch.float64))
+    q = RecursiveCardinality(torch.randn(4, dtype=torch.float64), torch.randn(5, dtype=torch.float64))
+    evidence = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([True, False, True, False])
+    first, second = p.condition(*evidence), q.condition(*evidence)
+    values = p.enumerate_support()
+    log_p, log_q = first.log_prob(values), second.log_prob(values)
+    expected = (log_p.exp() * (log_p - log_q).nan_to_num(nan=0.0)).sum()
+    torch.testing.assert_close(kl_divergence(first, second), expected)
+    assert kl_divergence(p, second) == math.inf
+
+
+def test_within_the_family():
+    p, q = KSubset(torch.randn(4), 2), RecursiveCardinality(torch.randn(4), torch.randn(5))
+    values = p.enumerate_support()
+    log_p = p.log_prob(values)
+    expected = (log_p.exp() * (log_p - q.log_prob(values)).masked_fill(log_p == -math.inf, 0.0)).sum()
+    torch.testing.assert_close(kl_divergence(p, q), expected)
+    assert kl_divergence(q, p) == math.inf
+    assert kl_divergence(p, KSubset(torch.zeros(4), 3)) == math.inf
+
+
+def test_gradient():
+    x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    f = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
+
+    def divergence(x, f):
+        return kl_divergence(RecursiveCardinality(x[0], f[0]), RecursiveCardinality(x[1], f[1]))
+
+    assert torch.autograd.gradcheck(divergence, (x, f))
+
+
+def test_wrapped_distributions():
+    p, q = (RecursiveCardinality(torch.randn(3, 4), torch.randn(3, 5)) for _ in range(2))
+    whole = kl_divergence(p.to_event(1), q.to_event(1))
+    torch.testing.assert_close(whole, kl_divergence(p, q).sum())
+    masked = kl_divergence(p.mask(torch.tensor([True, False, True])), q.mask(torch.tensor([True, True, True])))
+    assert masked.shape == (3,) and masked[1] == 0
+
+
+def test_other_subsets_are_refused():
+    subsets = NestedSubsets([[0, 1], [0, 1, 2]], 3)
+    p, q = RecursiveCardinality(torch.zeros(3), torch.zeros(7), subsets), KSubset(torch.zeros(3), 1)
+    with pytest.raises(NotImplementedError, match="expected two distributions with the same subsets"):
+        kl_divergence(p, q)
+    with pytest.raises(NotImplementedError):
+        kl_divergence(q, dist.Bernoulli(torch.zeros(3)).to_event(1))
