@@ -188,7 +188,7 @@ def _check_nuts(name: str, model: Callable[[], object], expected: Tensor, case: 
         energy = potential(initial).double()
     expect_close(f"NUTS, {name}: potential energy", energy, -expected.double(), 10 * case.tolerance)
     kernel = NUTS(model, step_size=0.3, adapt_step_size=False, max_tree_depth=2, max_plate_nesting=rank)
-    chain = MCMC(kernel, num_samples=4, warmup_steps=2, initial_params=initial, disable_progbar=True)
+    chain = MCMC(kernel, num_samples=3, warmup_steps=1, initial_params=initial, disable_progbar=True)
     chain.run()
     drawn = chain.get_samples()["shift"]
     expect(drawn.isfinite().all(), f"NUTS, {name}: expected finite samples, got {drawn}")

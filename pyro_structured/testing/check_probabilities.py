@@ -66,7 +66,7 @@ def sampler(case: DistributionCase) -> None:
     _fits(distribution, distribution.expand((size, *case.batch_shape)).sample(), "expand(...).sample")
     if case.batch_shape:
         inside = narrow(distribution).expand((*case.batch_shape[:-1], 3))
-        _fits(inside, inside.sample((size,)), "expand(...).sample, an axis of 1 being expanded,")
+        _fits(inside, inside.sample((size,)), "sample after expanding an axis of 1")
     if len(case.batch_shape) == 1:
         _independent(distribution)
 

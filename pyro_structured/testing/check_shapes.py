@@ -17,6 +17,7 @@ from pyro_structured.testing.distribution_case import (
     DistributionCase,
     Parameter,
     arguments,
+    narrow,
     parameters,
     rebuild,
 )

@@ -44,7 +44,7 @@ def expect_close(name: str, actual: Tensor, expected: Tensor, tolerance: float) 
         AssertionError: sum: expected 3 at (1,), got 2 (tolerance 0.001; 1 of 2 entries differ)
     """
     expect_shape(name, actual, expected.shape)
-    actual, expected = actual.detach().double(), expected.detach().double()
+    actual, expected = actual.detach().double().cpu(), expected.detach().double().cpu()
     error = (actual - expected).abs()
     wrong = ~((error <= tolerance * expected.abs().clamp(min=1.0)) | (actual == expected))
     if bool(wrong.any()):

@@ -1,0 +1,38 @@
+"""What the demonstration draws."""
+
+__all__ = ["Gallery"]
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from pyro_structured.demo.cardinality_mixture import CardinalityMixture
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """What is drawn.
+
+    :param Tensor data: Training images, as all others of shape ``(number, 64)``; the first are drawn.
+    :param Tensor single_samples: Samples of the single model.
+    :param Tensor mixture_samples: Samples of the mixture.
+    :param Tensor component_marginals: Probabilities that a pixel is on, for every component of the mixture.
+    :param Tensor truth: Images to complete.
+    :param Tensor observed: Which pixels are seen, shape ``(64,)``.
+    :param Tensor completed_marginals: Probabilities that a pixel of ``truth`` is on, given the observed ones.
+    :param Tensor completed_samples: Completions of ``truth``, shape ``(samples, number, 64)``.
+    :param numpy.ndarray linkage: The regions of the single model.
+    :param CardinalityMixture single: The single model.
+    """
+
+    data: Tensor
+    single_samples: Tensor
+    mixture_samples: Tensor
+    component_marginals: Tensor
+    truth: Tensor
+    observed: Tensor
+    completed_marginals: Tensor
+    completed_samples: Tensor
+    linkage: np.ndarray
+    single: CardinalityMixture

@@ -1,0 +1,43 @@
+"""How the demonstration learns its models."""
+
+__all__ = ["Settings"]
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices made by validation inside the training images; ``--validate`` prints what others lead to.
+
+    :param int num_components: Components of both mixtures.
+    :param float tree_pseudocount: Smoothing of the Chow-Liu tree.
+    :param float pseudocount: Smoothing of independent pixels, and of the mixture of independent pixels.
+    :param int restarts: Starts of the mixture of independent pixels.
+    :param str linkage: Method of hierarchical clustering.
+    :param bool within: Whether the mixture's regions come from correlations inside the components, or from all images.
+    :param float mean_scale: Prior standard deviation of log-odds; in the mixture, of their mean over the components.
+    :param float own_scale: Prior standard deviation of the components' log-odds around their mean.
+    :param float single_curvature: Prior scale of the potentials' curvature in the single model.
+    :param float curvature: The same in the mixture, for the components' mean and for the deviations from it.
+    :param float learning_rate: First learning rate of Adam; the last one is 2 % of it.
+    :param int single_steps: Steps of SVI for the single model.
+    :param int steps: Steps of SVI for the mixture.
+    :param int num_starts: Mixtures of independent pixels from which the mixture is tried.
+    :param int start_steps: Steps of SVI after which the best start is chosen.
+    """
+
+    num_components: int = 10
+    tree_pseudocount: float = 2.0
+    pseudocount: float = 0.5
+    restarts: int = 20
+    linkage: str = "average"
+    within: bool = True
+    mean_scale: float = 10.0
+    own_scale: float = 2.0
+    single_curvature: float = 8.0
+    curvature: float = 2.0
+    learning_rate: float = 0.1
+    single_steps: int = 600
+    steps: int = 200
+    num_starts: int = 3
+    start_steps: int = 40
