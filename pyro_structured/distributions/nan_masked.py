@@ -80,9 +80,11 @@ class NanMasked(TorchDistribution):
         """Log-probability of the entries that are not NaN."""
         if self._validate_args:
             self._validate_sample(value)
-        observed = ~value.isnan() if value.is_floating_point() else torch.ones_like(value, dtype=torch.bool)
-        result: Tensor = self.base_dist.marginal_log_prob(value, observed)
-        return result
+        missing = value.isnan() if value.is_floating_point() else torch.zeros_like(value, dtype=torch.bool)
+        entry: Any = self.base_dist.support.base_constraint  # type: ignore[union-attr]
+        outside: Tensor = ~(entry.check(value) | missing)
+        result: Tensor = self.base_dist.marginal_log_prob(value, ~(missing | outside))
+        return result.masked_fill(outside.any(-1), -torch.inf)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]

@@ -17,6 +17,7 @@ from pyro_structured.ops.cardinality import (
     certify,
     infer_counts,
     log_partition,
+    require,
     require_support,
 )
 from pyro_structured.ops.count_sample import most_probable, sample_counts
@@ -317,8 +318,6 @@ class RecursiveCardinality(TorchDistribution):
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
             :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
         """
-        if self._validate_args and bool((observed & (value != 0) & (value != 1)).any()):
-            raise ValueError("value: expected zeros and ones where observed, got other numbers")
         return self.reweight(*self._clamps(value, observed))
 
     def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -329,8 +328,9 @@ class RecursiveCardinality(TorchDistribution):
                 raise ValueError(
                     f"{name}: expected a last axis of {self.event_shape[0]}, got shape {tuple(tensor.shape)}"
                 )
+        neither = observed & (value != 0) & (value != 1)
+        require(neither, "value: expected zeros and ones where observed, got other numbers")
         zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
-        # Numbers that are neither are impossible evidence.
         return zero.masked_fill(observed & (value != 0), -math.inf), zero.masked_fill(
             observed & (value != 1), -math.inf
         )

@@ -1,6 +1,6 @@
 """Partition functions and posteriors of cardinality potentials: exact, differentiable, batched, and certified."""
 
-__all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition", "require_support"]
+__all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition", "require", "require_support"]
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -135,35 +135,38 @@ def _solve_tree(
     return _Solution(Beliefs(log_z, marginal_logits, count_marginals), Certificate(log_z_error, logits_error, nodes))
 
 
+def require(bad: Tensor, message: str) -> None:
+    """Raises a ValueError where a condition holds anywhere; works under ``torch.vmap``, too."""
+    _Require.apply(bad, message)  # type: ignore[no-untyped-call]
+
+
 def require_support(log_partition: Tensor) -> Tensor:
-    """Passes a log partition function on, or raises a ValueError where it is -inf; works under ``torch.vmap``."""
-    checked: Tensor = _RequireSupport.apply(log_partition)  # type: ignore[no-untyped-call]
-    return checked
+    """Passes a log partition function on, or raises a ValueError where it is -inf."""
+    require(
+        log_partition == -torch.inf,
+        "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
+        "empty",
+    )
+    return log_partition
 
 
-class _RequireSupport(torch.autograd.Function):
-    """The identity, in which values may be looked at whatever function transforms are active outside."""
-
-    @staticmethod
-    def forward(log_partition: Tensor) -> Tensor:
-        if bool((log_partition == -torch.inf).any()):
-            raise ValueError(
-                "count_logits: expected at least one vector of positive probability in every batch element, but the "
-                "support is empty"
-            )
-        return log_partition.view_as(log_partition)
+class _Require(torch.autograd.Function):
+    """Looks at values, whatever function transforms are active outside."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
+    def forward(bad: Tensor, message: str) -> Tensor:
+        if bool(bad.any()):
+            raise ValueError(message)
+        return bad.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
+    def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], log_partition: Tensor) -> tuple[Tensor, int]:
-        return require_support(log_partition), in_dims[0]
+    def vmap(info: Any, in_dims: tuple[int, None], bad: Tensor, message: str) -> tuple[Tensor, int]:
+        require(bad, message)
+        return bad, in_dims[0]
 
 
 class _CountInference(torch.autograd.Function):
