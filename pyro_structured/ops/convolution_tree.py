@@ -152,7 +152,9 @@ def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Te
     :return: ``(given_off, given_on, error)``: two tensors of shape ``(rows, num_variables)`` and a bound on their
         absolute errors, of the same shape.
     """
-    message = weights.unsqueeze(0)
+    # Messages are reversed on the way down: the correlation with a sibling is then a convolution, and the sibling's
+    # transform is used as it is.
+    message = weights.flip(-1).unsqueeze(0)
     error = torch.zeros_like(weights[:, 0]).unsqueeze(0)
     size = 2 ** (len(tree.direct) + len(tree.messages) - 2)
     for level in reversed(range(len(tree.spectra))):
@@ -161,12 +163,12 @@ def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Te
     message = message.permute(2, 0, 1).contiguous()
     for children in reversed(tree.direct[:-1]):
         message = _direct_split(children, message)
-    given_off, given_on = message[0].T, message[1].T
+    given_on, given_off = message[0].T.contiguous(), message[1].T.contiguous()
     error = error.repeat(tree.direct[0].shape[1] // error.shape[0], 1).T
     # Direct convolutions upward and downward have relative errors.
     rounding = 8 * tree.direct_size * UNIT_ROUNDOFF
     largest = torch.maximum(given_off, given_on).detach()
-    error = error + rounding * largest + UNDERFLOW * weights.detach().amax(-1, keepdim=True)
+    error = torch.add(error, largest, alpha=rounding) + UNDERFLOW * weights.detach().amax(-1, keepdim=True)
     keep = tree.num_variables
     return given_off[:, :keep], given_on[:, :keep], error[:, :keep]
 
@@ -176,29 +178,35 @@ def _fourier_split(
 ) -> tuple[Tensor, Tensor]:
     children, spectrum = tree.messages[level], tree.spectra[level]
     nodes, rows, width = children.shape
+    pairs = (2, nodes // 2, rows)
     full = size <= tree.max_count
     points = _fourier_size(width, full)
-    siblings = spectrum.view(2, nodes // 2, rows, -1).flip(0)
-    inside = message[..., :points] if message.shape[-1] > points else message
-    outside = torch.fft.rfft(inside, n=points)
-    split = torch.fft.irfft(outside * siblings.conj(), n=points)[..., :width]
-    if full and message.shape[-1] == points + 1:
-        sibling_last = children.view(2, nodes // 2, rows, width).flip(0)[..., -1]
-        split[..., -1] += (message[..., -1] - message[..., 0]) * sibling_last
+    has_top = message.shape[-1] > points
+    inside = message[..., 1:] if has_top else message
+    start = inside.shape[-1] - width
+    # Each child's transform gives what its sibling gets.
+    split = torch.fft.irfft(torch.fft.rfft(inside, n=points) * spectrum.view(*pairs, -1), n=points)
+    split = split[..., start : start + width]
+    split = torch.cat([split[1:], split[:1]])
+    if full:
+        # One coefficient wraps around: the weight of no count arrives in place of that of the largest one.
+        top = message[..., 0] - message[..., -1] if has_top else -message[..., -1]
+        split[..., 0] += top * children[..., -1].view(pairs).flip(0)
     split = split.clamp_(min=0.0)
     norm = torch.linalg.vector_norm(message.detach(), dim=-1)
-    sibling_norm = tree.norms[level].view(2, nodes // 2, rows).flip(0)
-    sibling_error = tree.errors[level].view(2, nodes // 2, rows).flip(0)
+    sibling_norm = tree.norms[level].view(pairs).flip(0)
+    sibling_error = tree.errors[level].view(pairs).flip(0)
     split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)
-    return split.reshape(nodes, rows, width), split_error.reshape(nodes, rows)
+    return split.view(nodes, rows, width), split_error.view(nodes, rows)
 
 
 def _direct_split(children: Tensor, message: Tensor) -> Tensor:
     width, nodes, rows = children.shape
     siblings = children.view(width, 2, nodes // 2, rows).flip(1)
+    length = message.shape[0]
     message = message.unsqueeze(1)
     out = children.new_zeros(width, 2, nodes // 2, rows)
     for j in range(width):
-        part = message[j : j + width]
-        out[: part.shape[0]].addcmul_(part, siblings[j])
+        start = length - width - j
+        out[max(-start, 0) :].addcmul_(message[max(start, 0) : length - j], siblings[j])
     return out.view(width, nodes, rows)
