@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.ops import count_tree
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_potential import attempts, force, solve_count_potential, solve_windows
+from pyro_structured.ops.count_potential import attempts, solve_count_potential, solve_windows
 from pyro_structured.ops.fourier_passes import is_fast
 from pyro_structured.ops.nested_counts import solve_nested_counts
 
@@ -245,20 +245,18 @@ def _differentiate(
 def _differentiable_posteriors(
     logits: Tensor, count_logits: Tensor, forest: CountForest
 ) -> list[tuple[Tensor, tuple[Tensor, Tensor]]]:
-    """Marginal log-odds and count probabilities of groups of rows, with all tilts and windows held constant."""
+    """Marginal log-odds and count probabilities of groups of rows, with all windows held constant."""
     rest = torch.arange(logits.shape[0], device=logits.device)
     result = []
     if forest.is_single:
         with torch.no_grad():
-            tried = attempts(*force(logits, count_logits)[:2], marginals=True)
-        for rows, (tilts, window), solution in tried:
+            tried = attempts(logits, count_logits, marginals=True)
+        for rows, windows, solution in tried:
             done = solution.certified.nonzero().squeeze(-1)
             rest = rows[~solution.certified]
             if len(done):
-                x, f, _ = force(logits[rows[done]], count_logits[rows[done]])
-                found = solve_windows(x, f[:, : window.shape[-1]], tilts[done], window[done])
-                missing = count_logits.shape[-1] - window.shape[-1]
-                result.append((rows[done], (found[0], torch.nn.functional.pad(found[1].exp(), (0, missing)))))
+                part = rows[done]
+                result.append((part, solve_windows(logits[part], count_logits[part], windows.rows(done))))
     if len(rest):
         slow = _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
         result.append((rest, (slow.beliefs.marginal_logits, slow.beliefs.count_marginals)))

@@ -31,6 +31,8 @@ def logsumexp(terms: Tensor, dim: int = -1) -> Tensor:
 
 def safe_log(tensor: Tensor) -> Tensor:
     """Logarithm of non-negative numbers whose derivatives are zero, not infinite, where it is -inf."""
+    if not torch.is_grad_enabled():
+        return tensor.log()
     zero = tensor == 0
     return tensor.masked_fill(zero, 1.0).log().masked_fill(zero, -math.inf)
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from pyro_structured.ops import convolution_tree, count_tree
 from pyro_structured.ops.convolution import max_convolve
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_potential import attempts, force
+from pyro_structured.ops.count_potential import attempts
 from pyro_structured.ops.count_tree import CountTree
+from pyro_structured.ops.count_windows import EXTREME, Windows, extreme_counts
 from pyro_structured.ops.nested_counts import upward_messages
 
 CHUNK_ELEMENTS = 2**22
@@ -50,38 +51,40 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
     samples = logits.new_empty(num_samples, *logits.shape)
     if not forest.is_single:
         return _fill_tree_samples(samples, logits, count_logits, forest)
-    forced, possible, _ = force(logits, count_logits)
-    for rows, choice, solution in attempts(forced, possible, marginals=True):
+    for rows, windows, solution in attempts(logits, count_logits, marginals=True):
         certified = solution.certified.nonzero().squeeze(-1)
         failed = rows[~solution.certified]
         step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))
         for part in certified.split(step) if len(certified) else ():
-            tilts, window = (tensor[part] for tensor in choice)
             samples[:, rows[part]] = _sample_windows(
-                forced[rows[part]], tilts, window, solution.log_posterior[part], num_samples
+                logits[rows[part]], windows.rows(part), solution.log_posterior[part], num_samples
             )
     if len(failed):
         samples[:, failed] = _fill_tree_samples(samples[:, failed], logits[failed], count_logits[failed], forest)
     return samples
 
 
-def _sample_windows(logits: Tensor, tilts: Tensor, window: Tensor, log_posterior: Tensor, num_samples: int) -> Tensor:
-    rows, num_windows = tilts.shape
-    tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
-    tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), window.shape[-1] - 1)
+def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num_samples: int) -> Tensor:
+    rows, num_windows = windows.tilts.shape
+    tilted = (logits.unsqueeze(1) + windows.tilts.unsqueeze(-1)).flatten(0, 1)
+    tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), windows.assignment.shape[-1] - 1)
     levels = [m.permute(1, 2, 0) for m in tree.direct[:-1]] + tree.messages[:-1]
     step = max(1, CHUNK_ELEMENTS // max(1, rows * logits.shape[1]))
+    lowest, highest = extreme_counts(logits).unsqueeze(-1).unbind(1)
     parts = []
     for start in range(0, num_samples, step):
         size = min(step, num_samples - start)
-        total = draw_log(log_posterior.expand(size, *log_posterior.shape))
+        total = draw_log(log_posterior.expand(size, *log_posterior.shape)).unsqueeze(-1)
         # The tree whose tilt suits the drawn count: the window must be the count's own.
-        table = torch.arange(rows, device=logits.device) * num_windows
-        table = table + window.expand(size, -1, -1).gather(-1, total.unsqueeze(-1)).squeeze(-1)
-        counts = total.unsqueeze(1)
+        window = windows.assignment.expand(size, -1, -1).gather(-1, total)
+        table = torch.arange(rows, device=logits.device) * num_windows + window.squeeze(-1).clamp(min=0)
+        counts = total.transpose(1, 2)
         for level in reversed(levels):
             counts = _split_counts(level, counts, table)
-        parts.append(counts.transpose(1, 2)[..., : logits.shape[1]].to(logits.dtype))
+        drawn = counts.transpose(1, 2)[..., : logits.shape[1]]
+        for extreme, sure in ((lowest, logits == math.inf), (highest, logits != -math.inf)):
+            drawn = torch.where((window == EXTREME) & (total == extreme), sure.long(), drawn)
+        parts.append(drawn.to(logits.dtype))
     return torch.cat(parts)
 
 
