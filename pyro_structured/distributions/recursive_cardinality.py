@@ -215,8 +215,10 @@ class RecursiveCardinality(TorchDistribution):
 
     @property
     def log_partition_function(self) -> Tensor:
-        """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals."""
-        return self._cast(require_support(self._log_z))
+        """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
+        pass computes.
+        """
+        return self._cast(require_support(self._add_log_weight(self._beliefs.log_partition)))
 
     @property
     def log_weight(self) -> Tensor:
@@ -230,12 +232,17 @@ class RecursiveCardinality(TorchDistribution):
 
     @lazy_property
     def _log_z(self) -> Tensor:
-        logits, count_logits, log_weight = self._parameters
-        if "_beliefs" in self.__dict__:
+        logits, count_logits, _ = self._parameters
+        # Gradients are marginals: where they may be asked for, they are computed at once.
+        wanted = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
+        if wanted or "_beliefs" in self.__dict__:
             result = self._beliefs.log_partition
         else:
             result = log_partition(logits, count_logits, self.subsets.forest)
-        return (result + log_weight.double()).expand(self.batch_shape)
+        return self._add_log_weight(result)
+
+    def _add_log_weight(self, log_z: Tensor) -> Tensor:
+        return (log_z + self._parameters[2].double()).expand(self.batch_shape)
 
     def _require_support(self) -> None:
         require_support(self._log_z)

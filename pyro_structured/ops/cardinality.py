@@ -53,18 +53,17 @@ def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
     :param Tensor count_logits: Log-potentials of all tables, shape ``batch + (forest.table_size,)``; -inf is allowed.
     :param CountForest forest: Which counts the tables weigh.
     :return: Shape ``batch``, -inf where the support is empty. Differentiable twice; the first derivatives are the
-        posterior probabilities. Cost :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for
-        nested ones, whatever the potentials are.
+        posterior probabilities, and where they are wanted too, :func:`infer_counts` needs one pass for both. Cost
+        :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, whatever the
+        potentials are.
     """
-    # Marginals are the gradient: where one may be asked for, they are computed at once.
-    marginals = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
-    return _over_rows(_CountInference.apply, logits, count_logits, forest, marginals)[0]
+    return _over_rows(_CountInference.apply, logits, count_logits, forest, False)[0]
 
 
 def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Beliefs:
     """Computes the log partition function and all posterior marginals; arguments as in :func:`log_partition`.
 
-    :return: Differentiable results. Rows with an empty support hold NaN posteriors.
+    :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
     """
     return Beliefs(*_over_rows(_CountInference.apply, logits, count_logits, forest, True))
 

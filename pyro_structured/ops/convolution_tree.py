@@ -184,10 +184,10 @@ def _fourier_split(
     has_top = message.shape[-1] > points
     inside = message[..., 1:] if has_top else message
     start = inside.shape[-1] - width
-    # Each child's transform gives what its sibling gets.
-    split = torch.fft.irfft(torch.fft.rfft(inside, n=points) * spectrum.view(*pairs, -1), n=points)
-    split = split[..., start : start + width]
-    split = torch.cat([split[1:], split[:1]])
+    outside = torch.fft.rfft(inside, n=points)
+    left, right = spectrum.chunk(2)
+    split = torch.fft.irfft(torch.cat([outside * right, outside * left]), n=points)
+    split = split[..., start : start + width].view(*pairs, width)
     if full:
         # One coefficient wraps around: the weight of no count arrives in place of that of the largest one.
         top = message[..., 0] - message[..., -1] if has_top else -message[..., -1]
@@ -197,7 +197,7 @@ def _fourier_split(
     sibling_norm = tree.norms[level].view(pairs).flip(0)
     sibling_error = tree.errors[level].view(pairs).flip(0)
     split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)
-    return split.view(nodes, rows, width), split_error.view(nodes, rows)
+    return split.flatten(0, 1), split_error.flatten(0, 1)
 
 
 def _direct_split(children: Tensor, message: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ RELAXED_SIZE = 2**16
 # More windows would take longer than a direct convolution.
 MAX_WINDOWS = 256
 # Variables that are processed at once: as many as a processor's cache holds, or as keep a device busy.
-CHUNK_VARIABLES = 2**16
+CHUNK_VARIABLES = 2**17
 DEVICE_CHUNK_VARIABLES = 2**22
 
 

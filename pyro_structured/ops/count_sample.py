@@ -71,6 +71,7 @@ def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num
     levels = [m.permute(1, 2, 0) for m in tree.direct[:-1]] + tree.messages[:-1]
     step = max(1, CHUNK_ELEMENTS // max(1, rows * logits.shape[1]))
     lowest, highest = extreme_counts(logits).unsqueeze(-1).unbind(1)
+    peaks = tree.root.argmax(-1)
     parts = []
     for start in range(0, num_samples, step):
         size = min(step, num_samples - start)
@@ -78,7 +79,8 @@ def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num
         # The tree whose tilt suits the drawn count: the window must be the count's own.
         window = windows.assignment.expand(size, -1, -1).gather(-1, total)
         table = torch.arange(rows, device=logits.device) * num_windows + window.squeeze(-1).clamp(min=0)
-        counts = total.transpose(1, 2)
+        # Extreme counts belong to no tree: another count is split in their place, and not used.
+        counts = torch.where(window == EXTREME, peaks[table].unsqueeze(-1), total).transpose(1, 2)
         for level in reversed(levels):
             counts = _split_counts(level, counts, table)
         drawn = counts.transpose(1, 2)[..., : logits.shape[1]]

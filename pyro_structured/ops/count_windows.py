@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp, safe_log
-from pyro_structured.ops.convolution_tree import downward, upward
+from pyro_structured.ops.convolution_tree import UNDERFLOW, downward, upward
 from pyro_structured.ops.tilting import cumulant
 
 LARGEST_EXCESS = 300.0
@@ -124,7 +124,7 @@ def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor
         weights = (weights - tilts.unsqueeze(-1) * counts).masked_fill(~member, -math.inf)
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
     tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), count_logits.shape[-1] - 1)
-    joint = safe_log(tree.root.view(shape)) + weights
+    joint = tree.root.view(shape).clamp(min=UNDERFLOW).log() + weights
     scale = logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
     # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it.

@@ -234,18 +234,54 @@ def test_retries_are_certified_or_left_to_direct_convolution(monkeypatch):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
 
 
-def test_enumeration_over_all_small_clamps():
-    """Every pattern of clamps of four variables, with every table of zeros and -inf."""
+@pytest.mark.parametrize("retried", [False, True])
+def test_enumeration_over_all_small_clamps(retried, monkeypatch):
+    """Every pattern of clamps of four variables, with every table of zeros and -inf; with windows, too."""
+    if retried:
+        solve = count_potential._solve_windows
+
+        def fail_without_windows(logits, count_logits, windows, marginals):
+            found = solve(logits, count_logits, windows, marginals)
+            return found if windows.guards is not None else found._replace(certified=found.certified & False)
+
+        monkeypatch.setattr(count_potential, "_solve_windows", fail_without_windows)
     states = torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=torch.float64)
     forest = CountForest(4)
     patterns = torch.tensor(list(itertools.product([-math.inf, 0.4, math.inf], repeat=4)), dtype=torch.float64)
     tables = torch.tensor(list(itertools.product([-math.inf, 0.3], repeat=5)), dtype=torch.float64)
-    found = log_partition(patterns[:, None], tables, forest)
+    found = infer_counts(patterns[:, None], tables, forest)
     weights = states @ patterns.masked_fill(patterns.isinf(), 0.0).T
     clash = ((patterns == math.inf)[:, None] & (states == 0) | (patterns == -math.inf)[:, None] & (states == 1)).any(-1)
     scores = weights.T.masked_fill(clash, -math.inf)[:, None] + tables[:, states.sum(-1).long()]
     expected = torch.logsumexp(scores, -1)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.log_partition, expected, rtol=1e-12, atol=1e-12)
+    possible = expected > -math.inf
+    posterior = torch.softmax(scores[possible], -1)
+    torch.testing.assert_close(torch.sigmoid(found.marginal_logits[possible]), posterior @ states, rtol=1e-12, atol=0)
+    counts = posterior @ torch.nn.functional.one_hot(states.sum(-1).long()).double()
+    torch.testing.assert_close(found.count_marginals[possible], counts, rtol=1e-12, atol=1e-15)
+    free = patterns[:, None].isfinite().expand_as(found.marginal_logits)
+    assert found.marginal_logits[~possible.unsqueeze(-1) & free].isnan().all()
+    fallback = certify(patterns[:, None], tables, forest).num_fallback_nodes
+    assert (fallback == 0).all()
+
+
+@pytest.mark.parametrize("size", [64, 1024])
+@pytest.mark.parametrize("name", list(families(2)))
+def test_hard_inputs_need_no_direct_convolution(name, size):
+    logits, potential = families(size)[name]
+    assert certify(logits, potential, CountForest(size)).num_fallback_nodes == 0
+
+
+@pytest.mark.parametrize("penalty", [5.0, 200.0, math.inf])
+def test_patterns_are_certified_and_accurate(penalty):
+    """Nothing, or all, of many variables: one of them has a probability that no sum over other counts may blur."""
+    size = 1024
+    logits = torch.randn(size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    potential = torch.full((size + 1,), -penalty, dtype=torch.float64)
+    potential[0], potential[size] = 0.0, -25 - logits.sum()
+    check_accuracy(logits, potential, None, CountForest(size))
+    assert certify(logits, potential, CountForest(size)).num_fallback_nodes == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50, 50_000, 99_998, 99_999, 100_000])

@@ -53,6 +53,27 @@ def test_samples_follow_enumerated_probabilities(subsets, steep):
             assert multinomial_goodness_of_fit(p[keep], n[keep], total_count=20000) > FAILURE_RATE
 
 
+def test_extreme_counts_of_many_variables():
+    size = 300
+    logits = torch.randn(2, size, dtype=torch.float64)
+    logits[:, 0], logits[:, 1] = math.inf, -math.inf
+    table = torch.full((2, size + 1), -math.inf, dtype=torch.float64)
+    table[:, 1] = 1.0
+    table[:, size - 1] = 1.0 - logits[:, 2:].sum(-1)
+    table[1, 150] = 0.5
+    table[1, 150] -= log_partition(
+        logits[1], torch.where(torch.arange(size + 1) == 150, 0.0, -math.inf), CountForest(size)
+    )
+    samples = sample_counts(logits, table, CountForest(size), 20000)
+    assert (samples[..., 0] == 1).all() and (samples[..., 1] == 0).all()
+    for row, weights in enumerate(torch.tensor([[1.0, 0.0, 1.0], [1.0, 0.5, 1.0]])):
+        counts = torch.stack([(samples[:, row].sum(-1) == k).sum() for k in (1, 150, size - 1)])
+        keep = weights > 0
+        p = torch.softmax(weights[keep], -1)
+        assert counts.sum() == 20000
+        assert multinomial_goodness_of_fit(p, counts[keep], total_count=20000) > FAILURE_RATE
+
+
 @pytest.mark.parametrize("case", ["plain", "windows", "direct", "truncated"])
 def test_large_samples_have_the_right_counts_and_marginals(case, monkeypatch):
     size = 300
