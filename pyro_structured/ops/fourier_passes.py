@@ -27,7 +27,7 @@ from pyro_structured.ops.convolution_tree import UNIT_ROUNDOFF, fourier_error
 from pyro_structured.ops.count_tree import CountTree, Merge, finite_peak, gather, leaf_weights, set_roots
 
 # Narrower messages are convolved directly: that is as fast, and has no absolute errors.
-FOURIER_WIDTH = 1000
+FOURIER_WIDTH = 200
 # A bound may exceed the value that it belongs to by this much before it stops growing.
 _LARGEST_BOUND = 50.0
 

@@ -26,6 +26,8 @@ from pyro_structured.ops.tilting import tilt_windows
 # A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
 NODE_TOLERANCE = 1e-12
 HOPEFUL_ERROR = 1e-3
+# Direct convolutions that carry errors along take three times as long as those of a tree without any transform.
+PARTIAL_WORK = 1 / 3
 RETILTED_ATTEMPTS = 2
 LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
 
@@ -92,11 +94,22 @@ def _revise(
 ) -> list[NodePlan | None]:
     if attempt < RETILTED_ATTEMPTS:
         return _tilt_trees(tree, logits, passes, plans, first=attempt == 0)
-    errors = node_errors(tree, passes, plans)
+    tilted = best_tilts(tree, passes, plans)
+    blamed = [None if e is None else ~(e <= NODE_TOLERANCE) for e in node_errors(tree, passes, plans)]
+    everywhere = attempt > RETILTED_ATTEMPTS or _share_of_work(tree, blamed) > PARTIAL_WORK
     return [
-        p if p is None or e is None else p._replace(direct=~(e <= NODE_TOLERANCE) | (attempt > RETILTED_ATTEMPTS))
-        for p, e in zip(best_tilts(tree, passes, plans), errors, strict=True)
+        p if p is None or b is None else p._replace(direct=b | everywhere) for p, b in zip(tilted, blamed, strict=True)
     ]
+
+
+def _share_of_work(tree: CountTree, blamed: list[Tensor | None]) -> float:
+    """The part of the long nodes' direct convolutions that the blamed nodes need, for the row with the largest."""
+    work, total = torch.zeros(()), 0.0
+    for merge, nodes in zip(tree.merges, blamed, strict=True):
+        if nodes is not None:
+            size = float(merge.left.shape[1] * merge.right.shape[1])
+            work, total = work.to(nodes.device) + size * nodes.sum(-1), total + size * merge.nodes
+    return float(work.max()) / total
 
 
 def _tilt_trees(

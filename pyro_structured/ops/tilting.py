@@ -17,6 +17,8 @@ from torch import Tensor
 WINDOW_DROP = 8.0
 # Counts whose posterior is below exp(-RELEVANT_DROP) of the largest cannot change any result.
 RELEVANT_DROP = 60.0
+# Windows that a device chooses between two looks at whether any count is left.
+DEVICE_LOOKS = 16
 _MIDDLE_ATOMS = 256
 _END_ATOMS = 64
 
@@ -154,8 +156,8 @@ def tilt_windows(
         window = torch.where(member, index, window)
         tilts.append(theta)
         pending = pending & ~member
-        # Looking costs nothing on a processor; on a device it would be a synchronisation for every window.
-        if pending.device.type == "cpu" and not bool(pending.any()):
+        # Looking costs nothing on a processor; on a device it is a synchronisation.
+        if (pending.device.type == "cpu" or index % DEVICE_LOOKS == 0) and not bool(pending.any()):
             break
     return torch.cat(tilts, -1), window, tilt
 
