@@ -120,7 +120,7 @@ def test_chow_liu_tree_finds_a_chain():
 
 def test_regions_follow_correlations(images):
     constant = torch.cat([images, torch.zeros(len(images), 1, dtype=torch.float64)], -1)
-    regions = NestedSubsets.from_linkage(learn_linkage(constant.mT.cov(), "average"))
+    regions = NestedSubsets.from_linkage(learn_linkage(constant.mT.cov(), "average", 2.0))
     assert {(0, 1, 2), (3, 4, 5)} < {tuple(subset.tolist()) for subset in regions.subsets}
 
 

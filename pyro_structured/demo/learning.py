@@ -30,7 +30,7 @@ def fit_single(images: Tensor, settings: Settings) -> CardinalityMixture:
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
     :param Settings settings: How to learn.
     """
-    regions = NestedSubsets.from_linkage(learn_linkage(images.mT.cov(), settings.linkage))
+    regions = NestedSubsets.from_linkage(learn_linkage(images.mT.cov(), settings.linkage, settings.single_power))
     basis = curvature_basis(regions, settings.single_curvature)
 
     def model() -> None:
@@ -72,7 +72,7 @@ class _MixtureModel:
         self.images = images
         self.num_components = num_components
         self.settings = settings
-        self.regions = NestedSubsets.from_linkage(learn_linkage(covariance, settings.linkage))
+        self.regions = NestedSubsets.from_linkage(learn_linkage(covariance, settings.linkage, settings.power))
         self.basis = curvature_basis(self.regions, settings.curvature)
         self.fit = _Fit(self.model, TraceEnum_ELBO(max_plate_nesting=1), settings, len(images))
 

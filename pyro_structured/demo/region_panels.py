@@ -54,9 +54,9 @@ def draw_dendrogram(axes: Axes, linkage: np.ndarray, labels: np.ndarray) -> None
     colours = [_colour(label) if label >= 0 else LINK for label in owner]
     dendrogram(linkage, ax=axes, no_labels=True, link_color_func=lambda node: colours[node])
     axes.axhline(CUT, color="0.5", linewidth=0.8, linestyle=":")
-    axes.set_ylim(0, 1.08)
+    axes.set_ylim(0, 1.05 * float(linkage[-1, 2]))
     axes.set_title("Nested regions, learned from correlations", fontsize=11, loc="left")
-    axes.set_ylabel("1 - correlation", fontsize=10)
+    axes.set_ylabel("distance, from 1 - correlation", fontsize=10)
     axes.set_xlabel("64 pixels; every branching is a region with a potential on its count", fontsize=10)
     axes.tick_params(labelsize=9)
     axes.spines[["top", "right", "bottom"]].set_visible(False)

@@ -117,6 +117,6 @@ def _gallery(comparison: Comparison, digits: Digits, observed: Tensor, settings:
         observed=observed,
         completed_marginals=marginals,
         completed_samples=samples,
-        linkage=learn_linkage(digits.training.mT.cov(), settings.linkage),
+        linkage=learn_linkage(digits.training.mT.cov(), settings.linkage, settings.single_power),
         single=comparison.single,
     )
