@@ -78,6 +78,7 @@ def between(n: int, low: int | Tensor, high: int | Tensor) -> Tensor:
         tensor([-inf, 0., 0., -inf])
     """
     low, high = torch.as_tensor(low), torch.as_tensor(high)
+    counts = _counts(n, low)
     for name, bound in (("low", low), ("high", high)):
         if bound.is_floating_point() or bound.dtype == torch.bool:
             raise ValueError(f"{name}: expected an integer or an integer tensor, got {bound.dtype}")
@@ -85,7 +86,6 @@ def between(n: int, low: int | Tensor, high: int | Tensor) -> Tensor:
             raise ValueError(f"{name}: expected counts between 0 and {n}, the number of variables, got {bound}")
     if bool((low > high).any()):
         raise ValueError(f"high: expected counts of at least low, {low}, got {high}")
-    counts = _counts(n, low)
     outside = (counts < low.unsqueeze(-1)) | (counts > high.unsqueeze(-1))
     return torch.zeros(outside.shape, device=outside.device).masked_fill(outside, -math.inf)
 
@@ -122,6 +122,8 @@ def noisy_or(n: int, outcome: bool, leak: float | Tensor, strength: float | Tens
         >>> noisy_or(2, True, leak=0.0, strength=0.5).exp()
         tensor([0.0000, 0.5000, 0.7500])
     """
+    if isinstance(outcome, Tensor):
+        raise ValueError(f"outcome: expected a bool, got {outcome!r}; torch.where chooses between two tables")
     parameters = {"leak": _floating(leak), "strength": _floating(strength)}
     for name, value in parameters.items():
         if not bool(((value >= 0) & (value < 1)).all()):
@@ -227,7 +229,7 @@ def _floating(parameter: float | Tensor) -> Tensor:
 
 
 def _counts(n: int, like: Tensor) -> Tensor:
-    if n < 1:
-        raise ValueError(f"n: expected at least one variable, got {n}")
+    if isinstance(n, Tensor) or n < 1:
+        raise ValueError(f"n: expected an int of at least 1, got {n!r}; tables of several sizes are made one by one")
     dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
     return torch.arange(n + 1, dtype=dtype, device=like.device)

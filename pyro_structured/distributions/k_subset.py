@@ -27,7 +27,7 @@ class KSubset(RecursiveCardinality):
 
     :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
     :param k: Number of ones, in ``range(D + 1)``: an integer, or an integer tensor whose shape broadcasts with
-        ``logits`` without its last axis.
+        ``logits`` without its last axis. Counts that were sampled from a Binomial are floats: pass ``k.long()``.
     :raises ValueError: if k is not an integer or out of range, or the shapes do not broadcast.
 
     **References**
@@ -50,7 +50,7 @@ class KSubset(RecursiveCardinality):
             raise ValueError(f"k: expected an integer or an integer tensor, got {k!r}")
         k = torch.as_tensor(k, device=logits.device)
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
-            raise ValueError(f"k: expected an integer or an integer tensor, got {k.dtype}")
+            raise ValueError(f"k: expected an integer or an integer tensor, got {k.dtype}; k.long() converts counts")
         if bool(((k < 0) | (k > logits.shape[-1])).any()):
             raise ValueError(f"k: expected counts between 0 and {logits.shape[-1]}, the number of variables, got {k}")
         try:

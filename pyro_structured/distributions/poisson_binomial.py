@@ -23,9 +23,9 @@ class PoissonBinomial(TorchDistribution):
         P(k) = \sum_{y \in \{0,1\}^D,\ \sum_d y_d = k}\ \prod_{d=1}^D p_d^{y_d} (1 - p_d)^{1 - y_d}, \qquad k = 0,
         \dots, D.
 
-    The interface is that of :class:`torch.distributions.Binomial`; values are counts in the parameters' dtype, and
-    the last axis of the parameters is the trials: ``batch_shape`` is the parameters' shape without it,
-    ``event_shape`` is ``()``.
+    The interface is that of :class:`torch.distributions.Binomial`; values are counts in the parameters' dtype, at
+    least float32, and the last axis of the parameters is the trials: ``batch_shape`` is the parameters' shape
+    without it, ``event_shape`` is ``()``.
 
     **Exact**: every probability has a small relative error, in the far tails too: :meth:`log_prob`, :meth:`log_cdf` and
     :meth:`log_survival` have absolute errors below 1e-9 for thousands of trials. **Cost**: :math:`O(D^{3/2}\log^2
@@ -114,7 +114,7 @@ class PoissonBinomial(TorchDistribution):
         """Draws counts, shape ``sample_shape + batch_shape``."""
         with torch.no_grad():
             shape = torch.Size(sample_shape)
-            return draw_log(self._log_mass.expand(shape + self._log_mass.shape)).to(self._parameter.dtype)
+            return draw_log(self._log_mass.expand(shape + self._log_mass.shape)).to(self._dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability of counts; -inf for numbers that are not counts from 0 to D."""
@@ -140,7 +140,7 @@ class PoissonBinomial(TorchDistribution):
         lower = (self._log_cumulative.exp() < value.unsqueeze(-1)) & (value.unsqueeze(-1) <= 0.5)
         upper = (self._log_remaining.exp() > 1 - value.unsqueeze(-1)) & (value.unsqueeze(-1) > 0.5)
         count = (lower | upper).sum(-1).clamp(max=self.num_trials)
-        return count.to(self._parameter.dtype)
+        return count.to(self._dtype)
 
     def bulk_mass(self) -> Tensor:
         """Probabilities of all counts, shape ``batch_shape + (D + 1,)``, with an absolute error below 1e-13; not
@@ -154,7 +154,7 @@ class PoissonBinomial(TorchDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """The counts 0 to D, shape ``(D + 1,) + batch_shape``."""
-        counts = torch.arange(self.num_trials + 1, dtype=self._parameter.dtype, device=self._parameter.device)
+        counts = torch.arange(self.num_trials + 1, dtype=self._dtype, device=self._parameter.device)
         counts = counts.reshape((-1,) + (1,) * len(self.batch_shape))
         return counts.expand((-1, *self.batch_shape)) if expand else counts
 
@@ -171,7 +171,7 @@ class PoissonBinomial(TorchDistribution):
     @property
     def mode(self) -> Tensor:
         """A most probable count, shape ``batch_shape``."""
-        return self._log_mass.argmax(-1).to(self._parameter.dtype)
+        return self._log_mass.argmax(-1).to(self._dtype)
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
@@ -206,4 +206,8 @@ class PoissonBinomial(TorchDistribution):
         return found.masked_fill(number.isnan(), -math.inf if whole else math.nan)
 
     def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(torch.promote_types(self._parameter.dtype, torch.float32))
+        return tensor.to(self._dtype)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.promote_types(self._parameter.dtype, torch.float32)

@@ -396,6 +396,11 @@ class RecursiveCardinality(TorchDistribution):
 
 def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
     """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a long last axis."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        raise NotImplementedError(
+            f"{name}: cannot be traced, because certificates choose the algorithm by the numbers: use "
+            "jit_compile=False, or Trace_ELBO in place of JitTrace_ELBO"
+        )
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
     if tensor.dim() < 1 or tensor.shape[-1] < smallest:

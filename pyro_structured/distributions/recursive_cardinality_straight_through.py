@@ -19,6 +19,11 @@ class RecursiveCardinalityStraightThrough(RecursiveCardinality):
     references are the same; the idea is that of Bengio, Leonard, Courville (2013), *Estimating or propagating
     gradients through stochastic neurons for conditional computation*.
 
+    In a guide, use ``TraceMeanField_ELBO`` and a prior of the same family or ``Bernoulli(...).to_event(1)``: their
+    divergence is exact. With ``Trace_ELBO`` the entropy of the guide would be lost, and it would collapse, because
+    ``log_prob`` has no derivative with respect to the value; nor has ``subsets.counts(value)``. Do not enumerate such a
+    site: Pyro takes it for a reparameterised one.
+
     Example::
 
         >>> logits = torch.zeros(3, requires_grad=True)

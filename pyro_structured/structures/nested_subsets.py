@@ -188,7 +188,7 @@ class NestedSubsets:
         """Counts the ones in every subset, in :math:`O(D)` a vector.
 
         :param Tensor value: Zeros and ones, shape ``(..., num_variables)``.
-        :return: Integers (long), shape ``(..., number of subsets)``.
+        :return: Integers (long), without derivatives, shape ``(..., number of subsets)``.
 
         Example::
 

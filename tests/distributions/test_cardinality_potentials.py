@@ -103,8 +103,13 @@ def test_truncated_counts():
         (lambda: potentials.consistency(3, 1.0, tolerance=0), "tolerance: expected .* at least 1, got 0"),
         (lambda: potentials.normal_fraction(3, 0.5, 0.0), "scale: expected positive numbers, got 0"),
         (lambda: potentials.normal_fraction(3, 0.5, torch.tensor([1.0, -1.0])), "scale: expected positive numbers"),
-        (lambda: potentials.smoothness(0, 1.0), "n: expected at least one variable, got 0"),
-        (lambda: potentials.parity(-1), "n: expected at least one variable, got -1"),
+        (lambda: potentials.smoothness(0, 1.0), "n: expected an int of at least 1, got 0"),
+        (
+            lambda: potentials.at_most(torch.tensor([3, 5]), 1),
+            r"n: expected an int of at least 1, got tensor\(\[3, 5\]",
+        ),
+        (lambda: potentials.noisy_or(3, torch.tensor(True), 0.0, 0.5), r"outcome: expected a bool, got tensor\(True"),
+        (lambda: potentials.parity(-1), "n: expected an int of at least 1, got -1"),
     ],
 )
 def test_bad_arguments(call, message):

@@ -90,5 +90,29 @@ def test_other_subsets_are_refused():
     p, q = RecursiveCardinality(torch.zeros(3), torch.zeros(7), subsets), KSubset(torch.zeros(3), 1)
     with pytest.raises(NotImplementedError, match="expected two distributions with the same subsets"):
         kl_divergence(p, q)
-    with pytest.raises(NotImplementedError):
-        kl_divergence(q, dist.Bernoulli(torch.zeros(3)).to_event(1))
+    for other in (dist.Bernoulli(torch.zeros(4)).to_event(1), dist.Normal(torch.zeros(3), 1.0).to_event(1)):
+        with pytest.raises(NotImplementedError, match="expected Bernoulli"):
+            kl_divergence(q, other)
+        with pytest.raises(NotImplementedError, match="expected Bernoulli"):
+            kl_divergence(other, q)
+
+
+def test_independent_variables():
+    subsets = NestedSubsets([[0, 1], [0, 1, 2]], 3)
+    x, f = torch.randn(3, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)
+    model = RecursiveCardinality(x, f, subsets)
+    values = brute_force.binary_vectors(3)
+    for probs in (torch.tensor([0.2, 0.5, 0.9]), torch.tensor([0.0, 0.5, 1.0])):
+        independent = dist.Bernoulli(probs=probs.double()).to_event(1)
+        log_p, log_q = (
+            model.log_prob(values[:, None]),
+            torch.stack([dist.Bernoulli(p).log_prob(v) for p, v in zip(probs.double(), values.T, strict=True)]).sum(0),
+        )
+        exact = torch.where(values == 1, probs.double(), 1 - probs.double()).log().sum(-1)
+        backward = (exact.exp()[:, None] * (exact[:, None] - log_p).nan_to_num(neginf=0.0)).sum(0)
+        torch.testing.assert_close(kl_divergence(independent, model), backward)
+        if exact.isfinite().all():
+            forward = (log_p.exp() * (log_p - log_q[:, None])).sum(0)
+            torch.testing.assert_close(kl_divergence(model, independent), forward)
+        else:
+            assert (kl_divergence(model, independent) == math.inf).all()

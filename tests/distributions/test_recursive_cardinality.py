@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyro.infer import MCMC, NUTS
 from torch.autograd import gradcheck, gradgradcheck
 
-from pyro_structured.distributions import RecursiveCardinality
+from pyro_structured.distributions import KSubset, PoissonBinomial, RecursiveCardinality
 from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing import ball_arithmetic, brute_force
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -529,3 +529,13 @@ def assert_accurate(x, f, subsets):
     gradients = torch.autograd.grad(d.log_partition_function, (x, f))
     assert (gradients[0] - torch.sigmoid(exact.marginal_logits)).abs().max() <= 1e-9
     assert (gradients[1] - exact.count_marginals).abs().max() <= 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: RecursiveCardinality(x, x.new_zeros(4)), lambda x: KSubset(x, 1), lambda x: PoissonBinomial(logits=x)],
+)
+def test_tracing_is_refused(make):
+    with pytest.raises(NotImplementedError, match="logits: cannot be traced.*jit_compile=False"):
+        torch.jit.trace(lambda x: make(x).log_prob(torch.ones(())), torch.zeros(3))
