@@ -22,6 +22,7 @@ from pyro_structured.ops.cardinality import (
 )
 from pyro_structured.ops.count_sample import most_probable, sample_counts
 from pyro_structured.ops.evidence import reweight
+from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.nested_subsets import NestedSubsets
 
 ENUMERATION_CAP = 12
@@ -128,6 +129,16 @@ class RecursiveCardinality(TorchDistribution):
         new._validate_args = self._validate_args
         return new
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
+        derived = ("logits", "count_logits", "_leveled", "_log_z", "_beliefs")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Expands the parameters anew."""
+        self.__dict__.update(state)
+        self._assign(*self._parameters, batch=self._batch_shape)
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: RecursiveCardinality = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
@@ -153,7 +164,7 @@ class RecursiveCardinality(TorchDistribution):
         """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
         sample_shape = torch.Size(sample_shape)
         self._require_support()
-        logits, count_logits, _ = self._parameters
+        logits, count_logits = self._parameters[0], self._leveled[0]
         base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
         base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
         # Batch axes along which the parameters do not vary are more samples of the same distribution.
@@ -177,11 +188,11 @@ class RecursiveCardinality(TorchDistribution):
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value))
+        return self._cast(self._score(value) + self._leveled[1])
 
     def _score(self, value: Tensor) -> Tensor:
         """In double precision, because log Z is going to be subtracted."""
-        logits, count_logits, log_weight = (parameter.double() for parameter in self._parameters)
+        logits, count_logits, log_weight = self._parameters[0].double(), self._leveled[0], self._parameters[2].double()
         binary = ((value == 0) | (value == 1)).all(-1)
         on = value == 1
         clamped = logits.isinf()
@@ -218,7 +229,7 @@ class RecursiveCardinality(TorchDistribution):
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
         pass computes.
         """
-        return self._cast(require_support(self._add_log_weight(self._beliefs.log_partition)))
+        return self._cast(require_support(self._add_log_weight(self._beliefs.log_partition)) + self._leveled[1])
 
     @property
     def log_weight(self) -> Tensor:
@@ -228,11 +239,15 @@ class RecursiveCardinality(TorchDistribution):
     @property
     def unchecked_log_partition(self) -> Tensor:
         """As :attr:`log_partition_function`, but -inf where the support is empty."""
-        return self._cast(self._log_z)
+        return self._cast(self._log_z + self._leveled[1])
+
+    @lazy_property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        return level_tables(self._parameters[1], self.subsets.sizes)
 
     @lazy_property
     def _log_z(self) -> Tensor:
-        logits, count_logits, _ = self._parameters
+        logits, count_logits = self._parameters[0], self._leveled[0]
         # Gradients are marginals: where they may be asked for, they are computed at once.
         wanted = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
         if wanted or "_beliefs" in self.__dict__:
@@ -249,8 +264,7 @@ class RecursiveCardinality(TorchDistribution):
 
     @lazy_property
     def _beliefs(self) -> Beliefs:
-        logits, count_logits, _ = self._parameters
-        return infer_counts(logits, count_logits, self.subsets.forest)
+        return infer_counts(self._parameters[0], self._leveled[0], self.subsets.forest)
 
     @property
     def marginal_logits(self) -> Tensor:
@@ -290,17 +304,17 @@ class RecursiveCardinality(TorchDistribution):
         batch = self.batch_shape
         with torch.no_grad():
             rows = self.logits.reshape(batch.numel(), self.event_shape[0]).double()
-            tables = self.count_logits.reshape(batch.numel(), self.count_logits.shape[-1]).double()
+            tables = self._leveled[0].expand(self.count_logits.shape).reshape(batch.numel(), -1)
             found = most_probable(rows, tables, self.subsets.forest)
         return found.to(self.logits.dtype).reshape(batch + self.event_shape)
 
     @property
     def certificate(self) -> Certificate:
-        """Bounds on the errors of ``log_partition_function`` and ``marginal_logits`` before they are cast to the
+        """Bounds on the errors of ``log_partition_function`` (of tables whose largest entries are 0: a constant adds
+        its own rounding) and ``marginal_logits`` before they are cast to the
         parameters' dtype, and the number of nodes that fell back to direct convolution.
         """
-        logits, count_logits, _ = self._parameters
-        found = certify(logits, count_logits, self.subsets.forest)
+        found = certify(self._parameters[0], self._leveled[0], self.subsets.forest)
         return Certificate(
             found.log_partition_error.expand(self.batch_shape),
             found.marginal_logits_error.expand(self.batch_shape + self.event_shape),
@@ -309,12 +323,11 @@ class RecursiveCardinality(TorchDistribution):
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        logits, count_logits, log_weight = (parameter.double() for parameter in self._parameters)
-        beliefs = self._beliefs
+        logits, count_logits, beliefs = self._parameters[0].double(), self._leveled[0], self._beliefs
         energy = (torch.sigmoid(beliefs.marginal_logits) * logits.masked_fill(logits.isinf(), 0.0)).sum(-1)
         impossible = count_logits == -math.inf
         energy = energy + (beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)).sum(-1)
-        return self._cast(require_support(self._log_z) - energy - log_weight)
+        return self._cast(require_support(beliefs.log_partition) - energy).expand(self.batch_shape)
 
     def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
         """Fixes some variables.

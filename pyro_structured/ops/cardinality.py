@@ -2,6 +2,7 @@
 
 __all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition", "require", "require_support"]
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -180,24 +181,32 @@ class _CountInference(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, count_logits, ctx.forest, ctx.marginals = inputs
-        ctx.save_for_backward(logits, count_logits, *output[1:])
+        ctx.save_for_backward(logits, count_logits, *output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(
         ctx: Any, grad_log_z: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
-        logits, count_logits, marginal_logits, count_marginals = ctx.saved_tensors
+        logits, count_logits, log_z, marginal_logits, count_marginals = ctx.saved_tensors
         if not ctx.marginals:
             _, marginal_logits, count_marginals = infer_counts(logits, count_logits, ctx.forest)
         grad_logits, grad_tables = torch.zeros_like(logits), torch.zeros_like(count_logits)
         if grad_log_z is not None:
-            # An infinite logit is a clamp, not a number that could change.
             weight = grad_log_z.unsqueeze(-1)
-            grad_logits = (weight * torch.sigmoid(marginal_logits)).masked_fill(logits.isinf(), 0.0)
-            grad_tables = weight * count_marginals
+            empty = (log_z == -math.inf).unsqueeze(-1)
+            # An infinite logit is a clamp, not a number that could change; nor does an empty support.
+            grad_logits = (weight * torch.sigmoid(marginal_logits)).masked_fill(logits.isinf() | empty, 0.0)
+            grad_tables = (weight * count_marginals).masked_fill(empty, 0.0)
         if grad_odds is not None or grad_counts is not None:
-            second = _differentiate(logits, count_logits, ctx.forest, (grad_odds, grad_counts))
+            second = _PosteriorPullback.apply(  # type: ignore[no-untyped-call]
+                logits,
+                count_logits,
+                torch.zeros_like(logits) if grad_odds is None else grad_odds,
+                torch.zeros_like(count_logits) if grad_counts is None else grad_counts,
+                log_z,
+                ctx.forest,
+            )
             grad_logits, grad_tables = grad_logits + second[0], grad_tables + second[1]
         return grad_logits, grad_tables, None, None
 
@@ -210,34 +219,78 @@ class _CountInference(torch.autograd.Function):
         forest: CountForest,
         marginals: bool,
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        def rows(tensor: Tensor, dim: int | None) -> Tensor:
-            moved = tensor.movedim(dim, 0) if dim is not None else tensor.expand(info.batch_size, *tensor.shape)
-            return moved.flatten(0, 1)
-
-        flat = rows(logits, in_dims[0]), rows(count_logits, in_dims[1])
+        flat = _flatten(info.batch_size, in_dims, logits, count_logits)
         results = _CountInference.apply(*flat, forest, marginals)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0)
 
 
-def _differentiate(
-    logits: Tensor, count_logits: Tensor, forest: CountForest, cotangents: tuple[Tensor | None, Tensor | None]
+def _flatten(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
+    """Makes the axes over which a function is mapped part of the rows."""
+    moved = (
+        tensor.movedim(dim, 0) if dim is not None else tensor.expand(batch_size, *tensor.shape)
+        for tensor, dim in zip(tensors, in_dims, strict=False)
+    )
+    return [tensor.flatten(0, 1) for tensor in moved]
+
+
+class _PosteriorPullback(torch.autograd.Function):
+    """Derivatives of the posteriors, as a function of its own so that function transforms nest."""
+
+    @staticmethod
+    def forward(
+        logits: Tensor,
+        count_logits: Tensor,
+        grad_odds: Tensor,
+        grad_counts: Tensor,
+        log_z: Tensor,
+        forest: CountForest,
+    ) -> tuple[Tensor, ...]:
+        return _pull_back((logits, count_logits), (grad_odds, grad_counts), log_z, forest)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.forest = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *tensors, log_z = ctx.saved_tensors
+        with torch.enable_grad():
+            x, f, a, b = inputs = [tensor.detach().requires_grad_() for tensor in tensors]
+            outputs = _pull_back((x, f), (a, b), log_z, ctx.forest, create_graph=True)
+            found = torch.autograd.grad(outputs, inputs, grads, allow_unused=True, materialize_grads=True)
+        return *found, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        *tensors, forest = inputs
+        results = _PosteriorPullback.apply(*_flatten(info.batch_size, in_dims, *tensors), forest)  # type: ignore[no-untyped-call]
+        return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0)
+
+
+def _pull_back(
+    parameters: tuple[Tensor, Tensor],
+    cotangents: tuple[Tensor, Tensor],
+    log_z: Tensor,
+    forest: CountForest,
+    create_graph: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Pulls cotangents of the posteriors back to the parameters, by automatic differentiation of the passes."""
-    create_graph = torch.is_grad_enabled()
+    """Pulls cotangents of the posteriors back to the parameters, by automatic differentiation of the passes; rows with
+    an empty support get zeros.
+    """
+    possible = (log_z != -math.inf).nonzero().squeeze(-1)
+    outputs: list[Tensor] = []
+    weights: list[Tensor] = []
     with torch.enable_grad():
         if not create_graph:
-            logits, count_logits = (t.detach().requires_grad_() for t in (logits, count_logits))
-        pairs = []
-        for rows, posteriors in _differentiable_posteriors(logits, count_logits, forest):
-            pairs += [(o, c[rows]) for o, c in zip(posteriors, cotangents, strict=True) if c is not None]
-        outputs, weights = zip(*pairs, strict=True)
+            parameters = (parameters[0].detach().requires_grad_(), parameters[1].detach().requires_grad_())
+        for rows, posteriors in _differentiable_posteriors(parameters[0][possible], parameters[1][possible], forest):
+            outputs += posteriors
+            weights += [cotangent[possible[rows]] for cotangent in cotangents]
+        if not outputs:
+            return tuple(torch.zeros_like(parameter) for parameter in parameters)
         return torch.autograd.grad(
-            outputs,
-            (logits, count_logits),
-            weights,
-            create_graph=create_graph,
-            allow_unused=True,
-            materialize_grads=True,
+            outputs, parameters, weights, create_graph=create_graph, allow_unused=True, materialize_grads=True
         )
 
 

@@ -133,15 +133,18 @@ def _fourier_merge(
         merged = torch.cat([merged, last], -1)
         merged[..., 0] = a[..., 0] * b[..., 0]
     merged = merged[..., : max_count + 1].clamp_(min=0.0)
-    # With masses of one: |e * b|_2 <= |e|_2 |b|_1 and |e * b|_inf <= |e|_2 |b|_2 (Young); three transforms round. The
-    # errors of different nodes are independent: they add in quadrature (Higham and Mary 2019), each at its worst.
+    # With masses of one: |e * b|_2 <= |e|_2 |b|_1 and |e * b|_inf <= |e|_2 |b|_2 (Young); transforms of children and
+    # of the product round. The errors of different nodes are taken to be independent: they add in quadrature
+    # (Higham and Mary 2019), each at its worst.
     rounding = fourier_error(points)
     (norm_l, norm_r), (error_l, error_r) = norm.chunk(2), error.chunk(2)
+    merged_norm = _norm_bound(merged)
     if merged.shape[0] == 1:
-        merged_error = torch.hypot(error_l * norm_r, error_r * norm_l) + 3 * rounding * norm_l * norm_r
+        merged_error = torch.hypot(error_l * norm_r, error_r * norm_l)
+        merged_error = merged_error + rounding * (2 * norm_l * norm_r + merged_norm)
     else:
-        merged_error = torch.hypot(torch.hypot(error_l, error_r), rounding * (norm_l + norm_r))
-    return merged, spectrum, _norm_bound(merged), merged_error + UNDERFLOW
+        merged_error = torch.hypot(torch.hypot(error_l, error_r), rounding * (norm_l + norm_r + merged_norm))
+    return merged, spectrum, merged_norm, merged_error + UNDERFLOW
 
 
 def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -193,10 +196,11 @@ def _fourier_split(
         top = message[..., 0] - message[..., -1] if has_top else -message[..., -1]
         split[..., 0] += top * children[..., -1].view(pairs).flip(0)
     split = split.clamp_(min=0.0)
-    norm = torch.linalg.vector_norm(message.detach(), dim=-1)
+    norm, split_norm = (torch.linalg.vector_norm(m.detach(), dim=-1) for m in (message, split))
     sibling_norm = tree.norms[level].view(pairs).flip(0)
     sibling_error = tree.errors[level].view(pairs).flip(0)
-    split_error = error + norm * (sibling_error + 3 * fourier_error(points) * sibling_norm)
+    rounding = fourier_error(points)
+    split_error = error + norm * (sibling_error + 2 * rounding * sibling_norm) + rounding * split_norm
     return split.flatten(0, 1), split_error.flatten(0, 1)
 
 

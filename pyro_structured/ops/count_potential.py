@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution_tree import UNIT_ROUNDOFF
-from pyro_structured.ops.count_windows import EXTREME, Windows, WindowSums, extreme_counts, sum_windows
-from pyro_structured.ops.tilting import tilt_windows
+from pyro_structured.ops.count_windows import EXTREME, Windows, extreme_counts, sum_windows
+from pyro_structured.ops.tilting import heaviest, tilt_windows
 
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
 # bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.
@@ -140,27 +140,29 @@ def _solve_windows(logits: Tensor, count_logits: Tensor, windows: Windows, margi
 
 def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, marginals: bool) -> CountSolution:
     found = sum_windows(logits, count_logits, windows, marginals, _chunk(logits))
+    log_partition = found.log_partition + heaviest(logits)
     clamped = logits.isinf()
+    odds = found.odds.masked_fill(clamped, 0.0)
     free = logits.detach().masked_fill(clamped, 0.0).abs()
     size = free.sum(-1)
     odds_error = found.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
     certified = (
-        (found.mass_error <= LOG_PARTITION_TOLERANCE * torch.maximum(found.log_partition.abs(), size).clamp(min=1.0))
+        (found.mass_error <= LOG_PARTITION_TOLERANCE * torch.maximum(log_partition.abs(), size).clamp(min=1.0))
         & (odds_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
-        & found.log_partition.isfinite()
+        & log_partition.isfinite()
     )
-    rounding = _rounding(size, logits.shape[1], windows, found)
+    rounding = _rounding(size, logits.shape[1], windows, log_partition)
     return CountSolution(
-        found.log_partition,
-        torch.where(clamped, logits, found.odds),
+        log_partition,
+        torch.where(clamped, logits, odds),
         found.log_posterior,
         found.mass_error + rounding,
-        torch.add(odds_error + 2 * rounding.unsqueeze(-1), free, alpha=4 * UNIT_ROUNDOFF),
+        odds_error + 2 * rounding.unsqueeze(-1) + UNIT_ROUNDOFF * (4 * free + 8 * odds.detach().abs()),
         certified | (count_logits == -math.inf).all(-1),
     )
 
 
-def _rounding(size: Tensor, num_variables: int, windows: Windows, found: WindowSums) -> Tensor:
+def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition: Tensor) -> Tensor:
     """Bounds what the rounding of the tilted odds, of the tilted potential and of the logarithms does to log Z.
 
     A relative error of the odds of one variable changes log Z, and a log-odds of another, by no more than itself. No
@@ -169,4 +171,4 @@ def _rounding(size: Tensor, num_variables: int, windows: Windows, found: WindowS
     steepest = windows.tilts.abs().amax(-1)
     odds = size + num_variables * (1 + steepest)
     largest_count = windows.assignment.shape[-1]
-    return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * found.log_partition.abs() + 512)
+    return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * log_partition.abs() + 512)

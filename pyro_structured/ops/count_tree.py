@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import log_convolve, log_correlate, logsumexp
+from pyro_structured.ops.tilting import heaviest
 
 UNIT_ROUNDOFF = 2.0**-53
 
@@ -154,9 +155,9 @@ def _table_cells(node: int, size: int, starts: np.ndarray, widths: np.ndarray, d
 
 
 def leaf_weights(logits: Tensor) -> Tensor:
-    """Log weights of 0 and 1; an infinite logit is a clamp without weight of its own."""
-    on = logits.masked_fill(logits == math.inf, 0.0)
-    off = torch.zeros_like(logits).masked_fill(logits == math.inf, -math.inf)
+    """Log weights of 0 and 1, relative to the larger one: sums of huge log-odds would lose the small ones."""
+    positive = logits > 0
+    on, off = torch.where(positive, 0.0, logits), torch.where(positive, -logits, 0.0)
     return torch.stack([off, on], -1).flatten(-2)
 
 
@@ -182,7 +183,7 @@ def upward(
     messages = torch.full_like(potentials, -math.inf)
     leaves = slice(0, 2 * tree.num_variables)
     messages[:, leaves] = leaf_weights(logits) + potentials[:, leaves]
-    log_scale = potentials[:, -1]
+    log_scale = potentials[:, -1] + heaviest(logits)
     for merge in tree.merges:
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         merged = convolve(left, right)[..., : merge.width]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.convolution_tree import UNDERFLOW, downward, upward
-from pyro_structured.ops.tilting import cumulant
+from pyro_structured.ops.tilting import cumulant, heaviest
 
 LARGEST_EXCESS = 300.0
 LEFT_OUT, EXTREME = -1, -2
@@ -37,9 +37,9 @@ class Windows(NamedTuple):
 class WindowSums(NamedTuple):
     """Results of all windows together, in double precision, with bounds on the errors of their convolutions.
 
-    ``log_partition`` and ``mass_error``, its error, have shape ``(rows,)``; ``odds`` and ``odds_error``, about the
-    log-odds of the variables, ``(rows, num_variables)``; ``log_posterior``, about the counts, ``(rows, max_count +
-    1)``.
+    ``log_partition``, relative to the heaviest vector, and ``mass_error``, its error, have shape ``(rows,)``;
+    ``odds`` and ``odds_error``, about the log-odds of the variables, ``(rows, num_variables)``; ``log_posterior``,
+    about the counts, ``(rows, max_count + 1)``.
     """
 
     log_partition: Tensor
@@ -61,8 +61,8 @@ class _Passes(NamedTuple):
 
 
 class _Remainder(NamedTuple):
-    """What is in no window: log-probabilities of the two extreme counts, shape ``(rows, 2)``; bounds on the probability
-    of the counts left out, in total and jointly with each variable's values.
+    """What is in no window: log-probabilities of the two extreme counts, shape ``(rows, 2)``; bounds on the
+    log-probability of the counts left out, in total and jointly with each variable's values.
     """
 
     log_extremes: Tensor
@@ -111,7 +111,7 @@ def sum_windows(
     for count, value in zip(extreme_counts(logits).split(1, -1), remainder.log_extremes.split(1, -1), strict=True):
         here = (torch.arange(log_posterior.shape[-1], device=logits.device) == count) & (value != -math.inf)
         log_posterior = torch.where(here, value, log_posterior)
-    return WindowSums(log_partition, odds, log_posterior, (share.exp() * passes.mass_error).sum(1) + mass, error)
+    return WindowSums(log_partition, odds, log_posterior, (share.exp() * passes.mass_error).sum(1) + mass.exp(), error)
 
 
 def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor, marginals: bool) -> _Passes:
@@ -162,41 +162,41 @@ def _odds_of_all(
         alone = remainder.log_extremes[:, extreme, None, None].expand(-1, 1, logits.shape[-1])
         side = logsumexp(torch.cat([base + safe_log(given), alone], 1), 1)
         # What is impossible by itself has no error.
-        missed = logsumexp(base + log_error, 1)
+        missed = torch.logaddexp(logsumexp(base + log_error, 1), lost)
         error = error + (missed - side).exp().masked_fill(missed == -math.inf, 0.0)
-        error = error + (lost / side.exp()).masked_fill(lost == 0, 0.0)
         sides.append(side)
     return sides[1] - sides[0], error
 
 
 def _log_extremes(logits: Tensor, count_logits: Tensor, windows: Windows) -> Tensor:
-    """Log weights of the two vectors whose free variables are all off, or all on; -inf where a window has them."""
+    """Log weights of the two vectors whose free variables are all off, or all on, relative to the heaviest
+    vector; -inf where a window has them.
+    """
     counts = extreme_counts(logits)
     inside = counts < count_logits.shape[-1]
     cells = counts.clamp(max=count_logits.shape[-1] - 1)
     inside = inside & (windows.assignment.gather(-1, cells) == EXTREME)
     # If nothing is free, there is only one such vector.
     inside = inside & torch.stack([torch.ones_like(inside[:, 0]), counts[:, 0] != counts[:, 1]], -1)
-    free = logits.masked_fill(logits.isinf(), 0.0).sum(-1)
-    return (count_logits.gather(-1, cells) + torch.stack([torch.zeros_like(free), free], -1)).masked_fill(
-        ~inside, -math.inf
-    )
+    weights = -torch.stack([heaviest(logits), heaviest(-logits)], -1)
+    return (count_logits.gather(-1, cells) + weights).masked_fill(~inside, -math.inf)
 
 
 @torch.no_grad()
 def _bound_left_out(
     logits: Tensor, count_logits: Tensor, windows: Windows, log_partition: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Bounds the probability of the counts in no window, in total and jointly with each variable's values.
+    r"""Bounds the log-probability of the counts in no window, in total and jointly with each variable's values.
 
     By Chernoff, the weight of a count k is at most :math:`\exp(K(\theta) - \theta k + f_k)` for every tilt, and that
     of a count k together with :math:`y_d = 1` at most :math:`\sigma(x_d + \theta)` times this.
     """
     assert windows.guards is not None
-    on, off = torch.zeros_like(logits), torch.zeros_like(logits)
+    on, off = torch.full_like(logits, -math.inf), torch.full_like(logits, -math.inf)
+    total = torch.full_like(log_partition, -math.inf)
     lost = (windows.assignment == LEFT_OUT) & (count_logits != -math.inf)
     if not bool(lost.any()):
-        return torch.zeros_like(log_partition), on, off
+        return total, on, off
     counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)
     best = torch.full_like(count_logits, math.inf)
     choice = torch.zeros_like(windows.assignment)
@@ -205,10 +205,11 @@ def _bound_left_out(
         bound = constant - tilt.unsqueeze(-1) * counts + count_logits
         choice = torch.where(bound < best, index, choice)
         best = torch.minimum(bound, best)
-    lost_mass = best.masked_fill(~lost, -math.inf).clamp(max=300.0).exp()
-    by_tilt = torch.zeros_like(windows.guards).scatter_add_(1, choice, lost_mass)
-    for tilt, mass in zip(windows.guards.unbind(1), by_tilt.unbind(1), strict=True):
+    best = best.masked_fill(~lost, -math.inf)
+    for index, tilt in enumerate(windows.guards.unbind(1)):
+        mass = logsumexp(best.masked_fill(choice != index, -math.inf)).unsqueeze(-1)
         tilted = logits + tilt.unsqueeze(-1)
-        on.addcmul_(mass.unsqueeze(-1), torch.sigmoid(tilted))
-        off.addcmul_(mass.unsqueeze(-1), torch.sigmoid(-tilted))
-    return by_tilt.sum(-1), on, off
+        on = torch.logaddexp(on, mass + torch.nn.functional.logsigmoid(tilted))
+        off = torch.logaddexp(off, mass + torch.nn.functional.logsigmoid(-tilted))
+        total = torch.logaddexp(total, mass.squeeze(-1))
+    return total, on, off

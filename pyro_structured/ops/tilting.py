@@ -6,7 +6,7 @@ counts that is too wide for one tilt is cut into windows. Nothing here needs to 
 how small the certified error will be.
 """
 
-__all__ = ["cumulant", "tilt_windows"]
+__all__ = ["cumulant", "heaviest", "tilt_windows"]
 
 import math
 
@@ -24,8 +24,9 @@ _END_ATOMS = 64
 
 
 def cumulant(logits: Tensor, tilt: Tensor) -> Tensor:
-    r"""Computes :math:`K(\theta) = \sum_d \log(1 + e^{x_d + \theta})`; clamped variables weigh :math:`1` or
-    :math:`e^\theta`.
+    r"""Computes :math:`K(\theta) = \sum_d \log(1 + e^{x_d + \theta}) - \sum_d \max(x_d, 0)`, the log weight of all
+    vectors relative to the heaviest one without a tilt: huge log-odds cancel exactly. Clamped variables weigh
+    :math:`1` or :math:`e^\theta`.
 
     ``softplus`` of torch is linear above 20, which loses 2e-9 a variable; ``logsigmoid`` has no threshold.
 
@@ -41,10 +42,23 @@ def cumulant(logits: Tensor, tilt: Tensor) -> Tensor:
     return _log_weights(logits, tilt).sum(-1)
 
 
+def heaviest(logits: Tensor) -> Tensor:
+    r"""The log weight :math:`\sum_d \max(x_d, 0)` of the heaviest vector; clamps have no weight.
+
+    Example::
+
+        >>> heaviest(torch.tensor([1.0, 2.0, -3.0, math.inf]))
+        tensor(3.)
+    """
+    return torch.relu(logits.masked_fill(logits.isinf(), 0.0)).sum(-1)
+
+
 def _log_weights(logits: Tensor, tilt: Tensor) -> Tensor:
     theta = tilt.unsqueeze(-1)
-    terms = -torch.nn.functional.logsigmoid(-(logits + theta))
-    return torch.where(logits == math.inf, theta, terms)
+    tilted = logits + theta
+    on = logits > 0
+    # log(1 + exp(x + t)) - x is t + log(1 + exp(-x - t)).
+    return torch.where(on, theta, 0.0) - torch.nn.functional.logsigmoid(torch.where(on, tilted, -tilted))
 
 
 def _compress(logits: Tensor) -> tuple[Tensor, Tensor]:

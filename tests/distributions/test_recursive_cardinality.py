@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyro.infer import MCMC, NUTS
 from torch.autograd import gradcheck, gradgradcheck
+from torch.distributions import kl_divergence
 
 from pyro_structured.distributions import KSubset, PoissonBinomial, RecursiveCardinality
 from pyro_structured.structures import NestedSubsets
@@ -539,3 +540,30 @@ def assert_accurate(x, f, subsets):
 def test_tracing_is_refused(make):
     with pytest.raises(NotImplementedError, match="logits: cannot be traced.*jit_compile=False"):
         torch.jit.trace(lambda x: make(x).log_prob(torch.ones(())), torch.zeros(3))
+
+
+@pytest.mark.parametrize("constant", [1e9, -1e12, 1e17])
+@pytest.mark.parametrize("subsets", [None, NestedSubsets([[0, 1, 2], range(6)], 6)])
+def test_constants_in_tables_change_nothing_but_log_z(constant, subsets):
+    x = torch.randn(6, dtype=torch.float64)
+    table = torch.zeros(7 if subsets is None else subsets.table_size, dtype=torch.float64)
+    table[-4:] = -math.inf
+    d, shifted = (RecursiveCardinality(x, table + shift, subsets) for shift in (0.0, constant))
+    values = d.enumerate_support()
+    for query in ("marginals", "count_marginals", "mode"):
+        torch.testing.assert_close(getattr(shifted, query), getattr(d, query))
+    torch.testing.assert_close(shifted.entropy(), d.entropy())
+    torch.testing.assert_close(shifted.log_prob(values), d.log_prob(values))
+    torch.testing.assert_close(kl_divergence(shifted, d), torch.zeros((), dtype=torch.float64), atol=1e-12, rtol=0)
+    number = 1 if subsets is None else 2
+    torch.testing.assert_close(shifted.log_partition_function, d.log_partition_function + number * constant)
+    assert shifted.sample((100,)).sum(-1).max() <= 3
+
+
+def test_copies_after_queries():
+    x = torch.randn(4, requires_grad=True)
+    d = KSubset(x, 2)
+    expected = d.log_prob(torch.tensor([1.0, 1, 0, 0])), d.marginals
+    copied = copy.deepcopy(d)
+    assert torch.equal(copied.log_prob(torch.tensor([1.0, 1, 0, 0])), expected[0])
+    assert torch.equal(copied.marginals, expected[1])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -300,3 +301,77 @@ def test_every_exact_count_of_many_variables_is_certified(count):
         odds = logits.exp()
         expected = ((odds.sum() ** 2 - odds.square().sum()) / 2).log()
         torch.testing.assert_close(found.log_partition, expected, rtol=1e-12, atol=0)
+
+
+def test_what_is_left_out_cannot_hide_below_the_smallest_number():
+    """The only vectors with the first variable on weigh exp(-1000), where linear bounds would underflow."""
+    logits = torch.tensor([-2000.0, -2000, 0, 0, 0, 0], dtype=torch.float64)
+    table = only(6, 3)
+    table[5] = 1000.0
+    found, certificate = infer_counts(logits, table, CountForest(6)), certify(logits, table, CountForest(6))
+    exact = ball_arithmetic.beliefs(logits, table)
+    assert (found.marginal_logits - exact.marginal_logits).abs().le(certificate.marginal_logits_error).all()
+    assert (found.marginal_logits / exact.marginal_logits - 1).abs().max() < 1e-12
+
+
+def test_the_rounding_of_the_result_itself_is_certified():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        logits = torch.randn(1, generator=generator, dtype=torch.float64)
+        table = 1e5 * torch.randn(2, generator=generator, dtype=torch.float64)
+        found, certificate = infer_counts(logits, table, CountForest(1)), certify(logits, table, CountForest(1))
+        exact = Fraction(logits.item()) + Fraction(table[1].item()) - Fraction(table[0].item())
+        assert abs(Fraction(found.marginal_logits.item()) - exact) <= certificate.marginal_logits_error.item()
+
+
+@pytest.mark.parametrize("forest", [CountForest(150), NestedSubsets([range(75), range(150)], 150).forest])
+@pytest.mark.parametrize("huge", [1e8, 1e17, 1e300])
+def test_huge_logits_leave_the_others_alone(huge, forest):
+    logits = torch.linspace(-1, 1, 150, dtype=torch.float64)
+    table = torch.cat([torch.zeros(forest.table_size - 151), only(150, 30)]).double()
+    logits[:2] = torch.tensor([math.inf, -math.inf])
+    expected = infer_counts(logits, table, forest)
+    logits[:2] = torch.tensor([huge, -huge])
+    found = infer_counts(logits, table, forest)
+    torch.testing.assert_close(
+        torch.sigmoid(found.marginal_logits), torch.sigmoid(expected.marginal_logits), rtol=1e-9, atol=0
+    )
+
+
+def test_an_empty_support_has_no_gradient():
+    x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    f = torch.stack([torch.zeros(5), torch.full((5,), -math.inf)]).double().requires_grad_()
+    for forest, tables in (
+        (CountForest(4), f),
+        (NestedSubsets([[0, 1], [0, 1, 2, 3]], 4).forest, torch.cat([torch.zeros(2, 3).double(), f], 1)),
+    ):
+        found = infer_counts(x, tables, forest)
+        assert found.log_partition[1] == -math.inf
+        result = found.log_partition[0] + found.marginal_logits[0].square().sum() + found.count_marginals[0, 1]
+        padded = torch.logsumexp(found.log_partition, 0)
+        for gradient in torch.autograd.grad(result + padded, (x, f)):
+            assert gradient.isfinite().all() and (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize("forest", [CountForest(4), NestedSubsets([[0, 1], [0, 1, 2]], 4).forest])
+def test_function_transforms_nest_when_one_parameter_is_fixed(forest):
+    x = torch.randn(3, 4, dtype=torch.float64)
+    f = torch.randn(forest.table_size, dtype=torch.float64)
+
+    def log_z(x, f):
+        return infer_counts(x, f, forest).log_partition
+
+    def odds(x, f):
+        return infer_counts(x, f, forest).marginal_logits
+
+    jacobian = torch.vmap(torch.func.jacrev(odds), (0, None))(x, f)
+    by_table = torch.func.jacrev(odds, argnums=1)(x[0], f)
+    hessian = torch.vmap(torch.func.jacrev(torch.func.jacrev(log_z)), (0, None))(x, f)
+    for row in range(3):
+        expected = torch.autograd.functional.jacobian(odds, (x[row], f))
+        torch.testing.assert_close(jacobian[row], expected[0])
+        torch.testing.assert_close(hessian[row], torch.autograd.functional.hessian(lambda x: log_z(x, f), x[row]))
+        if row == 0:
+            torch.testing.assert_close(by_table, expected[1])
+    x.requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: odds(x, f), (x,))
