@@ -84,7 +84,7 @@ def random_tables(subsets, logits, scale, draw):
         table = scale * torch.randn(length + 1, dtype=torch.float64)
         table = table.cumsum(0) if walk else table
         removed = torch.rand(length + 1) < impossible
-        removed[int(vector[torch.from_numpy(members)].sum())] = False
+        removed[int(vector[torch.tensor(members)].sum())] = False
         tables.append(table.masked_fill(removed, -torch.inf))
     return subsets.pack(tables)
 

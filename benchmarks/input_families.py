@@ -61,6 +61,6 @@ def nested_potentials(n, scale=1.0, impossible=0.2):
     for members, length in zip(subsets.subsets, subsets.sizes, strict=True):
         table = scale * torch.randn(length + 1, dtype=torch.float64)
         removed = torch.rand(length + 1) < impossible
-        removed[int(vector[torch.from_numpy(members)].sum())] = False
+        removed[int(vector[torch.tensor(members)].sum())] = False
         tables.append(table.masked_fill(removed, -torch.inf))
     return _normal(n), subsets.pack(tables), subsets

@@ -26,6 +26,8 @@ import math
 import torch
 from torch import Tensor
 
+from pyro_structured.structures.nested_subsets import check_size
+
 
 def exactly(n: int, k: int | Tensor) -> Tensor:
     r"""Allows only the count k: :math:`f(c) = 0` for :math:`c = k`, otherwise :math:`-\infty`.
@@ -39,6 +41,7 @@ def exactly(n: int, k: int | Tensor) -> Tensor:
         >>> exactly(2, 1)
         tensor([-inf, 0., -inf])
     """
+    k = _bound("k", k, n)
     return between(n, k, k)
 
 
@@ -50,7 +53,7 @@ def at_least(n: int, k: int | Tensor) -> Tensor:
         >>> at_least(2, 1)
         tensor([-inf, 0., 0.])
     """
-    return between(n, k, n)
+    return between(n, _bound("k", k, n), n)
 
 
 def at_most(n: int, k: int | Tensor) -> Tensor:
@@ -61,7 +64,7 @@ def at_most(n: int, k: int | Tensor) -> Tensor:
         >>> at_most(2, 1)
         tensor([0., 0., -inf])
     """
-    return between(n, 0, k)
+    return between(n, 0, _bound("k", k, n))
 
 
 def between(n: int, low: int | Tensor, high: int | Tensor) -> Tensor:
@@ -70,22 +73,17 @@ def between(n: int, low: int | Tensor, high: int | Tensor) -> Tensor:
     :param int n: Number of variables.
     :param low: Smallest count, in ``range(n + 1)``.
     :param high: Largest count, in ``range(n + 1)``, at least ``low``.
-    :raises ValueError: if a count is out of range, or no count is allowed.
+    :raises ValueError: if a count is out of range, no count is allowed, or the shapes do not broadcast.
 
     Example::
 
         >>> between(3, 1, 2)
         tensor([-inf, 0., 0., -inf])
     """
-    low, high = torch.as_tensor(low), torch.as_tensor(high)
-    counts = _counts(n, low)
-    for name, bound in (("low", low), ("high", high)):
-        if bound.is_floating_point() or bound.dtype == torch.bool:
-            raise ValueError(f"{name}: expected an integer or an integer tensor, got {bound.dtype}")
-        if bool(((bound < 0) | (bound > n)).any()):
-            raise ValueError(f"{name}: expected counts between 0 and {n}, the number of variables, got {bound}")
+    low, high = _together(low=_bound("low", low, n), high=_bound("high", high, n))
     if bool((low > high).any()):
         raise ValueError(f"high: expected counts of at least low, {low}, got {high}")
+    counts = _counts(n, low)
     outside = (counts < low.unsqueeze(-1)) | (counts > high.unsqueeze(-1))
     return torch.zeros(outside.shape, device=outside.device).masked_fill(outside, -math.inf)
 
@@ -95,12 +93,14 @@ def parity(n: int, odd: bool = False) -> Tensor:
 
     :param int n: Number of variables.
     :param bool odd: Whether the count has to be odd.
+    :raises ValueError: if it is not a bool.
 
     Example::
 
         >>> parity(3)
         tensor([0., -inf, 0., -inf])
     """
+    _check_bool("odd", odd)
     counts = _counts(n, torch.zeros(()))
     return torch.zeros_like(counts).masked_fill(counts % 2 != int(odd), -math.inf)
 
@@ -115,20 +115,19 @@ def noisy_or(n: int, outcome: bool, leak: float | Tensor, strength: float | Tens
     :param bool outcome: The observed t.
     :param leak: Probability :math:`\epsilon` in [0, 1) of the outcome without any cause.
     :param strength: Probability :math:`\lambda` in [0, 1) that one active variable causes it.
-    :raises ValueError: if a probability is not in [0, 1).
+    :raises ValueError: if a probability is not in [0, 1), the outcome is not a bool, or the shapes do not broadcast.
 
     Example::
 
         >>> noisy_or(2, True, leak=0.0, strength=0.5).exp()
         tensor([0.0000, 0.5000, 0.7500])
     """
-    if isinstance(outcome, Tensor):
-        raise ValueError(f"outcome: expected a bool, got {outcome!r}; torch.where chooses between two tables")
-    parameters = {"leak": _floating(leak), "strength": _floating(strength)}
+    _check_bool("outcome", outcome)
+    parameters = {"leak": _floating("leak", leak), "strength": _floating("strength", strength)}
     for name, value in parameters.items():
         if not bool(((value >= 0) & (value < 1)).all()):
             raise ValueError(f"{name}: expected probabilities in [0, 1), got {value}")
-    leak, strength = parameters["leak"].unsqueeze(-1), parameters["strength"].unsqueeze(-1)
+    leak, strength = (parameter.unsqueeze(-1) for parameter in _together(**parameters))
     failed = torch.log1p(-leak) + _counts(n, strength) * torch.log1p(-strength)
     if not outcome:
         return failed
@@ -141,19 +140,21 @@ def smoothness(n: int, strength: float | Tensor) -> Tensor:
     r"""Prefers the variables to be on together or off together: convex, :math:`f(c) = a\,(2c/n - 1)^2`.
 
     :param int n: Number of variables, at least 1.
-    :param strength: The difference :math:`a \ge 0`, in nats, between the ends and the middle.
+    :param strength: The difference a, in nats, between the ends and the middle; a negative one is :func:`competition`.
 
     Example::
 
         >>> smoothness(4, 1.0)
         tensor([1.0000, 0.2500, 0.0000, 0.2500, 1.0000])
     """
-    strength = _floating(strength).unsqueeze(-1)
+    strength = _floating("strength", strength).unsqueeze(-1)
     return strength * (2 * _counts(n, strength) / n - 1) ** 2
 
 
 def competition(n: int, strength: float | Tensor) -> Tensor:
     r"""Prefers about half of the variables to be on: concave, :math:`f(c) = -a\,(2c/n - 1)^2`.
+
+    Arguments as for :func:`smoothness`.
 
     Example::
 
@@ -167,15 +168,15 @@ def group_sparsity(n: int, spike: float | Tensor) -> Tensor:
     """Prefers the whole group to be off: a spike at 0, and no preference among other counts (Section 4.2.2).
 
     :param int n: Number of variables.
-    :param spike: Log-potential of the count 0; nested groups make hierarchical sparsity.
+    :param spike: Log-potential of the count 0, -inf to forbid it; nested groups make hierarchical sparsity.
 
     Example::
 
         >>> group_sparsity(2, 3.0)
         tensor([3., 0., 0.])
     """
-    spike = _floating(spike).unsqueeze(-1)
-    return spike * (_counts(n, spike) == 0)
+    spike = _floating("spike", spike).unsqueeze(-1)
+    return torch.where(_counts(n, spike) == 0, spike, 0.0)
 
 
 def consistency(n: int, strength: float | Tensor, tolerance: int = 1) -> Tensor:
@@ -195,9 +196,8 @@ def consistency(n: int, strength: float | Tensor, tolerance: int = 1) -> Tensor:
         >>> consistency(4, 2.0, tolerance=2)
         tensor([2., 1., 0., 1., 2.])
     """
-    if tolerance < 1:
-        raise ValueError(f"tolerance: expected a number of variables of at least 1, got {tolerance}")
-    strength = _floating(strength).unsqueeze(-1)
+    check_size("tolerance", tolerance)
+    strength = _floating("strength", strength).unsqueeze(-1)
     counts = _counts(n, strength)
     return strength * (1 - torch.minimum(counts, n - counts) / tolerance).clamp(min=0)
 
@@ -210,26 +210,69 @@ def normal_fraction(n: int, mean: float | Tensor, scale: float | Tensor) -> Tens
     :param int n: Number of variables, at least 1.
     :param mean: Preferred fraction :math:`\mu`.
     :param scale: Standard deviation :math:`\sigma > 0` of the fraction.
-    :raises ValueError: if the scale is not positive.
+    :raises ValueError: if the scale is not positive, or the shapes do not broadcast.
 
     Example::
 
         >>> normal_fraction(2, mean=0.5, scale=0.5)
         tensor([-0.5000, -0.0000, -0.5000])
     """
-    mean, scale = _floating(mean).unsqueeze(-1), _floating(scale).unsqueeze(-1)
+    mean, scale = _together(mean=_floating("mean", mean), scale=_floating("scale", scale))
     if not bool((scale > 0).all()):
-        raise ValueError(f"scale: expected positive numbers, got {scale.squeeze(-1)}")
+        raise ValueError(f"scale: expected positive numbers, got {scale}")
+    mean, scale = mean.unsqueeze(-1), scale.unsqueeze(-1)
     return -(((_counts(n, mean) / n - mean) / scale) ** 2) / 2
 
 
-def _floating(parameter: float | Tensor) -> Tensor:
-    tensor = torch.as_tensor(parameter)
+def check_counts(name: str, counts: int | Tensor, largest: int, device: torch.device | None = None) -> Tensor:
+    """Makes a tensor of integers from 0 to ``largest``, or raises a ValueError with the argument's name."""
+    tensor = _convert(name, counts, "an integer or an integer tensor", device)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(
+            f"{name}: expected an integer or an integer tensor, got {tensor.dtype}; {name}.long() converts counts"
+        )
+    if bool(((tensor < 0) | (tensor > largest)).any()):
+        raise ValueError(f"{name}: expected counts between 0 and {largest}, the number of variables, got {tensor}")
+    return tensor
+
+
+def _bound(name: str, count: int | Tensor, n: int) -> Tensor:
+    check_size("n", n)
+    return check_counts(name, count, n)
+
+
+def _check_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: expected a bool, got {value!r}; torch.where chooses between two tables")
+
+
+def _floating(name: str, parameter: float | Tensor) -> Tensor:
+    tensor = _convert(name, parameter, "a number or a tensor")
     return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
 
 
+def _convert(name: str, given: float | Tensor, expected: str, device: torch.device | None = None) -> Tensor:
+    try:
+        return torch.as_tensor(given, device=device)
+    except (RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{name}: expected {expected}, got {given!r}") from None
+
+
+def _together(**pair: Tensor) -> tuple[Tensor, Tensor]:
+    """Two parameters on one device, or a ValueError, with their names, unless their shapes broadcast."""
+    (name, first), (other, second) = pair.items()
+    try:
+        torch.broadcast_shapes(first.shape, second.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{other}: expected a shape that broadcasts with that of {name}, {tuple(first.shape)}, got "
+            f"{tuple(second.shape)}"
+        ) from None
+    device = (first + second).device
+    return first.to(device), second.to(device)
+
+
 def _counts(n: int, like: Tensor) -> Tensor:
-    if isinstance(n, Tensor) or n < 1:
-        raise ValueError(f"n: expected an int of at least 1, got {n!r}; tables of several sizes are made one by one")
+    check_size("n", n)
     dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
     return torch.arange(n + 1, dtype=dtype, device=like.device)

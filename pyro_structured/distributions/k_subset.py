@@ -3,14 +3,15 @@
 __all__ = ["KSubset"]
 
 import math
-import numbers
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.distributions.cardinality_potentials import check_counts
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality, check_vector
+from pyro_structured.ops.cardinality import require
 
 
 class KSubset(RecursiveCardinality):
@@ -28,7 +29,8 @@ class KSubset(RecursiveCardinality):
     :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
     :param k: Number of ones, in ``range(D + 1)``: an integer, or an integer tensor whose shape broadcasts with
         ``logits`` without its last axis. Counts that were sampled from a Binomial are floats: pass ``k.long()``.
-    :raises ValueError: if k is not an integer or out of range, or the shapes do not broadcast.
+    :raises ValueError: if k is not an integer or out of range, the clamps do not allow k ones, or the shapes do not
+        broadcast.
 
     **References**
 
@@ -46,13 +48,7 @@ class KSubset(RecursiveCardinality):
 
     def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
         check_vector("logits", logits)
-        if not isinstance(k, (numbers.Number, Tensor)):
-            raise ValueError(f"k: expected an integer or an integer tensor, got {k!r}")
-        k = torch.as_tensor(k, device=logits.device)
-        if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
-            raise ValueError(f"k: expected an integer or an integer tensor, got {k.dtype}; k.long() converts counts")
-        if bool(((k < 0) | (k > logits.shape[-1])).any()):
-            raise ValueError(f"k: expected counts between 0 and {logits.shape[-1]}, the number of variables, got {k}")
+        k = check_counts("k", k, logits.shape[-1], logits.device)
         try:
             batch = torch.broadcast_shapes(k.shape, logits.shape[:-1])
         except RuntimeError:
@@ -65,6 +61,9 @@ class KSubset(RecursiveCardinality):
         table = torch.zeros((), dtype=logits.dtype, device=logits.device)
         table = table.masked_fill(counts != k.unsqueeze(-1), -math.inf)
         super().__init__(logits, table, validate_args=validate_args)
+        if self._validate_args:
+            wrong = (k < (logits == math.inf).sum(-1)) | (k > (logits > -math.inf).sum(-1))
+            require(wrong, "k: expected a number of ones that infinite logits (clamps) allow, got too few or too many")
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "KSubset":
         """Distribution with another batch shape; parameters are expanded without being copied."""

@@ -19,12 +19,12 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
         raise NotImplementedError(
             "kl_divergence: expected two distributions with the same subsets; others can be estimated from samples of p"
         )
-    marginals, counts = p.marginals, p.count_marginals
+    odds, counts = p.marginal_logits, p.count_marginals
     result = -p.entropy() + q.log_partition_function - q.log_weight
-    result = result - _expected(marginals, q.logits.masked_fill(q.logits.isinf(), 0.0))
+    result = result - _expected(torch.sigmoid(odds), q.logits.masked_fill(q.logits.isinf(), 0.0))
     result = result - _expected(counts, q.count_logits.masked_fill(q.count_logits == -math.inf, 0.0))
     # A value that p allows and q does not makes the divergence infinite.
-    wrong = (marginals > 0) & (q.logits == -math.inf) | (p.marginal_logits < math.inf) & (q.logits == math.inf)
+    wrong = (odds > -math.inf) & (q.logits == -math.inf) | (odds < math.inf) & (q.logits == math.inf)
     missing = (counts > 0) & (q.count_logits == -math.inf)
     return result.masked_fill(wrong.any(-1) | missing.any(-1), math.inf)
 
@@ -34,16 +34,16 @@ def _expected(probabilities: Tensor, energies: Tensor) -> Tensor:
 
 
 @register_kl(RecursiveCardinality, Independent)  # type: ignore[untyped-decorator]
-def _kl_to_independent(p: RecursiveCardinality, q: Independent[Bernoulli]) -> Tensor:
+def _kl_to_independent(p: RecursiveCardinality, q: "Independent[Bernoulli]") -> Tensor:
     return kl_divergence(p, _without_potentials(q, p))
 
 
 @register_kl(Independent, RecursiveCardinality)  # type: ignore[untyped-decorator]
-def _kl_from_independent(p: Independent[Bernoulli], q: RecursiveCardinality) -> Tensor:
+def _kl_from_independent(p: "Independent[Bernoulli]", q: RecursiveCardinality) -> Tensor:
     return kl_divergence(_without_potentials(p, q), q)
 
 
-def _without_potentials(independent: Independent[Bernoulli], like: RecursiveCardinality) -> RecursiveCardinality:
+def _without_potentials(independent: "Independent[Bernoulli]", like: RecursiveCardinality) -> RecursiveCardinality:
     """Independent variables as a member of the family with the same subsets."""
     base = independent.base_dist
     if not isinstance(base, Bernoulli) or independent.event_shape != like.event_shape:

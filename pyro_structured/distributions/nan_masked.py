@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 
 class _OrNan(constraints.Constraint):
@@ -49,10 +49,11 @@ class NanMasked(TorchDistribution):
     arg_constraints: dict[str, constraints.Constraint] = {}
 
     def __init__(self, base_dist: TorchDistribution, validate_args: bool | None = None) -> None:
-        if not callable(getattr(base_dist, "marginal_log_prob", None)) or len(base_dist.event_shape) != 1:
+        is_vector = isinstance(base_dist, Distribution) and len(base_dist.event_shape) == 1
+        if not is_vector or not callable(getattr(base_dist, "marginal_log_prob", None)):
             raise ValueError(
                 "base_dist: expected a distribution of vectors with a method marginal_log_prob(value, observed), got "
-                f"{type(base_dist).__name__} with event shape {tuple(base_dist.event_shape)}"
+                f"{base_dist!r}"
             )
         self.base_dist = base_dist
         super().__init__(base_dist.batch_shape, base_dist.event_shape, validate_args=validate_args)

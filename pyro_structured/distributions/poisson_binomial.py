@@ -28,7 +28,8 @@ class PoissonBinomial(TorchDistribution):
     without it, ``event_shape`` is ``()``.
 
     **Exact**: every probability has a small relative error, in the far tails too: :meth:`log_prob`, :meth:`log_cdf` and
-    :meth:`log_survival` have absolute errors below 1e-9 for thousands of trials. **Cost**: :math:`O(D^{3/2}\log^2
+    :meth:`log_survival` of float64 parameters have absolute errors below 1e-9 for thousands of trials (all is computed
+    in float64, and rounded to the dtype of the values). **Cost**: :math:`O(D^{3/2}\log^2
     D)` once for all counts, cached; :meth:`bulk_mass` gives all probabilities with an absolute error of 1e-13 in
     :math:`O(D\log^2 D)`. Twice differentiable.
 
@@ -68,6 +69,11 @@ class PoissonBinomial(TorchDistribution):
         self.__dict__[name] = given
         self._given = name
         super().__init__(given.shape[:-1], torch.Size(), validate_args=validate_args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameter: graphs can be neither copied nor pickled."""
+        derived = {"probs", "logits", "_log_mass", "_log_cumulative", "_log_remaining"} - {self._given}
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     @property
     def _parameter(self) -> Tensor:
@@ -136,10 +142,10 @@ class PoissonBinomial(TorchDistribution):
         """Smallest count whose cumulative probability is at least ``value``, a number in [0, 1]."""
         if self._validate_args and not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
-        # Compared where both are small: below the median as lower tails, above as upper tails.
-        lower = (self._log_cumulative.exp() < value.unsqueeze(-1)) & (value.unsqueeze(-1) <= 0.5)
-        upper = (self._log_remaining.exp() > 1 - value.unsqueeze(-1)) & (value.unsqueeze(-1) > 0.5)
-        count = (lower | upper).sum(-1).clamp(max=self.num_trials)
+        # Above the median the upper tails have to agree, which are accurate there; icdf(cdf(k)) is k.
+        quantile = value.unsqueeze(-1)
+        upper = (quantile <= 0.5) | (self._log_remaining.exp() > 1 - quantile)
+        count = ((self._log_cumulative.exp() < quantile) & upper).sum(-1).clamp(max=self.num_trials)
         return count.to(self._dtype)
 
     def bulk_mass(self) -> Tensor:
@@ -161,12 +167,19 @@ class PoissonBinomial(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         """Expected number of successes, shape ``batch_shape``."""
-        return self.probs.sum(-1)
+        return self._cast(self._outcomes[0].sum(-1))
 
     @property
     def variance(self) -> Tensor:
         """Variance of the number of successes, shape ``batch_shape``."""
-        return (torch.sigmoid(self.logits) * torch.sigmoid(-self.logits)).sum(-1)
+        success, failure = self._outcomes
+        return self._cast((success * failure).sum(-1))
+
+    @property
+    def _outcomes(self) -> tuple[Tensor, Tensor]:
+        """Probabilities of success and failure in double precision."""
+        given = self._parameter.double()
+        return (given, 1 - given) if self._given == "probs" else (torch.sigmoid(given), torch.sigmoid(-given))
 
     @property
     def mode(self) -> Tensor:

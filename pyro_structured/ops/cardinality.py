@@ -3,7 +3,7 @@
 __all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition", "require", "require_support"]
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +33,8 @@ class Certificate(NamedTuple):
     ``log_partition_error`` (shape ``batch``) bounds the error of the log partition function; ``marginal_logits_error``
     (shape ``batch + (num_variables,)``), that of every posterior log-odds; ``num_fallback_nodes`` (shape ``batch``)
     counts the nodes of the tree that had to be convolved directly, in log space, because a fast convolution was not
-    accurate enough.
+    accurate enough. Every transform is taken to round as badly as it can (Higham 2002, Theorem 24.2), and different
+    transforms to round independently of each other (Higham and Mary 2019).
     """
 
     log_partition_error: Tensor
@@ -258,7 +259,7 @@ class _PosteriorPullback(torch.autograd.Function):
         with torch.enable_grad():
             x, f, a, b = inputs = [tensor.detach().requires_grad_() for tensor in tensors]
             outputs = _pull_back((x, f), (a, b), log_z, ctx.forest, create_graph=True)
-            found = torch.autograd.grad(outputs, inputs, grads, allow_unused=True, materialize_grads=True)
+            found = _gradients(outputs, inputs, grads)
         return *found, None, None
 
     @staticmethod
@@ -289,9 +290,14 @@ def _pull_back(
             weights += [cotangent[possible[rows]] for cotangent in cotangents]
         if not outputs:
             return tuple(torch.zeros_like(parameter) for parameter in parameters)
-        return torch.autograd.grad(
-            outputs, parameters, weights, create_graph=create_graph, allow_unused=True, materialize_grads=True
-        )
+        return _gradients(outputs, parameters, weights, create_graph)
+
+
+def _gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], create_graph: bool = False
+) -> tuple[Tensor, ...]:
+    found = torch.autograd.grad(outputs, inputs, weights, create_graph=create_graph, allow_unused=True)
+    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
 
 
 def _differentiable_posteriors(

@@ -1,6 +1,6 @@
 """Nested families of subsets."""
 
-__all__ = ["NestedSubsets"]
+__all__ = ["NestedSubsets", "check_size"]
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -46,8 +46,7 @@ class NestedSubsets:
     """
 
     def __init__(self, subsets: Iterable[Iterable[int]], num_variables: int) -> None:
-        if not isinstance(num_variables, (int, np.integer)) or num_variables < 1:
-            raise ValueError(f"num_variables: expected an integer of at least 1, got {num_variables!r}")
+        check_size("num_variables", num_variables)
         if not isinstance(subsets, Iterable):
             raise ValueError(f"subsets: expected an iterable of subsets, got {subsets!r}")
         members = [_members(subset, index, int(num_variables)) for index, subset in enumerate(subsets)]
@@ -71,6 +70,15 @@ class NestedSubsets:
         self._first = np.array([rank[m].min() if len(m) else 0 for m in members], dtype=np.int64)
         tables = tuple(zip(nodes, self.sizes, strict=True))
         self.forest = CountForest(num_variables) if is_single else CountForest(num_variables, merges, tables)
+        self._freeze()
+
+    def _freeze(self) -> None:
+        for members in self.subsets:
+            members.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._freeze()
 
     @classmethod
     def from_linkage(cls, linkage: np.ndarray) -> "NestedSubsets":
@@ -87,17 +95,21 @@ class NestedSubsets:
             [[0, 1], [0, 1, 2]]
         """
         linkage = np.asarray(linkage)
-        if linkage.ndim != 2 or linkage.shape[1] != 4 or linkage.shape[0] < 1:
-            raise ValueError(f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got shape {linkage.shape}")
+        if linkage.ndim != 2 or linkage.shape[1] != 4 or linkage.shape[0] < 1 or linkage.dtype.kind not in "fiu":
+            raise ValueError(
+                f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got shape {linkage.shape} and dtype "
+                f"{linkage.dtype}"
+            )
         clusters = [np.array([d]) for d in range(linkage.shape[0] + 1)]
         free = [True] * len(clusters)
-        for row, (left, right) in enumerate(linkage[:, :2].astype(np.int64).tolist()):
-            known = 0 <= left < len(clusters) and 0 <= right < len(clusters) and left != right
-            if not known or not free[left] or not free[right]:
+        for row, pair in enumerate(linkage[:, :2].tolist()):
+            known = all(0 <= c < len(clusters) and c == int(c) and free[int(c)] for c in pair)
+            if not known or pair[0] == pair[1]:
                 raise ValueError(
-                    f"linkage: expected two clusters made by earlier rows and not yet merged, got ({left}, {right}) in "
-                    f"row {row}"
+                    f"linkage: expected two clusters made by earlier rows and not yet merged, got ({pair[0]:g}, "
+                    f"{pair[1]:g}) in row {row}"
                 )
+            left, right = map(int, pair)
             free[left] = free[right] = False
             free.append(True)
             clusters.append(np.union1d(clusters[left], clusters[right]))
@@ -114,6 +126,7 @@ class NestedSubsets:
             >>> [subset.tolist() for subset in NestedSubsets.balanced(4).subsets]
             [[0, 1], [2, 3], [0, 1, 2, 3]]
         """
+        check_size("num_variables", num_variables)
         ranges, pending = [], [(0, num_variables)]
         while pending:
             following = []
@@ -156,11 +169,7 @@ class NestedSubsets:
         if len(tables) != len(self.sizes):
             raise ValueError(f"tables: expected {len(self.sizes)} tables, one for each subset, got {len(tables)}")
         for index, (table, size) in enumerate(zip(tables, self.sizes, strict=True)):
-            if table.dim() < 1 or table.shape[-1] != size + 1:
-                raise ValueError(
-                    f"tables: expected a last axis of {size + 1} numbers in tables[{index}], for a subset of {size} "
-                    f"variables, got shape {tuple(table.shape)}"
-                )
+            _check_last_axis(f"tables[{index}]", table, size + 1)
         if not tables:
             return torch.zeros(0)
         try:
@@ -176,11 +185,7 @@ class NestedSubsets:
         :param Tensor count_logits: Shape ``(..., table_size)``.
         :return: Tensors of shape ``(..., len(subset) + 1)``.
         """
-        if count_logits.dim() < 1 or count_logits.shape[-1] != self.table_size:
-            raise ValueError(
-                f"count_logits: expected a last axis of {self.table_size} numbers, got shape "
-                f"{tuple(count_logits.shape)}"
-            )
+        _check_last_axis("count_logits", count_logits, self.table_size)
         parts: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
         return parts
 
@@ -195,6 +200,7 @@ class NestedSubsets:
             >>> NestedSubsets([[0], [0, 2]], 3).counts(torch.tensor([1.0, 1.0, 1.0]))
             tensor([1, 2])
         """
+        _check_last_axis("value", value, self.num_variables)
         order = torch.as_tensor(self._order, device=value.device)
         first = torch.as_tensor(self._first, device=value.device)
         sizes = torch.as_tensor(self.sizes, dtype=torch.long, device=value.device)
@@ -214,10 +220,24 @@ class NestedSubsets:
         return f"NestedSubsets({len(self.sizes)} subsets, num_variables={self.num_variables})"
 
 
+def check_size(name: str, size: object) -> None:
+    """Raises a ValueError, with the argument's name, unless it is an integer of at least 1."""
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise ValueError(f"{name}: expected an integer of at least 1, got {size!r}")
+
+
+def _check_last_axis(name: str, tensor: Tensor, size: int) -> None:
+    shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else None
+    if shape is None or shape[-1:] != (size,):
+        got = type(tensor).__name__ if shape is None else f"shape {shape}"
+        raise ValueError(f"{name}: expected a tensor with a last axis of {size} numbers, got {got}")
+
+
 def _members(subset: Iterable[int], index: int, num_variables: int) -> np.ndarray:
-    if not isinstance(subset, Iterable):
-        raise ValueError(f"subsets: expected integers in subsets[{index}], got {subset!r}")
-    elements = np.asarray(subset if isinstance(subset, (range, np.ndarray)) else list(subset))
+    try:
+        elements = np.asarray(subset if isinstance(subset, (range, np.ndarray)) else list(subset))
+    except (TypeError, ValueError):
+        raise ValueError(f"subsets: expected integers in subsets[{index}], got {subset!r}") from None
     if elements.size == 0:
         return np.zeros(0, dtype=np.int64)
     if elements.ndim != 1 or not np.issubdtype(elements.dtype, np.integer):

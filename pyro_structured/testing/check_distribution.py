@@ -15,10 +15,11 @@ import torch
 from pyro_structured.testing.check_gradients import GRADIENT_CHECKS
 from pyro_structured.testing.check_inference import INFERENCE_CHECKS
 from pyro_structured.testing.check_probabilities import PROBABILITY_CHECKS
+from pyro_structured.testing.check_queries import QUERY_CHECKS
 from pyro_structured.testing.check_shapes import SHAPE_CHECKS
 from pyro_structured.testing.distribution_case import DistributionCase, DistributionFactory
 
-CHECKS = (*SHAPE_CHECKS, *PROBABILITY_CHECKS, *GRADIENT_CHECKS, *INFERENCE_CHECKS)
+CHECKS = (*SHAPE_CHECKS, *PROBABILITY_CHECKS, *QUERY_CHECKS, *GRADIENT_CHECKS, *INFERENCE_CHECKS)
 
 
 def check_distribution(
@@ -37,8 +38,11 @@ def check_distribution(
     - shapes: ``sample``, ``log_prob`` with values and parameters that broadcast, ``support``, ``enumerate_support``,
       ``infer_shapes``; ``expand`` once, repeatedly and wrongly; dtypes and devices; copies and pickles;
     - numbers: normalisation, values outside the support, goodness of fit of the sampler, moments, mode, entropy,
-      cumulative probabilities, ``condition`` and ``marginal_log_prob``, Kullback-Leibler divergence, by enumeration;
-    - derivatives of the first and second order, float32 against float64, ``torch.vmap``;
+      cumulative probabilities, ``condition`` and ``marginal_log_prob``, ``marginal_logits``, ``count_marginals`` of
+      ``subsets``, Kullback-Leibler divergence, by enumeration; the identity that ``conjugate_update`` promises;
+    - derivatives of the first and second order, of ``log_prob``, moments, marginals and entropy, along all parameters
+      and along one, also by ``torch.func``, and where evidence of probability zero is masked out; float32 against
+      float64, ``torch.vmap``;
     - inference: plates, ``mask``, ``to_event``, ``Predictive(parallel=True)``, ``TraceEnum_ELBO``, and NUTS with the
       distribution as an observed and as an enumerated site;
     - no warnings.

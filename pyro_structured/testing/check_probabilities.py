@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints, kl_divergence
 
-from pyro_structured.testing.distribution_case import DistributionCase, narrow, nudge, substitute
+from pyro_structured.testing.distribution_case import DistributionCase, narrow, nudge, optional_query, substitute
 from pyro_structured.testing.expectation import expect, expect_close, expect_raises, expect_shape
 from pyro_structured.testing.goodness_of_fit import density_goodness_of_fit, discrete_goodness_of_fit
 from pyro_structured.testing.support_table import SupportTable, event_rank, flat_events
@@ -131,21 +131,13 @@ def _independent(distribution: Any) -> None:
     expect((covariance.abs() <= allowed).all(), "sample: neighbouring batch elements are correlated")
 
 
-def _optional(distribution: Any, name: str) -> Any:
-    """A query's result, or ``None`` where the distribution does not have it; methods are called."""
-    try:
-        query = getattr(distribution, name, None)
-        return query() if callable(query) else query
-    except NotImplementedError:
-        return None
-
-
 def moments(case: DistributionCase) -> None:
     """Mean, variance, marginals, mode and entropy, where there are any, equal the enumerated ones."""
     distribution = case.make()
     shape = (*case.batch_shape, *distribution.event_shape)
     found = {
-        name: _optional(distribution, name) for name in ("mean", "variance", "stddev", "mode", "entropy", "marginals")
+        name: optional_query(distribution, name)
+        for name in ("mean", "variance", "stddev", "mode", "entropy", "marginals")
     }
     for name, result in found.items():
         if result is not None:

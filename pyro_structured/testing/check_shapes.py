@@ -18,14 +18,24 @@ from pyro_structured.testing.distribution_case import (
     Parameter,
     arguments,
     narrow,
+    optional_query,
     parameters,
     rebuild,
+    substitute,
 )
 from pyro_structured.testing.expectation import expect, expect_close, expect_raises, expect_shape
 from pyro_structured.testing.support_table import event_rank
 
 # Looked at before copies are made, so that what is cached is seen to travel, or to be made anew.
-CACHED_QUERIES = ("log_partition_function", "marginals", "marginal_logits", "mean", "variance", "mode")
+CACHED_QUERIES = (
+    "log_partition_function",
+    "marginals",
+    "marginal_logits",
+    "count_marginals",
+    "mean",
+    "variance",
+    "mode",
+)
 
 
 def constructor(case: DistributionCase) -> None:
@@ -155,7 +165,7 @@ def expand(case: DistributionCase) -> None:
     value = distribution.sample()
     expected = distribution.log_prob(value)
     for query in CACHED_QUERIES:
-        _query(distribution, query)
+        optional_query(distribution, query)
     shapes = [case.batch_shape, (5, *case.batch_shape), (2, 5, *case.batch_shape)]
     expanded = distribution
     for shape in shapes:
@@ -166,7 +176,7 @@ def expand(case: DistributionCase) -> None:
         expect_shape("expand(...).sample((3,))", expanded.sample((3,)), (3, *shape, *distribution.event_shape))
         expect_close("expand(...).log_prob", expanded.log_prob(value), expected.expand(shape), case.tolerance)
         for query in CACHED_QUERIES:
-            before = _query(distribution, query)
+            before = optional_query(distribution, query)
             if isinstance(before, Tensor):
                 after = getattr(expanded, query)
                 wide = before.expand(torch.Size(shape) + before.shape[len(case.batch_shape) :])
@@ -187,14 +197,6 @@ def _expand_ones(case: DistributionCase, distribution: Any) -> None:
     value = single.sample()
     expected = single.log_prob(value).expand(shape)
     expect_close("expand of an axis of 1", single.expand(shape).log_prob(value), expected, case.tolerance)
-
-
-def _query(distribution: Any, name: str) -> Any:
-    """The value of a property, or ``None`` where the distribution does not have it."""
-    try:
-        return getattr(distribution, name, None)
-    except NotImplementedError:
-        return None
 
 
 def enumerate_support(case: DistributionCase) -> None:
@@ -231,22 +233,25 @@ def infer_shapes(case: DistributionCase) -> None:
 
 
 def copies(case: DistributionCase) -> None:
-    """Instances can be pickled and copied, before and after they were used."""
-    distribution = case.make()
-    value = distribution.sample((3,))
-    for used in (False, True):
-        for name, copied in (
-            ("pickle", pickle.loads(pickle.dumps(distribution))),
-            ("deepcopy", copy.deepcopy(distribution)),
-            ("copy", copy.copy(distribution)),
-        ):
-            after = "a used" if used else "a new"
-            expect(type(copied) is type(distribution), f"{name} of {after} instance: expected the same class")
-            expected = distribution.log_prob(value)
-            expect_close(f"log_prob after {name} of {after} instance", copied.log_prob(value), expected, 1e-12)
-            expect_shape(f"sample after {name}", copied.sample(), (*case.batch_shape, *distribution.event_shape))
-        for query in CACHED_QUERIES:
-            _query(distribution, query)
+    """Instances can be pickled and copied, before and after they were used, also if parameters require gradients."""
+    value = case.make().sample((3,))
+    subjects = [case.make()]
+    if not case.batch_shape:
+        subjects.append(substitute(case.make(), lambda p: p.tensor.clone().requires_grad_()))
+    for distribution in subjects:
+        for used in (False, True):
+            for name, copied in (
+                ("pickle", pickle.loads(pickle.dumps(distribution))),
+                ("deepcopy", copy.deepcopy(distribution)),
+                ("copy", copy.copy(distribution)),
+            ):
+                after = "a used" if used else "a new"
+                expect(type(copied) is type(distribution), f"{name} of {after} instance: expected the same class")
+                expected = distribution.log_prob(value)
+                expect_close(f"log_prob after {name} of {after} instance", copied.log_prob(value), expected, 1e-12)
+                expect_shape(f"sample after {name}", copied.sample(), (*case.batch_shape, *distribution.event_shape))
+            for query in CACHED_QUERIES:
+                optional_query(distribution, query)
 
 
 def representation(case: DistributionCase) -> None:

@@ -7,6 +7,7 @@ __all__ = [
     "arguments",
     "narrow",
     "nudge",
+    "optional_query",
     "parameters",
     "rebuild",
     "substitute",
@@ -213,3 +214,23 @@ def nudge(parameter: Parameter, amount: Tensor) -> Tensor:
         return torch.where(finite, parameter.tensor + shift, parameter.tensor)
     moved: Tensor = transform(free + shift)
     return moved
+
+
+def optional_query(distribution: Any, name: str) -> Any:
+    """Asks for a result that not all distributions have; methods are called.
+
+    :param distribution: Any distribution.
+    :param str name: The attribute.
+    :return: The result, or ``None`` where there is none.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> optional_query(dist.Bernoulli(torch.tensor(0.5)), "entropy").exp()
+        tensor(2.)
+    """
+    try:
+        query = getattr(distribution, name, None)
+        return query() if callable(query) else query
+    except NotImplementedError:
+        return None

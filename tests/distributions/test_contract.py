@@ -126,8 +126,20 @@ def mixture_of_binary(batch_shape, dtype, device="cpu"):
     return sdist.SelectionMixture(selector, *flips)
 
 
+def mixture_of_counts(batch_shape, dtype, device="cpu"):
+    """Large counts are possible for entries that are not selected."""
+    selector = sdist.KSubset(numbers(batch_shape, 3, dtype, device), 2)
+    few = dist.Bernoulli(logits=numbers(batch_shape, 3, dtype, device))
+    return sdist.SelectionMixture(selector, dist.Poisson(numbers(batch_shape, 3, dtype, device, 1.0, 3.0)), few)
+
+
 def masked_selector(batch_shape, dtype, device="cpu"):
     return sdist.NanMasked(nested(batch_shape, dtype, device))
+
+
+def masked_subset(batch_shape, dtype, device="cpu"):
+    """Sizes that differ over the batch: what one of them allows is impossible for another."""
+    return sdist.NanMasked(k_subset_with_tensor(batch_shape, dtype, device))
 
 
 def masked_mixture(batch_shape, dtype, device="cpu"):
@@ -151,8 +163,8 @@ FACTORIES = {
     "KSubset": [k_subset, k_subset_with_tensor],
     "KSubsetStraightThrough": [k_subset_straight_through],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],
-    "SelectionMixture": [mixture, mixture_of_binary],
-    "NanMasked": [masked_selector, masked_mixture],
+    "SelectionMixture": [mixture, mixture_of_binary, mixture_of_counts],
+    "NanMasked": [masked_selector, masked_subset, masked_mixture],
 }
 
 

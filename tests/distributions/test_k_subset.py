@@ -1,6 +1,7 @@
 """Exactly k of D: closed forms, k as a latent variable, and what is refused."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pyro
@@ -130,10 +131,22 @@ def test_conditioning_returns_the_family():
         (torch.tensor([1, 9]), r"k: expected .* between 0 and 3.* got"),
         (torch.tensor([1, 2, 3]), r"k: expected a shape that broadcasts .* \(2,\), got \(3,\)"),
         ("2", "k: expected an integer"),
-        (None, "k: expected an integer"),
+        (None, "k: expected an integer or an integer tensor, got None"),
+        (Fraction(2), r"k: expected an integer or an integer tensor, got Fraction\(2, 1\)"),
+        (10**30, "k: expected an integer or an integer tensor, got 1000"),
     ],
 )
 @pytest.mark.parametrize("validate_args", [None, False])
 def test_bad_k(k, message, validate_args):
     with pytest.raises(ValueError, match=message):
         KSubset(torch.zeros(2, 3), k, validate_args=validate_args)
+
+
+@pytest.mark.parametrize("k", [0, 1, 4, torch.tensor([2, 1])])
+def test_clamps_that_contradict_k(k):
+    """Two ones and one zero leave 2 or 3 of 4."""
+    logits = torch.tensor([math.inf, math.inf, -math.inf, 0.0])
+    with pytest.raises(ValueError, match=r"k: expected a number of ones that infinite logits \(clamps\) allow, got"):
+        KSubset(logits, k)
+    assert (KSubset(logits, k, validate_args=False).unchecked_log_partition == -math.inf).any()
+    assert KSubset(logits, torch.tensor([2, 3])).mode.sum(-1).tolist() == [2.0, 3.0]

@@ -67,6 +67,15 @@ def test_within_the_family():
     assert kl_divergence(p, KSubset(torch.zeros(4), 3)) == math.inf
 
 
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_clamps_against_tiny_probabilities(sign):
+    """A variable that is almost surely as clamped is not certainly so, even if the rest underflows."""
+    p = RecursiveCardinality(torch.tensor([sign * 800.0, 0.0]), torch.zeros(3))
+    q = RecursiveCardinality(torch.tensor([sign * math.inf, 0.0]), torch.zeros(3))
+    assert kl_divergence(p, q) == math.inf
+    assert kl_divergence(q, p) == 0.0
+
+
 def test_gradient():
     x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     f = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)

@@ -75,8 +75,16 @@ def test_impossible_evidence():
         NanMasked(KSubset(torch.zeros(3), 1)).log_prob(torch.tensor([0.5, math.nan, math.nan]))
 
 
-@pytest.mark.parametrize("base", [dist.Normal(torch.zeros(3), 1.0).to_event(1), dist.Bernoulli(torch.zeros(3))])
-def test_bad_base(base):
+@pytest.mark.parametrize(
+    "base, name",
+    [
+        (dist.Normal(torch.zeros(3), 1.0).to_event(1), "Independent"),
+        (dist.Bernoulli(torch.zeros(3)), "Bernoulli"),
+        (KSubset, "<class .*KSubset"),
+        (None, "None"),
+    ],
+)
+def test_bad_base(base, name):
     message = r"base_dist: expected a distribution of vectors with a method marginal_log_prob\(value, observed\), got "
-    with pytest.raises(ValueError, match=message + type(base).__name__):
+    with pytest.raises(ValueError, match=message + name):
         NanMasked(base)

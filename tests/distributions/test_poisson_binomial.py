@@ -1,5 +1,6 @@
 """Counts of independent trials, against enumeration, scipy and ball arithmetic."""
 
+import copy
 import math
 
 import numpy as np
@@ -56,6 +57,15 @@ def test_binomial():
     assert d.mode.tolist() == [6.0, 6.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_moments_of_low_precision(dtype):
+    """Summed in float64: half precision cannot even count to 70,000."""
+    for arguments in ({"probs": torch.full((70_000,), 0.5, dtype=dtype)}, {"logits": torch.zeros(70_000, dtype=dtype)}):
+        d = PoissonBinomial(**arguments)
+        assert d.mean == 35_000 and d.variance == 17_500
+        assert d.mean.dtype == d.variance.dtype == torch.float32
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_far_tails(scale):
     x = scale * torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -69,7 +79,9 @@ def test_far_tails(scale):
         assert (found - expected).abs().max() <= 1e-9
 
 
-def test_quantiles():
+@pytest.mark.parametrize("seed", range(10))
+def test_quantiles(seed):
+    torch.manual_seed(seed)
     d = PoissonBinomial(logits=torch.randn(30, dtype=torch.float64))
     cumulative = d.cdf(counts(d))
     torch.testing.assert_close(d.icdf(cumulative.clamp(max=1.0)).double()[10:20], counts(d)[10:20])
@@ -99,6 +111,15 @@ def test_gradients():
         )
     probs = torch.sigmoid(x.detach()).requires_grad_()
     assert torch.autograd.gradcheck(lambda p: PoissonBinomial(probs=p).log_prob(k), probs)
+
+
+@pytest.mark.parametrize("name", ["probs", "logits"])
+def test_copies_of_a_used_instance(name):
+    d = PoissonBinomial(**{name: torch.tensor([0.2, 0.7], requires_grad=True)})
+    expected = d.log_prob(counts(d)), d.log_cdf(counts(d)), d.log_survival(counts(d)), d.probs, d.logits
+    copied = copy.deepcopy(d)
+    found = copied.log_prob(counts(d)), copied.log_cdf(counts(d)), copied.log_survival(counts(d))
+    torch.testing.assert_close((*found, copied.probs, copied.logits), expected)
 
 
 def test_certain_trials():

@@ -9,6 +9,7 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from pyro.optim import Adam
+from torch.distributions import biject_to, constraints
 
 from pyro_structured.distributions import KSubset, NanMasked, RecursiveCardinality, SelectionMixture
 from pyro_structured.structures import NestedSubsets
@@ -102,6 +103,55 @@ def test_impossible_components():
     assert sure.log_prob(torch.tensor([1.5, 1.5, 0.5])) == -math.inf
 
 
+@pytest.mark.parametrize(
+    "components, expected",
+    [
+        ((dist.HalfNormal(1.0), dist.Normal(0.0, 1.0)), constraints.real),
+        ((dist.Normal(0.0, 1.0), dist.Uniform(0.0, 1.0)), constraints.real),
+        ((dist.LogNormal(0.0, 1.0), dist.Gamma(1.0, 1.0)), constraints.nonnegative),
+        ((dist.LogNormal(0.0, 1.0), dist.LogNormal(2.0, 1.0)), constraints.positive),
+        ((dist.Beta(2.0, 2.0), dist.Exponential(1.0)), constraints.nonnegative),
+        ((dist.Bernoulli(0.1), dist.Bernoulli(0.9)), constraints.boolean),
+    ],
+)
+def test_support_of_which_one_contains_the_other(components, expected):
+    d = SelectionMixture(KSubset(torch.zeros(3), 1), *components)
+    assert d.support.base_constraint is expected
+    assert d.log_prob(d.sample((100,))).isfinite().all()
+    if not expected.is_discrete:
+        assert d.support.check(biject_to(d.support)(torch.randn(10, 3))).all()
+
+
+@pytest.mark.parametrize(
+    "components, inside, outside",
+    [
+        ((dist.Uniform(0.0, 1.0), dist.Uniform(2.0, 3.0)), [0.5, 2.5, 1.0], 1.5),
+        ((dist.Uniform(torch.tensor([0.0, 0.0, 1.0]), 2.0), dist.Uniform(0.5, 1.5)), [0.1, 1.9, 0.7], 2.1),
+        ((dist.Bernoulli(0.5), dist.Poisson(3.0)), [0.0, 1.0, 7.0], 0.5),
+    ],
+)
+def test_union_of_supports(components, inside, outside):
+    d = SelectionMixture(KSubset(torch.zeros(3), 1), *components)
+    assert d.log_prob(d.sample((100,))).isfinite().all()
+    assert d.support.check(torch.tensor(inside)) and d.support.event_dim == 1
+    assert d.support.is_discrete == components[0].support.is_discrete
+    with pytest.raises(ValueError, match=r"within the support .* or "):
+        d.log_prob(torch.tensor([outside, *inside[1:]]))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -1.0])
+def test_observed_entries_outside_of_the_support(wrong):
+    components = dist.Uniform(0.0, 1.0), dist.Exponential(1.0)
+    d = SelectionMixture(KSubset(torch.zeros(3), 1), *components)
+    value, observed = torch.tensor([0.5, wrong, 0.5]), torch.tensor([True, False, True])
+    assert d.marginal_log_prob(value, observed).isfinite() and d.posterior(value, observed).marginals.isfinite().all()
+    for query in (d.posterior, d.marginal_log_prob):
+        with pytest.raises(ValueError, match="value: expected numbers in the support of a component where observed"):
+            query(value, torch.tensor(True))
+    unchecked = SelectionMixture(d.selector, *components, validate_args=False)
+    assert unchecked.marginal_log_prob(value, torch.tensor(True)) == -math.inf
+
+
 def test_gradients_of_parameters_and_values():
     x = torch.randn(4, dtype=torch.float64, requires_grad=True)
     f = torch.randn(5, dtype=torch.float64, requires_grad=True)
@@ -168,6 +218,10 @@ def test_mean_and_variance():
         ((ONE_OF_FOUR, dist.Normal(torch.zeros(3), 1.0), normals()[1]), r"component0: .* got \(3,\)"),
         ((ONE_OF_FOUR, normals()[0], dist.Normal(torch.zeros(2, 3), 1.0)), r"component1: .* got \(2, 3\)"),
         ((KSubset(torch.zeros(1), 1), dist.Normal(torch.zeros(3), 1.0), normals()[1]), r"component0: .* \(3,\)"),
+        ((ONE_OF_FOUR, None, normals()[1]), "component0: expected a distribution, got None"),
+        ((ONE_OF_FOUR, normals()[0], 1.0), "component1: expected a distribution, got 1.0"),
+        ((ONE_OF_FOUR, normals()[0], dist.Poisson(1.0)), "component1: expected a continuous .*, got Poisson"),
+        ((ONE_OF_FOUR, dist.Poisson(1.0), normals()[0]), "component1: expected a discrete .*, got Normal"),
     ],
 )
 def test_bad_arguments(arguments, message):

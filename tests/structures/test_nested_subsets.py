@@ -93,9 +93,10 @@ def test_pack_keeps_the_device_and_dtype_of_one_kind():
     "tables, message",
     [
         ([torch.zeros(3)], "tables: expected 2 tables, one for each subset, got 1"),
-        ([torch.zeros(3), torch.zeros(3)], r"last axis of 4 numbers in tables\[1\],? .* 3 variables, got shape \(3,\)"),
-        ([torch.zeros(2, 4), torch.zeros(4)], r"last axis of 3 numbers in tables\[0\].* got shape \(2, 4\)"),
-        ([torch.tensor(0.0), torch.zeros(4)], r"last axis of 3 numbers in tables\[0\].* got shape \(\)"),
+        ([torch.zeros(3), torch.zeros(3)], r"tables\[1\]: expected .* last axis of 4 numbers, got shape \(3,\)"),
+        ([torch.zeros(2, 4), torch.zeros(4)], r"tables\[0\]: expected .* last axis of 3 numbers, got shape \(2, 4\)"),
+        ([torch.tensor(0.0), torch.zeros(4)], r"tables\[0\]: expected .* last axis of 3 numbers, got shape \(\)"),
+        ([[0.0] * 3, torch.zeros(4)], r"tables\[0\]: expected a tensor .*, got list"),
         ([torch.zeros(2, 3), torch.zeros(5, 4)], r"tables: expected batch shapes that broadcast"),
     ],
 )
@@ -106,8 +107,17 @@ def test_wrong_tables(tables, message):
 
 @pytest.mark.parametrize("shape", [(6,), (8,), (7, 2), ()])
 def test_wrong_packed_tables(shape):
-    with pytest.raises(ValueError, match=r"count_logits: expected a last axis of 7 numbers, got shape \("):
+    with pytest.raises(ValueError, match=r"count_logits: expected .* last axis of 7 numbers, got shape \("):
         NestedSubsets([[0, 1], [0, 1, 2]], 3).split(torch.zeros(shape))
+
+
+def test_wrong_values():
+    subsets = NestedSubsets([[0, 1], [0, 1, 2]], 4)
+    for value, got in [(torch.zeros(3), r"shape \(3,\)"), (torch.zeros(()), r"shape \(\)"), ([0, 1, 0, 1], "list")]:
+        with pytest.raises(ValueError, match=f"value: expected a tensor with a last axis of 4 numbers, got {got}"):
+            subsets.counts(value)
+    with pytest.raises(ValueError, match="count_logits: expected a tensor with a last axis of 7 numbers, got list"):
+        subsets.split([0.0] * 7)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +137,12 @@ def test_wrong_packed_tables(shape):
         ([[True, False]], 3, r"subsets: expected integers in subsets\[0\]"),
         ([["a"]], 3, r"subsets: expected integers in subsets\[0\], got \['a'\]"),
         ([[[0, 1]]], 3, r"subsets: expected integers in subsets\[0\]"),
+        ([[[0], [1, 2]]], 3, r"subsets: expected integers in subsets\[0\], got \[\[0\], \[1, 2\]\]"),
         ([0, 1], 3, r"subsets: expected integers in subsets\[0\], got 0"),
         (5, 3, r"subsets: expected .*got 5"),
         ([[0]], 0, "num_variables: expected an integer of at least 1, got 0"),
         ([[0]], 1.5, "num_variables: expected an integer of at least 1, got 1.5"),
+        ([[0]], True, "num_variables: expected an integer of at least 1, got True"),
         ([[0]], None, "num_variables: expected an integer of at least 1, got None"),
     ],
 )
@@ -221,6 +233,10 @@ def test_linkage(size, seed, method):
         (np.array([[0.0, 5.0, 1.0, 2.0], [1.0, 2.0, 1.0, 3.0]]), r"linkage: expected .*, got \(0, 5\) in row 0"),
         (np.array([[0.0, -1.0, 1.0, 2.0]]), r"linkage: expected .*, got \(0, -1\) in row 0"),
         (np.array([[0.0, 0.0, 1.0, 2.0]]), r"linkage: expected "),
+        (np.array([[np.nan, 1.0, 1.0, 2.0]]), r"linkage: expected .*, got \(nan, 1\) in row 0"),
+        (np.array([[0.0, np.inf, 1.0, 2.0]]), r"linkage: expected .*, got \(0, inf\) in row 0"),
+        ([[0.5, 1, 0, 2]], r"linkage: expected .*, got \(0.5, 1\) in row 0"),
+        ([["0", "1", "0", "2"]], r"linkage: expected .* got shape \(1, 4\) and dtype <U1"),
         (np.array([[0.0, 1.0, 1.0, 2.0], [0.0, 2.0, 1.0, 3.0]]), r"linkage: expected "),
     ],
 )
@@ -244,6 +260,8 @@ def test_balanced(size):
         assert largest == (len(subset) + 1) // 2
     with pytest.raises(ValueError, match="num_variables: expected an integer of at least 1, got 0"):
         NestedSubsets.balanced(0)
+    with pytest.raises(ValueError, match="num_variables: expected an integer of at least 1, got '3'"):
+        NestedSubsets.balanced("3")
 
 
 @given(FAMILIES)
@@ -255,6 +273,16 @@ def test_copies_are_equal(drawn):
         if subsets.table_size:
             distributions = RecursiveCardinality(x, f, copied), RecursiveCardinality(x, f, subsets)
             assert torch.equal(*(d.log_partition_function for d in distributions))
+
+
+def test_subsets_cannot_be_changed():
+    given = np.array([0, 1])
+    subsets = NestedSubsets([given], 3)
+    given[0] = 2
+    for same in (subsets, pickle.loads(pickle.dumps(subsets)), copy.deepcopy(subsets), copy.copy(subsets)):
+        with pytest.raises(ValueError, match="read-only"):
+            same.subsets[0][0] = 2
+        assert as_lists(same) == [[0, 1]]
 
 
 def test_inequality():

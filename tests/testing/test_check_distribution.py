@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.distributions import constraints, register_kl
 
+from pyro_structured.distributions import NanMasked
+from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing import brute_force, check_distribution
 from pyro_structured.testing.distribution_case import DistributionCase, nudge, parameters, rebuild
 
@@ -19,11 +21,14 @@ class Chain(dist.TorchDistribution):
     """Three binary variables, the first two of which prefer to agree; everything is done by enumeration."""
 
     arg_constraints = {"logits": constraints.real_vector, "coupling": constraints.real}
+    subsets = NestedSubsets([[0, 1], [2], [0, 1, 2]], num_variables=3)
 
     def __init__(self, logits, coupling, validate_args=None):
         batch_shape = torch.broadcast_shapes(logits.shape[:-1], coupling.shape)
-        self.logits = logits.expand(batch_shape + (3,))
-        self.coupling = coupling.expand(batch_shape)
+        # What is not expanded stays a leaf, which can be copied.
+        self.logits, self.coupling = logits, coupling
+        if logits.shape[:-1] != coupling.shape:
+            self.logits, self.coupling = logits.expand(batch_shape + (3,)), coupling.expand(batch_shape)
         super().__init__(batch_shape, torch.Size([3]), validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
@@ -85,7 +90,25 @@ class Chain(dist.TorchDistribution):
         return brute_force.binary_vectors(3).to(self.logits)[self.table.argmax(0)]
 
     def entropy(self):
-        return -(self.table.exp() * self.table).sum(0)
+        return -(self.table.exp() * finite(self.table)).sum(0)
+
+    @property
+    def marginals(self):
+        return self.mean
+
+    @property
+    def marginal_logits(self):
+        on = self.enumerate_support(False) == 1
+        joint = self.table.unsqueeze(-1)
+        log_off, log_on = (torch.logsumexp(joint.masked_fill(wrong, -torch.inf), 0) for wrong in (on, ~on))
+        return log_on - log_off
+
+    @property
+    def count_marginals(self):
+        counts = self.subsets.counts(self.enumerate_support(False))
+        probs = self.table.exp()
+        cells = [(index, count) for index, size in enumerate(self.subsets.sizes) for count in range(size + 1)]
+        return torch.stack([(probs * (counts[..., index] == count)).sum(0) for index, count in cells], -1)
 
     def marginal_log_prob(self, value, observed):
         return self.condition(value, observed).log_partition_function - self.log_partition_function
@@ -93,22 +116,39 @@ class Chain(dist.TorchDistribution):
     def condition(self, value, observed):
         return Given(self, value, observed)
 
+    def conjugate_update(self, other):
+        updated = type(self)(self.logits + other.base_dist.logits, self.coupling.expand(other.batch_shape))
+        weight = torch.nn.functional.logsigmoid(-other.base_dist.logits).sum(-1)
+        return updated, updated.log_partition_function - self.log_partition_function + weight
+
 
 class Given(Chain):
     """A chain of which some entries are known."""
 
     def __init__(self, base, value, observed):
-        self.value, self.observed = value, observed.expand_as(value)
-        super().__init__(base.logits.expand(value.shape), base.coupling.expand(value.shape[:-1]), validate_args=False)
+        shape = torch.broadcast_shapes(value.shape, observed.shape, base.logits.shape)
+        self.base, self.value, self.observed = base, value, observed
+        super().__init__(base.logits.expand(shape), base.coupling.expand(shape[:-1]), validate_args=False)
 
     def score(self, value):
         agrees = ((value == self.value) | ~self.observed).all(-1)
-        return super().score(value).masked_fill(~agrees, -torch.inf)
+        return self.base.score(value).masked_fill(~agrees, -torch.inf)
+
+
+class NeverAll(Chain):
+    """A chain whose variables are never all on."""
+
+    def score(self, value):
+        return super().score(value).masked_fill(value.all(-1), -torch.inf)
+
+
+def finite(log_probs):
+    return log_probs.masked_fill(log_probs == -torch.inf, 0.0)
 
 
 @register_kl(Chain, Chain)
 def divergence(p, q):
-    return (p.table.exp() * (p.table - q.table)).sum(0)
+    return (p.table.exp() * (finite(p.table) - finite(q.table))).sum(0)
 
 
 def factory_of(cls):
@@ -121,8 +161,9 @@ def factory_of(cls):
     return factory
 
 
-def test_a_right_distribution_passes():
-    check_distribution(factory_of(Chain))
+@pytest.mark.parametrize("cls", [Chain, NeverAll])
+def test_a_right_distribution_passes(cls):
+    check_distribution(factory_of(cls))
 
 
 def normal(batch_shape, dtype, device="cpu"):
@@ -363,6 +404,15 @@ class HoldsALambda(Chain):
         super().__init__(logits, coupling, validate_args)
 
 
+@breaks("copies", batch_shapes=[()])
+class HoldsItsGraph(Chain):
+    @property
+    def log_partition_function(self):
+        if not hasattr(self, "cache"):
+            self.cache = super().log_partition_function
+        return self.cache
+
+
 @breaks("normalisation")
 class Unnormalised(Chain):
     def log_prob(self, value):
@@ -504,6 +554,88 @@ class DetachedFirstDerivative(Chain):
     def log_prob(self, value):
         softplus = torch.nn.functional.softplus(self.logits)
         return super().log_prob(value) + (_FirstDerivativeOnly.apply(self.logits) - softplus).sum(-1)
+
+
+@breaks("count_marginals")
+class ScaledCountMarginals(Chain):
+    count_marginals = property(lambda self: 1.5 * super().count_marginals.flip(-1))
+
+
+@breaks("count_marginals")
+class CountMarginalsOfIndependentVariables(Chain):
+    count_marginals = property(lambda self: Chain(self.logits, 0 * self.coupling).count_marginals)
+
+
+@breaks("marginal_logits")
+class MarginalLogitsWithoutCoupling(Chain):
+    marginal_logits = property(lambda self: self.logits)
+
+
+@breaks("conjugate_update")
+class NormaliserOffByOne(Chain):
+    def conjugate_update(self, other):
+        updated, log_normalizer = super().conjugate_update(other)
+        return updated, log_normalizer + 1
+
+
+@breaks("conjugate_update")
+class UpdateForgetsTheEvidence(Chain):
+    def conjugate_update(self, other):
+        _, log_normalizer = super().conjugate_update(other)
+        return self.expand(other.batch_shape), log_normalizer
+
+
+@breaks("query_gradient", batch_shapes=[()])
+class DetachedMarginalLogits(Chain):
+    marginal_logits = property(lambda self: super().marginal_logits.detach())
+
+
+@breaks("query_gradient", batch_shapes=[()])
+class DetachedCountMarginals(Chain):
+    count_marginals = property(lambda self: super().count_marginals.detach())
+
+
+@breaks("query_gradient", batch_shapes=[()])
+class EntropyOfDetachedParameters(Chain):
+    def entropy(self):
+        return Chain.entropy(Chain(self.logits, self.coupling.detach()))
+
+
+@breaks("query_gradient", batch_shapes=[()])
+class EntropyWithDetachedFirstDerivative(Chain):
+    def entropy(self):
+        softplus = torch.nn.functional.softplus(self.logits)
+        return super().entropy() + (_FirstDerivativeOnly.apply(self.logits) - softplus).sum(-1)
+
+
+@breaks("single_parameter", batch_shapes=[()])
+class DifferentiatesAllParametersOrNone(Chain):
+    @property
+    def marginal_logits(self):
+        result = super().marginal_logits
+        if result.requires_grad:
+            both = torch.autograd.grad(self.log_partition_function, (self.logits, self.coupling), create_graph=True)
+            result = result + 0 * both[0]
+        return result
+
+
+@breaks("single_parameter", batch_shapes=[()])
+class EntropyRefusesFunctionTransforms(Chain):
+    def entropy(self):
+        softplus = torch.nn.functional.softplus(self.logits)
+        return super().entropy() + 0 * (_FirstDerivativeOnly.apply(self.logits) - softplus).sum(-1)
+
+
+@breaks("impossible_evidence")
+class LogOfZeroEvidence(NeverAll):
+    def marginal_log_prob(self, value, observed):
+        return super().marginal_log_prob(value, observed).exp().log()
+
+
+@breaks("impossible_evidence")
+class LogOfZeroOutsideOfTheSupport(Chain):
+    def log_prob(self, value):
+        return super().log_prob(value).exp().log()
 
 
 @breaks("single_precision", dtypes=[torch.float32])
@@ -676,6 +808,20 @@ def test_wrong_density_is_found():
         return WideNormal(torch.zeros(batch_shape, dtype=dtype), torch.ones(batch_shape, dtype=dtype))
 
     with pytest.raises(AssertionError, match=r"\n- sampler \(batch_shape=\(3,\)"):
+        check_distribution(factory, batch_shapes=[(3,)], dtypes=[torch.float64], devices=["cpu"])
+
+
+class LogOfZeroBehindNan(NanMasked):
+    def log_prob(self, value):
+        result = super().log_prob(value)
+        return result.exp().log() if bool(value.isnan().any()) else result
+
+
+def test_impossible_evidence_behind_nan_is_found():
+    def factory(batch_shape, dtype, device="cpu"):
+        return LogOfZeroBehindNan(factory_of(NeverAll)(batch_shape, dtype, device))
+
+    with pytest.raises(AssertionError, match=r"\n- impossible_evidence .* derivative of log_prob of values with NaN"):
         check_distribution(factory, batch_shapes=[(3,)], dtypes=[torch.float64], devices=["cpu"])
 
 
