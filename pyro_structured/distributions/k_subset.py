@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.distributions.argument_checks import check_vector
 from pyro_structured.distributions.cardinality_potentials import check_counts
-from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality, check_vector
+from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.ops.cardinality import require
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.recursive_cardinality import check_vector
+from pyro_structured.distributions.argument_checks import check_vector
 from pyro_structured.ops.count_sample import draw_log
 from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass, probs_to_logits
 

@@ -1,6 +1,6 @@
 """Binary vectors with potentials on the counts of nested subsets."""
 
-__all__ = ["RecursiveCardinality", "check_vector"]
+__all__ = ["RecursiveCardinality"]
 
 import math
 from typing import Any
@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+from pyro_structured.distributions.argument_checks import check_entries, check_vector, common_batch, expanded_batch
 from pyro_structured.ops.cardinality import (
+    EMPTY_SUPPORT,
     Beliefs,
     Certificate,
     certify,
@@ -26,6 +28,9 @@ from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.nested_subsets import NestedSubsets
 
 ENUMERATION_CAP = 12
+IMPOSSIBLE_EVIDENCE = (
+    "value: expected evidence of positive probability in every batch element, but no vector is compatible with it"
+)
 
 
 class RecursiveCardinality(TorchDistribution):
@@ -107,23 +112,23 @@ class RecursiveCardinality(TorchDistribution):
                 f"count_logits: expected a last axis of {self.subsets.table_size} numbers, a table of |s| + 1 for each "
                 f"subset, got shape {tuple(count_logits.shape)}"
             )
-        self._dtype = logits.dtype
+        self._dtype, self._empty = logits.dtype, EMPTY_SUPPORT
         self._assign(logits, count_logits, logits.new_zeros(()))
         super().__init__(self._batch_shape, logits.shape[-1:], validate_args=validate_args)
 
     def _assign(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor, batch: Any = None) -> None:
         """Keeps the parameters as they came, for computing, and expanded, in their common dtype, for the user."""
         if batch is None:
-            batch = _broadcast(logits.shape[:-1], count_logits.shape[:-1], log_weight.shape)
+            batch = common_batch(logits.shape[:-1], count_logits.shape[:-1], log_weight.shape)
         self._parameters = (logits, count_logits, log_weight)
         self._batch_shape = torch.Size(batch)
         self.logits = logits.to(self._dtype).expand(self._batch_shape + logits.shape[-1:])
         self.count_logits = count_logits.expand(self._batch_shape + count_logits.shape[-1:])
 
     def _like(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor) -> "RecursiveCardinality":
-        """Another member of the family with the same subsets; a constant log weight goes along with its vectors."""
+        """The distribution given evidence, which may be impossible; its log weight goes along with the vectors."""
         new = RecursiveCardinality.__new__(RecursiveCardinality)
-        new.subsets, new._dtype = self.subsets, self._dtype
+        new.subsets, new._dtype, new._empty = self.subsets, self._dtype, IMPOSSIBLE_EVIDENCE
         new._assign(logits, count_logits, log_weight)
         TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -142,7 +147,8 @@ class RecursiveCardinality(TorchDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: RecursiveCardinality = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
-        new.subsets, new._dtype = self.subsets, self._dtype
+        new.subsets, new._dtype, new._empty = self.subsets, self._dtype, self._empty
+        batch_shape = expanded_batch(self._batch_shape, batch_shape)
         new._assign(*self._parameters, batch=batch_shape)
         TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -184,7 +190,7 @@ class RecursiveCardinality(TorchDistribution):
         """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
         if self._validate_args:
             self._validate_sample(value)
-        return self._cast(self._score(value) - require_support(self._log_z))
+        return self._cast(self._score(value) - require_support(self._log_z, self._empty))
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
@@ -229,7 +235,9 @@ class RecursiveCardinality(TorchDistribution):
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
         pass computes.
         """
-        return self._cast(require_support(self._add_log_weight(self._beliefs.log_partition)) + self._leveled[1])
+        return self._cast(
+            require_support(self._add_log_weight(self._beliefs.log_partition), self._empty) + self._leveled[1]
+        )
 
     @property
     def log_weight(self) -> Tensor:
@@ -260,7 +268,7 @@ class RecursiveCardinality(TorchDistribution):
         return (log_z + self._parameters[2].double()).expand(self.batch_shape)
 
     def _require_support(self) -> None:
-        require_support(self._log_z)
+        require_support(self._log_z, self._empty)
 
     @lazy_property
     def _beliefs(self) -> Beliefs:
@@ -327,7 +335,7 @@ class RecursiveCardinality(TorchDistribution):
         energy = (torch.sigmoid(beliefs.marginal_logits) * logits.masked_fill(logits.isinf(), 0.0)).sum(-1)
         impossible = count_logits == -math.inf
         energy = energy + (beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)).sum(-1)
-        return self._cast(require_support(beliefs.log_partition) - energy).expand(self.batch_shape)
+        return self._cast(require_support(beliefs.log_partition, self._empty) - energy).expand(self.batch_shape)
 
     def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
         """Fixes some variables.
@@ -341,13 +349,7 @@ class RecursiveCardinality(TorchDistribution):
         return self.reweight(*self._clamps(value, observed))
 
     def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        if observed.dtype != torch.bool:
-            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
-        for name, tensor in (("value", value), ("observed", observed)):
-            if tensor.dim() and tensor.shape[-1] not in (1, self.event_shape[0]):
-                raise ValueError(
-                    f"{name}: expected a last axis of {self.event_shape[0]}, got shape {tuple(tensor.shape)}"
-                )
+        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
         neither = observed & (value != 0) & (value != 1)
         require(neither, "value: expected zeros and ones where observed, got other numbers")
         zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
@@ -363,6 +365,10 @@ class RecursiveCardinality(TorchDistribution):
         :param Tensor log_on: The same for 1.
         :return: The distribution given the evidence, whose partition function keeps the evidence's weight.
         """
+        check_entries(self.batch_shape + self.event_shape, log_off=log_off, log_on=log_on)
+        if self._validate_args:
+            for name, weights in (("log_off", log_off), ("log_on", log_on)):
+                require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
         logits, count_logits, log_weight = self._parameters
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
@@ -376,7 +382,7 @@ class RecursiveCardinality(TorchDistribution):
         :return: The change of log Z; -inf for impossible evidence. Shape: the arguments' without their last axis,
             broadcast with ``batch_shape``.
         """
-        return self._cast(self.reweight(log_off, log_on)._log_z - require_support(self._log_z))
+        return self._cast(self.reweight(log_off, log_on)._log_z - require_support(self._log_z, self._empty))
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
@@ -400,34 +406,8 @@ class RecursiveCardinality(TorchDistribution):
         ones = torch.ones_like(base.logits)
         plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
         updated = self.reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
-        return updated, self._cast(updated._log_z - require_support(self._log_z))
+        return updated, self._cast(updated._log_z - require_support(self._log_z, self._empty))
 
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
         return tensor.to(dtype)
-
-
-def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
-    """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a long last axis."""
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        raise NotImplementedError(
-            f"{name}: cannot be traced, because certificates choose the algorithm by the numbers: use "
-            "jit_compile=False, or Trace_ELBO in place of JitTrace_ELBO"
-        )
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
-    if tensor.dim() < 1 or tensor.shape[-1] < smallest:
-        shape = tuple(tensor.shape)
-        raise ValueError(
-            f"{name}: expected at least one axis, the last of at least {smallest} entries, got shape {shape}"
-        )
-
-
-def _broadcast(logits: torch.Size, count_logits: torch.Size, log_weight: torch.Size) -> torch.Size:
-    try:
-        return torch.Size(torch.broadcast_shapes(logits, count_logits, log_weight))
-    except RuntimeError:
-        raise ValueError(
-            f"count_logits: expected a batch shape that broadcasts with that of logits, {tuple(logits)}, got "
-            f"{tuple(count_logits)}"
-        ) from None

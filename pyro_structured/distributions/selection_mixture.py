@@ -10,6 +10,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints, transform_to
 
+from pyro_structured.distributions.argument_checks import check_entries
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.ops.cardinality import require
 
@@ -151,8 +152,8 @@ class SelectionMixture(TorchDistribution):
         return self.selector.log_evidence(*self._likelihoods(value, observed))
 
     def _likelihoods(self, value: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
-        if observed is not None and observed.dtype != torch.bool:
-            raise ValueError(f"observed: expected a boolean tensor, got {observed.dtype}")
+        given = {"value": value} if observed is None else {"value": value, "observed": observed}
+        check_entries(self.batch_shape + self.event_shape, **given)
         value = value.to(torch.promote_types(value.dtype, self.selector.logits.dtype))
         if self._validate_args:
             outside = ~self._entry_support.check(value)

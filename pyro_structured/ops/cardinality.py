@@ -1,6 +1,15 @@
 """Partition functions and posteriors of cardinality potentials: exact, differentiable, batched, and certified."""
 
-__all__ = ["Beliefs", "Certificate", "certify", "infer_counts", "log_partition", "require", "require_support"]
+__all__ = [
+    "EMPTY_SUPPORT",
+    "Beliefs",
+    "Certificate",
+    "certify",
+    "infer_counts",
+    "log_partition",
+    "require",
+    "require_support",
+]
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,6 +23,11 @@ from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts, solve_count_potential, solve_windows
 from pyro_structured.ops.fourier_passes import is_fast
 from pyro_structured.ops.nested_counts import solve_nested_counts
+
+EMPTY_SUPPORT = (
+    "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
+    "empty"
+)
 
 
 class Beliefs(NamedTuple):
@@ -141,13 +155,9 @@ def require(bad: Tensor, message: str) -> None:
     _Require.apply(bad, message)  # type: ignore[no-untyped-call]
 
 
-def require_support(log_partition: Tensor) -> Tensor:
+def require_support(log_partition: Tensor, message: str = EMPTY_SUPPORT) -> Tensor:
     """Passes a log partition function on, or raises a ValueError where it is -inf."""
-    require(
-        log_partition == -torch.inf,
-        "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
-        "empty",
-    )
+    require(log_partition == -torch.inf, message)
     return log_partition
 
 

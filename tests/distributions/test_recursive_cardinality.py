@@ -119,7 +119,7 @@ def test_conditioning(model, data):
     given_value = d.condition(value, observed)
     assert given_value.batch_shape == d.batch_shape
     if bool((evidence == -math.inf).any()):
-        with pytest.raises(ValueError, match="support is empty"):
+        with pytest.raises(ValueError, match="evidence of positive probability"):
             _ = given_value.log_partition_function
         return
     values = brute_force.binary_vectors(size).reshape((-1,) + (1,) * len(d.batch_shape) + d.event_shape)
@@ -293,8 +293,8 @@ def test_bad_numbers(logits, count_logits, name):
     "value, observed, message",
     [
         (torch.zeros(3), torch.zeros(3), "observed: expected a boolean tensor, got torch.float32"),
-        (torch.zeros(3), torch.ones(2, dtype=torch.bool), r"observed: expected a last axis of 3, got shape \(2,\)"),
-        (torch.zeros(4), torch.tensor(True), r"value: expected a last axis of 3, got shape \(4,\)"),
+        (torch.zeros(3), torch.ones(2, dtype=torch.bool), r"observed: expected a shape .* shape \(3,\), got \(2,\)"),
+        (torch.zeros(4), torch.tensor(True), r"value: expected a shape .* shape \(3,\), got \(4,\)"),
         (torch.tensor([0.5, 0.0, 0.0]), torch.ones(3, dtype=torch.bool), "value: expected zeros and ones"),
         (torch.tensor([math.nan, 0.0, 0.0]), torch.ones(3, dtype=torch.bool), "value: expected zeros and ones"),
     ],
@@ -567,3 +567,33 @@ def test_copies_after_queries():
     copied = copy.deepcopy(d)
     assert torch.equal(copied.log_prob(torch.tensor([1.0, 1, 0, 0])), expected[0])
     assert torch.equal(copied.marginals, expected[1])
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (lambda d: d.expand((2, -1)), r"batch_shape: expected a shape to which \(3,\) expands, got \(2, -1\)"),
+        (lambda d: d.expand((4,)), r"batch_shape: expected a shape to which \(3,\) expands, got \(4,\)"),
+        (lambda d: d.expand(()), r"batch_shape: expected a shape to which \(3,\) expands, got \(\)"),
+        (lambda d: d.condition([0.0] * 4, torch.ones(4).bool()), r"value: expected a tensor, got \[0.0"),
+        (lambda d: d.condition(torch.zeros(4), None), "observed: expected a boolean tensor, got None"),
+        (
+            lambda d: d.condition(torch.zeros(4), torch.ones(4)),
+            "observed: expected a boolean tensor, got torch.float32",
+        ),
+        (lambda d: d.condition(torch.zeros(2, 4), torch.ones(4).bool()), r"value: .*shape \(3, 4\), got \(2, 4\)"),
+        (lambda d: d.condition(torch.zeros(5), torch.ones(5).bool()), r"value: .*shape \(3, 4\), got \(5,\)"),
+        (lambda d: d.reweight([0.0], torch.zeros(4)), r"log_off: expected a tensor, got \[0.0\]"),
+        (lambda d: d.reweight(torch.zeros(4), torch.full((4,), math.inf)), r"log_on: expected numbers less than \+inf"),
+        (
+            lambda d: d.reweight(torch.full((4,), math.nan), torch.zeros(4)),
+            r"log_off: expected numbers less than \+inf",
+        ),
+        (lambda d: d.condition(torch.ones(4), torch.ones(4).bool()).marginals, "value: expected evidence of positive"),
+    ],
+)
+def test_arguments_are_named(query, message):
+    table = torch.tensor([0.0, 0.0, -math.inf, -math.inf, -math.inf])
+    d = RecursiveCardinality(torch.zeros(3, 4), table, validate_args=True)
+    with pytest.raises(ValueError, match=message):
+        query(d)
