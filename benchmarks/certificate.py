@@ -121,7 +121,7 @@ def judge(logits, count_logits, subsets, exact):
 
 def long_nodes(subsets, count_logits):
     tree = subsets.forest.tree(count_logits.reshape(1, -1))
-    return sum(merge.nodes for merge in tree.merges if fourier_passes.is_fast(merge))
+    return sum(merge.nodes for merge in tree.merges if fourier_passes.is_fast(tree, merge))
 
 
 def quantiles(values):

@@ -130,7 +130,7 @@ def _solve_tree(
     logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool, errors: bool, fallback: bool
 ) -> _Solution:
     tree = forest.tree(count_logits)
-    if any(is_fast(merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
+    if any(is_fast(tree, merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
         fast = solve_nested_counts(tree, logits, count_logits)
         return _Solution(
             Beliefs(fast.log_partition, fast.marginal_logits, fast.log_posterior.exp()),

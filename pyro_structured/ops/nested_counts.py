@@ -67,7 +67,7 @@ def solve_nested_counts(tree: CountTree, logits: Tensor, count_logits: Tensor) -
 
 def upward_messages(tree: CountTree, logits: Tensor, count_logits: Tensor) -> Tensor:
     """The messages to the roots, by transforms where these are long; arguments as for :func:`solve_nested_counts`."""
-    if any(is_fast(merge) for merge in tree.merges):
+    if any(is_fast(tree, merge) for merge in tree.merges):
         return solve_nested_counts(tree, logits, count_logits).messages
     return count_tree.upward(tree, logits, count_logits)[0]
 
