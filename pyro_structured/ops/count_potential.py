@@ -1,6 +1,13 @@
 """One potential on the count of independent binary variables: partition function and posterior, certified and fast."""
 
-__all__ = ["CountSolution", "attempts", "log_odds_tolerance", "solve_count_potential", "solve_windows"]
+__all__ = [
+    "CountSolution",
+    "attempts",
+    "log_odds_tolerance",
+    "rows_at_once",
+    "solve_count_potential",
+    "solve_windows",
+]
 
 import math
 from typing import NamedTuple
@@ -56,10 +63,15 @@ def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool 
     :param bool marginals: Whether ``marginal_logits`` and their errors are wanted; they are zeros otherwise.
     :return: Results and error bounds. Cost :math:`O(D\log^2 D)` for every window.
     """
-    step = max(1, _chunk(logits) // max(1, logits.shape[1]))
+    step = rows_at_once(logits)
     return _concatenate(
         [_solve_rows(*part, marginals) for part in zip(logits.split(step), count_logits.split(step), strict=True)]
     )
+
+
+def rows_at_once(logits: Tensor, num_windows: int = 1) -> int:
+    """Rows that are processed together."""
+    return max(1, _chunk(logits) // max(1, logits.shape[1] * num_windows))
 
 
 def _chunk(tensor: Tensor) -> int:
@@ -131,7 +143,7 @@ def _pad(solution: CountSolution, num_counts: int) -> CountSolution:
 
 
 def _solve_windows(logits: Tensor, count_logits: Tensor, windows: Windows, marginals: bool) -> CountSolution:
-    step = max(1, _chunk(logits) // max(1, logits.shape[1] * windows.tilts.shape[1]))
+    step = rows_at_once(logits, windows.tilts.shape[1])
     if step >= len(logits):
         return _solve_chunk(logits, count_logits, windows, marginals)
     parts = torch.arange(len(logits), device=logits.device).split(step)

@@ -12,6 +12,7 @@ from pyro_structured.ops import count_tree
 from pyro_structured.ops.cardinality import infer_counts
 from pyro_structured.ops.convolution_tree import upward
 from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.count_potential import rows_at_once
 from pyro_structured.ops.tilting import cumulant, heaviest, tilt_windows
 
 # Certified relative error of every probability; entries that miss it are convolved directly.
@@ -35,7 +36,8 @@ def bulk_mass(logits: Tensor) -> Tensor:
         >>> bulk_mass(torch.zeros(1, 2, dtype=torch.float64)).tolist()
         [[0.25, 0.5, 0.25]]
     """
-    return upward(torch.sigmoid(logits), torch.sigmoid(-logits)).root
+    parts = logits.split(rows_at_once(logits))
+    return torch.cat([upward(torch.sigmoid(part), torch.sigmoid(-part)).root for part in parts])
 
 
 def probs_to_logits(probs: Tensor) -> Tensor:
