@@ -20,9 +20,9 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
             "kl_divergence: expected two distributions with the same subsets; others can be estimated from samples of p"
         )
     odds, counts = p.marginal_logits, p.count_marginals
-    result = -p.entropy() + q.log_partition_function - q.log_weight
+    result = -p.entropy() + q.leveled_log_partition
     result = result - _expected(torch.sigmoid(odds), q.logits.masked_fill(q.logits.isinf(), 0.0))
-    result = result - _expected(counts, q.count_logits.masked_fill(q.count_logits == -math.inf, 0.0))
+    result = result - _expected(counts, q.leveled_count_logits.masked_fill(q.count_logits == -math.inf, 0.0))
     # A value that p allows and q does not makes the divergence infinite.
     wrong = (odds > -math.inf) & (q.logits == -math.inf) | (odds < math.inf) & (q.logits == math.inf)
     missing = (counts > 0) & (q.count_logits == -math.inf)

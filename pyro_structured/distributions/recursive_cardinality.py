@@ -249,6 +249,16 @@ class RecursiveCardinality(TorchDistribution):
         """As :attr:`log_partition_function`, but -inf where the support is empty."""
         return self._cast(self._log_z + self._leveled[1])
 
+    @property
+    def leveled_count_logits(self) -> Tensor:
+        """The tables without constants: the largest entry of each is 0; the shape of ``count_logits``."""
+        return self._cast(self._leveled[0]).expand(self.count_logits.shape)
+
+    @property
+    def leveled_log_partition(self) -> Tensor:
+        """The log partition function of these tables, without the weight of evidence, shape ``batch_shape``."""
+        return self._cast(require_support(self._log_z, self._empty) - self._parameters[2].double())
+
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
         return level_tables(self._parameters[1], self.subsets.sizes)
