@@ -10,6 +10,8 @@ from torch.distributions import Bernoulli, Independent, kl_divergence
 from torch.distributions.kl import register_kl
 
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
+from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.count_support import reaches
 from pyro_structured.ops.poisson_binomial import probs_to_logits
 
 
@@ -19,18 +21,21 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
         raise NotImplementedError(
             "kl_divergence: expected two distributions with the same subsets; others can be estimated from samples of p"
         )
-    odds, counts = p.marginal_logits, p.count_marginals
-    result = -p.entropy() + q.leveled_log_partition
-    result = result - _expected(torch.sigmoid(odds), q.logits.masked_fill(q.logits.isinf(), 0.0))
-    result = result - _expected(counts, q.leveled_count_logits.masked_fill(q.count_logits == -math.inf, 0.0))
-    # A value that p allows and q does not makes the divergence infinite.
-    wrong = (odds > -math.inf) & (q.logits == -math.inf) | (odds < math.inf) & (q.logits == math.inf)
-    missing = (counts > 0) & (q.count_logits == -math.inf)
-    return result.masked_fill(wrong.any(-1) | missing.any(-1), math.inf)
+    # Both exponents are subtracted before they are summed, in double precision: large terms in common cancel exactly.
+    beliefs = p._beliefs
+    energy = _expected(torch.sigmoid(beliefs.marginal_logits), p._parameters[0], q._parameters[0])
+    energy = energy + _expected(beliefs.count_marginals, p._leveled[0], q._leveled[0])
+    result = energy - p._supported_log_z() + require_support(q._log_z, q._empty)
+    # A value that p allows and q does not makes the divergence infinite, however improbable it is.
+    odds, clamps = beliefs.marginal_logits, q._parameters[0]
+    wrong = (odds > -math.inf) & (clamps == -math.inf) | (odds < math.inf) & (clamps == math.inf)
+    missing = reaches(p._parameters[0], p._leveled[0], q._leveled[0] == -math.inf, p.subsets.forest)
+    return p._cast(result.masked_fill(wrong.any(-1) | missing, math.inf))
 
 
-def _expected(probabilities: Tensor, energies: Tensor) -> Tensor:
-    return torch.sum(probabilities * energies, -1)
+def _expected(probabilities: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    first, second = (energy.double().masked_fill(energy.isinf(), 0.0) for energy in (first, second))
+    return torch.sum(probabilities * (first - second), -1)
 
 
 @register_kl(RecursiveCardinality, Independent)  # type: ignore[untyped-decorator]

@@ -194,11 +194,11 @@ class RecursiveCardinality(TorchDistribution):
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._leveled[1])
+        return self._cast(self._score(value) + self._constant)
 
     def _score(self, value: Tensor) -> Tensor:
-        """In double precision, because log Z is going to be subtracted."""
-        logits, count_logits, log_weight = self._parameters[0].double(), self._leveled[0], self._parameters[2].double()
+        """The exponent without constants, in double precision, because log Z is going to be subtracted."""
+        logits, count_logits = self._parameters[0].double(), self._leveled[0]
         binary = ((value == 0) | (value == 1)).all(-1)
         on = value == 1
         clamped = logits.isinf()
@@ -210,7 +210,7 @@ class RecursiveCardinality(TorchDistribution):
         batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
         table = count_logits.expand(batch + count_logits.shape[-1:])
         score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
-        return score.masked_fill(forbidden, -math.inf) + log_weight
+        return score.masked_fill(forbidden, -math.inf)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -235,9 +235,7 @@ class RecursiveCardinality(TorchDistribution):
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
         pass computes.
         """
-        return self._cast(
-            require_support(self._add_log_weight(self._beliefs.log_partition), self._empty) + self._leveled[1]
-        )
+        return self._cast(self._supported_log_z() + self._constant)
 
     @property
     def log_weight(self) -> Tensor:
@@ -247,21 +245,16 @@ class RecursiveCardinality(TorchDistribution):
     @property
     def unchecked_log_partition(self) -> Tensor:
         """As :attr:`log_partition_function`, but -inf where the support is empty."""
-        return self._cast(self._log_z + self._leveled[1])
-
-    @property
-    def leveled_count_logits(self) -> Tensor:
-        """The tables without constants: the largest entry of each is 0; the shape of ``count_logits``."""
-        return self._cast(self._leveled[0]).expand(self.count_logits.shape)
-
-    @property
-    def leveled_log_partition(self) -> Tensor:
-        """The log partition function of these tables, without the weight of evidence, shape ``batch_shape``."""
-        return self._cast(require_support(self._log_z, self._empty) - self._parameters[2].double())
+        return self._cast(self._log_z + self._constant)
 
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
         return level_tables(self._parameters[1], self.subsets.sizes)
+
+    @property
+    def _constant(self) -> Tensor:
+        """What changes log Z but no probability, and is therefore kept apart: it may be large."""
+        return self._leveled[1] + self._parameters[2].double()
 
     @lazy_property
     def _log_z(self) -> Tensor:
@@ -272,10 +265,15 @@ class RecursiveCardinality(TorchDistribution):
             result = self._beliefs.log_partition
         else:
             result = log_partition(logits, count_logits, self.subsets.forest)
-        return self._add_log_weight(result)
+        return self._mask_impossible(result)
 
-    def _add_log_weight(self, log_z: Tensor) -> Tensor:
-        return (log_z + self._parameters[2].double()).expand(self.batch_shape)
+    def _mask_impossible(self, log_z: Tensor) -> Tensor:
+        impossible = (self._parameters[2] == -math.inf).expand(self.batch_shape)
+        return log_z.expand(self.batch_shape).masked_fill(impossible, -math.inf)
+
+    def _supported_log_z(self) -> Tensor:
+        """From the pass that computes marginals, too."""
+        return require_support(self._mask_impossible(self._beliefs.log_partition), self._empty)
 
     def _require_support(self) -> None:
         require_support(self._log_z, self._empty)
@@ -345,7 +343,7 @@ class RecursiveCardinality(TorchDistribution):
         energy = (torch.sigmoid(beliefs.marginal_logits) * logits.masked_fill(logits.isinf(), 0.0)).sum(-1)
         impossible = count_logits == -math.inf
         energy = energy + (beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)).sum(-1)
-        return self._cast(require_support(beliefs.log_partition, self._empty) - energy).expand(self.batch_shape)
+        return self._cast(self._supported_log_z() - energy).expand(self.batch_shape)
 
     def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
         """Fixes some variables.
@@ -375,6 +373,10 @@ class RecursiveCardinality(TorchDistribution):
         :param Tensor log_on: The same for 1.
         :return: The distribution given the evidence, whose partition function keeps the evidence's weight.
         """
+        return self._reweight(log_off, log_on)[0]
+
+    def _reweight(self, log_off: Tensor, log_on: Tensor) -> tuple["RecursiveCardinality", Tensor]:
+        """The distribution given evidence, and the log weight that this evidence adds."""
         check_entries(self.batch_shape + self.event_shape, log_off=log_off, log_on=log_on)
         if self._validate_args:
             for name, weights in (("log_off", log_off), ("log_on", log_on)):
@@ -382,9 +384,9 @@ class RecursiveCardinality(TorchDistribution):
         logits, count_logits, log_weight = self._parameters
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
-        new_logits, weight = reweight(logits.double().expand(shape), *evidence)
+        new_logits, added = reweight(logits.double().expand(shape), *evidence)
         batch = torch.broadcast_shapes(shape[:-1], self.batch_shape)
-        return self._like(new_logits, count_logits, log_weight + weight).expand(batch)
+        return self._like(new_logits, count_logits, log_weight + added).expand(batch), added
 
     def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:
         """Log-probability of independent evidence, the vector summed out; arguments as for :meth:`reweight`.
@@ -392,7 +394,10 @@ class RecursiveCardinality(TorchDistribution):
         :return: The change of log Z; -inf for impossible evidence. Shape: the arguments' without their last axis,
             broadcast with ``batch_shape``.
         """
-        return self._cast(self.reweight(log_off, log_on)._log_z - require_support(self._log_z, self._empty))
+        return self._change(*self._reweight(log_off, log_on))
+
+    def _change(self, updated: "RecursiveCardinality", added: Tensor) -> Tensor:
+        return self._cast(updated._log_z - require_support(self._log_z, self._empty) + added)
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
@@ -415,8 +420,8 @@ class RecursiveCardinality(TorchDistribution):
             )
         ones = torch.ones_like(base.logits)
         plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
-        updated = self.reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
-        return updated, self._cast(updated._log_z - require_support(self._log_z, self._empty))
+        updated, added = self._reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
+        return updated, self._change(updated, added)
 
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)

@@ -12,7 +12,7 @@ __all__ = [
 ]
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts, solve_count_potential, solve_windows
 from pyro_structured.ops.fourier_passes import is_fast
 from pyro_structured.ops.nested_counts import solve_nested_counts
+from pyro_structured.ops.rows import map_rows, merge_mapped
 
 EMPTY_SUPPORT = (
     "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
@@ -73,7 +74,7 @@ def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
         :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, whatever the
         potentials are.
     """
-    return _over_rows(_CountInference.apply, logits, count_logits, forest, False)[0]
+    return map_rows(_CountInference.apply, logits.double(), count_logits.double(), forest, False)[0]
 
 
 def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Beliefs:
@@ -81,29 +82,17 @@ def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> B
 
     :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
     """
-    return Beliefs(*_over_rows(_CountInference.apply, logits, count_logits, forest, True))
+    return Beliefs(*map_rows(_CountInference.apply, logits.double(), count_logits.double(), forest, True))
 
 
 def certify(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
     """Bounds the errors of :func:`infer_counts`; arguments as in :func:`log_partition`."""
     with torch.no_grad():
-        return Certificate(*_over_rows(_certificate, logits, count_logits, forest))
+        return Certificate(*map_rows(_certificate, logits.double(), count_logits.double(), forest))
 
 
 def _certificate(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
     return _solve(logits, count_logits, forest, errors=True).certificate
-
-
-def _over_rows(
-    function: Callable[..., tuple[Tensor, ...]], logits: Tensor, count_logits: Tensor, *options: object
-) -> list[Tensor]:
-    """Applies a function of matrices to tensors with any batch shape, in double precision."""
-    batch = torch.Size(torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1]))
-    rows = (
-        logits.expand(batch + logits.shape[-1:]).reshape(batch.numel(), logits.shape[-1]).double(),
-        count_logits.expand(batch + count_logits.shape[-1:]).reshape(batch.numel(), count_logits.shape[-1]).double(),
-    )
-    return [tensor.reshape(batch + tensor.shape[1:]) for tensor in function(*rows, *options)]
 
 
 def _solve(
@@ -230,18 +219,9 @@ class _CountInference(torch.autograd.Function):
         forest: CountForest,
         marginals: bool,
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        flat = _flatten(info.batch_size, in_dims, logits, count_logits)
+        flat = merge_mapped(info.batch_size, in_dims, logits, count_logits)
         results = _CountInference.apply(*flat, forest, marginals)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0)
-
-
-def _flatten(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
-    """Makes the axes over which a function is mapped part of the rows."""
-    moved = (
-        tensor.movedim(dim, 0) if dim is not None else tensor.expand(batch_size, *tensor.shape)
-        for tensor, dim in zip(tensors, in_dims, strict=False)
-    )
-    return [tensor.flatten(0, 1) for tensor in moved]
 
 
 class _PosteriorPullback(torch.autograd.Function):
@@ -275,7 +255,7 @@ class _PosteriorPullback(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         *tensors, forest = inputs
-        results = _PosteriorPullback.apply(*_flatten(info.batch_size, in_dims, *tensors), forest)  # type: ignore[no-untyped-call]
+        results = _PosteriorPullback.apply(*merge_mapped(info.batch_size, in_dims, *tensors), forest)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0)
 
 

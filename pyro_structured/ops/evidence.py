@@ -28,7 +28,9 @@ def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, T
     weight_off = log_off.masked_fill(logits == math.inf, -math.inf)
     weight_on = (log_on + logits.masked_fill(clamped, 0.0)).masked_fill(logits == -math.inf, -math.inf)
     never, always = weight_on == -math.inf, weight_off == -math.inf
-    odds = weight_on.masked_fill(never | always, 0.0) - weight_off.masked_fill(never | always, 0.0)
+    # Evidence is subtracted first, because large terms that both weights have in common would swallow the log-odds.
+    free = ~(never | always)
+    odds = (log_on.where(free, 0.0) - log_off.where(free, 0.0)) + logits.where(free, 0.0)
     odds = odds.masked_fill(always, math.inf).masked_fill(never, -math.inf)
     kept = torch.where(always, weight_on, weight_off)
     return odds, kept.sum(-1)

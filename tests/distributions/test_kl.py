@@ -76,6 +76,63 @@ def test_clamps_against_tiny_probabilities(sign):
     assert kl_divergence(q, p) == 0.0
 
 
+@pytest.mark.parametrize(("dtype", "weight"), [(torch.float64, -800.0), (torch.float32, -110.0)])
+def test_counts_of_tiny_probability(dtype, weight):
+    """A count that almost never occurs is not impossible, even if its probability underflows."""
+    logits = torch.zeros(2, dtype=dtype)
+    p, q, r = (
+        RecursiveCardinality(logits, torch.tensor([0.0, 0.0, last], dtype=dtype)) for last in (weight, -math.inf, 0.0)
+    )
+    assert kl_divergence(p, q) == math.inf
+    assert kl_divergence(q, p).isfinite()
+    on = torch.tensor([math.inf, 0.0], dtype=dtype)
+    clamped, other = RecursiveCardinality(on, r.count_logits), RecursiveCardinality(on, r.count_logits.clone())
+    other.count_logits[0] = -math.inf
+    assert kl_divergence(clamped, other) == 0.0
+
+
+@given(cardinality_models(batched=False), st.integers(0, 2**16))
+def test_impossible_counts_of_nested_subsets(model, seed):
+    """Whether the divergence is infinite does not depend on how small probabilities are."""
+    generator = torch.Generator().manual_seed(seed)
+    x, f = (v.double() for v in model[:2])
+    forbidden = torch.rand(f.shape, generator=generator) < 0.2
+    q = x, f.masked_fill(forbidden, -math.inf)
+    tiny = f.masked_fill(f.isfinite() & forbidden, -5000.0)
+    if any(brute_force.log_partition(*parameters, model.subsets) == -math.inf for parameters in (q, (x, tiny))):
+        return
+    subsets = None if model.subsets is None else NestedSubsets(model.subsets, len(x))
+    lost = (brute_force.log_probs(x, tiny, model.subsets) > -math.inf) & (
+        brute_force.log_probs(*q, model.subsets) == -math.inf
+    )
+    found = kl_divergence(RecursiveCardinality(x, tiny, subsets), RecursiveCardinality(*q, subsets))
+    assert (found == math.inf) == lost.any()
+
+
+def test_close_distributions():
+    """Large terms that both have in common cost no digits of a small divergence."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1000, generator=generator)
+    f = torch.randn(1001, generator=generator)
+    near = x + 1e-4 * torch.randn(1000, generator=generator)
+    single = kl_divergence(RecursiveCardinality(x, f), RecursiveCardinality(near, f))
+    double = kl_divergence(
+        RecursiveCardinality(x.double(), f.double()), RecursiveCardinality(near.double(), f.double())
+    )
+    step = (near - x).double()
+    # The divergence is a quadratic form of the differences, up to their third powers.
+    curvature = torch.autograd.functional.hvp(
+        lambda v: RecursiveCardinality(v, f.double()).log_partition_function, x.double(), step
+    )[1]
+    expected = 0.5 * (step * curvature).sum()
+    torch.testing.assert_close(double, expected, rtol=1e-3, atol=0.0)
+    torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=0.0)
+    large = torch.tensor([1e6, 1.0]), torch.tensor([1e6, 1.5])
+    p, q = (RecursiveCardinality(v, torch.zeros(3)) for v in large)
+    expected = kl_divergence(dist.Bernoulli(logits=torch.tensor(1.0)), dist.Bernoulli(logits=torch.tensor(1.5)))
+    torch.testing.assert_close(kl_divergence(p, q), expected)
+
+
 def test_gradient():
     x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     f = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)

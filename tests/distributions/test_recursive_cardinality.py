@@ -600,3 +600,19 @@ def test_arguments_are_named(query, message):
     d = RecursiveCardinality(torch.zeros(3, 4), table, validate_args=True)
     with pytest.raises(ValueError, match=message):
         query(d)
+
+
+def test_large_weights_of_evidence_cost_no_digits():
+    x, f, off, on = torch.randn(4, 5, dtype=torch.float64)
+    d = RecursiveCardinality(x, torch.cat([f, f[:1]]))
+    plain, shifted = d.reweight(off, on), d.reweight(off + 1e12, on + 1e12)
+    # The sums are rounded to multiples of 2^-13.
+    exact = d.reweight(off + 1e12 - 1e12, on + 1e12 - 1e12)
+    values = d.enumerate_support()
+    torch.testing.assert_close(shifted.log_prob(values), exact.log_prob(values))
+    torch.testing.assert_close(kl_divergence(shifted, exact), torch.zeros((), dtype=torch.float64))
+    value, observed = values[-1], torch.tensor([True, False, True, False, False])
+    torch.testing.assert_close(shifted.marginal_log_prob(value, observed), exact.marginal_log_prob(value, observed))
+    torch.testing.assert_close(shifted.log_weight, plain.log_weight + 5e12, rtol=1e-15, atol=0.0)
+    assert shifted.condition(value, observed).log_prob(value) <= 0
+    assert d.reweight(off - math.inf, on - math.inf).unchecked_log_partition == -math.inf

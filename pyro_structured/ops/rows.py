@@ -1,0 +1,37 @@
+"""Functions of matrices, applied to tensors with any batch shape and under ``torch.vmap``."""
+
+__all__ = ["map_rows", "merge_mapped"]
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) -> list[Tensor]:
+    """Applies a function of matrices to tensors whose leading axes broadcast.
+
+    :param function: Takes tensors of shape ``(rows, size)``, and options; returns tensors of shape ``(rows, ...)``.
+    :param arguments: Tensors of shape ``(..., size)``, and anything else, which is passed on.
+    """
+    batch = torch.Size(torch.broadcast_shapes(*(x.shape[:-1] for x in arguments if isinstance(x, Tensor))))
+    rows = (
+        x.expand(batch + x.shape[-1:]).reshape(batch.numel(), x.shape[-1]) if isinstance(x, Tensor) else x
+        for x in arguments
+    )
+    return [tensor.reshape(batch + tensor.shape[1:]) for tensor in function(*rows)]
+
+
+def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
+    """Makes the axes over which ``torch.vmap`` maps a function part of the rows.
+
+    :param int batch_size: Length of these axes.
+    :param in_dims: Where they are, ``None`` for a tensor that is the same for all.
+    :param tensors: Shape ``(rows, size)`` with the axis put in.
+    :return: Shape ``(batch_size * rows, size)``.
+    """
+    moved = (
+        tensor.movedim(dim, 0) if dim is not None else tensor.expand(batch_size, *tensor.shape)
+        for tensor, dim in zip(tensors, in_dims, strict=False)
+    )
+    return [tensor.flatten(0, 1) for tensor in moved]
