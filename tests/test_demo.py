@@ -13,7 +13,8 @@ from pyro_structured.demo.cardinality_mixture import CardinalityMixture
 from pyro_structured.demo.chow_liu_tree import ChowLiuTree
 from pyro_structured.demo.digits import load_digits
 from pyro_structured.demo.learning import fit_mixture, fit_single
-from pyro_structured.demo.regions import curvature_basis, learn_linkage
+from pyro_structured.demo.region_panels import region_labels, region_linkage
+from pyro_structured.demo.regions import curvature_basis
 from pyro_structured.demo.settings import Settings
 from pyro_structured.structures import NestedSubsets
 
@@ -102,13 +103,6 @@ def test_expectation_maximisation_improves(images):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_covariance_within_components(images):
-    (whole,) = BernoulliMixture.fit(images, 1, 1.0, restarts=1)
-    torch.testing.assert_close(whole.covariance_within(images), images.mT.cov(correction=0))
-    within = BernoulliMixture.fit(images, 4, 0.5, restarts=8)[0].covariance_within(images)
-    assert within[0, 1] < 0.2 * images.mT.cov()[0, 1]
-
-
 def test_chow_liu_tree_finds_a_chain():
     steps = torch.rand(3000, 6).lt(0.15).double()
     chain = steps.cumsum(-1) % 2
@@ -118,10 +112,14 @@ def test_chow_liu_tree_finds_a_chain():
     }
 
 
-def test_regions_follow_correlations(images):
-    constant = torch.cat([images, torch.zeros(len(images), 1, dtype=torch.float64)], -1)
-    regions = NestedSubsets.from_linkage(learn_linkage(constant.mT.cov(), "average", 2.0))
-    assert {(0, 1, 2), (3, 4, 5)} < {tuple(subset.tolist()) for subset in regions.subsets}
+def test_regions_of_the_picture():
+    regions = NestedSubsets.balanced(30)
+    assert NestedSubsets.from_linkage(region_linkage(regions)) == regions
+    labels = region_labels(regions)
+    # Four of 7 or 8 pixels: twice as many would be more than the largest that have a colour.
+    assert np.bincount(labels).tolist() == [8, 8, 7, 7]
+    alone = region_labels(NestedSubsets([[0, 1], range(14), range(15)], 15))
+    assert alone.tolist() == [0, 0] + [-1] * 13
 
 
 def test_curvature_basis():

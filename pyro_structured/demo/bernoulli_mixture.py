@@ -56,10 +56,3 @@ class BernoulliMixture:
     def posterior(self, images: Tensor) -> Tensor:
         """Probabilities of the components for every image."""
         return self.joint_log_prob(images).softmax(-1)
-
-    def covariance_within(self, images: Tensor) -> Tensor:
-        """Covariance matrix of the pixels inside the components, averaged over the components."""
-        assigned = self.posterior(images)
-        sizes = assigned.sum(0).unsqueeze(-1)
-        means = assigned.mT @ images / sizes
-        return (images.mT @ images - (sizes * means).mT @ means) / len(images)

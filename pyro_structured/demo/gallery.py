@@ -4,7 +4,6 @@ __all__ = ["Gallery"]
 
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
 from pyro_structured.demo.cardinality_mixture import CardinalityMixture
@@ -22,8 +21,7 @@ class Gallery:
     :param Tensor observed: Which pixels are seen, shape ``(64,)``.
     :param Tensor completed_marginals: Probabilities that a pixel of ``truth`` is on, given the observed ones.
     :param Tensor completed_samples: Completions of ``truth``, shape ``(samples, number, 64)``.
-    :param numpy.ndarray linkage: The regions of the single model.
-    :param CardinalityMixture single: The single model.
+    :param CardinalityMixture single: The single model, whose regions are drawn.
     """
 
     data: Tensor
@@ -34,5 +32,4 @@ class Gallery:
     observed: Tensor
     completed_marginals: Tensor
     completed_samples: Tensor
-    linkage: np.ndarray
     single: CardinalityMixture

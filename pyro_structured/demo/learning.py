@@ -16,10 +16,10 @@ from tqdm import trange
 
 from pyro_structured.demo.bernoulli_mixture import BernoulliMixture
 from pyro_structured.demo.cardinality_mixture import CardinalityMixture
-from pyro_structured.demo.regions import curvature_basis, learn_linkage
+from pyro_structured.demo.regions import curvature_basis
 from pyro_structured.demo.settings import Settings
 from pyro_structured.distributions import RecursiveCardinality
-from pyro_structured.structures import NestedSubsets
+from pyro_structured.models import learn_nested_subsets
 
 Values = dict[str, Tensor]
 
@@ -30,7 +30,7 @@ def fit_single(images: Tensor, settings: Settings) -> CardinalityMixture:
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
     :param Settings settings: How to learn.
     """
-    regions = NestedSubsets.from_linkage(learn_linkage(images.mT.cov(), settings.linkage, settings.single_power))
+    regions = learn_nested_subsets(images)
     basis = curvature_basis(regions, settings.single_curvature)
 
     def model() -> None:
@@ -41,7 +41,7 @@ def fit_single(images: Tensor, settings: Settings) -> CardinalityMixture:
 
     start = {"logits": images.mean(0).logit(eps=0.01), "bends": images.new_zeros(len(basis))}
     fit = _Fit(model, Trace_ELBO(), settings, len(images))
-    values, _ = fit.run(start, settings.single_steps, "one RecursiveCardinality")
+    values = fit.run(start, settings.single_steps, "one RecursiveCardinality")
     return CardinalityMixture(images.new_ones(1), values["logits"][None], (values["bends"] @ basis)[None], regions)
 
 
@@ -50,31 +50,37 @@ def fit_mixture(images: Tensor, starts: list[BernoulliMixture], settings: Settin
 
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
     :param starts: Mixtures of independent pixels. Each gives initial values, and regions of pixels that go together
-        inside its components; the start that is best after a few steps is used.
+        inside its components; the start that predicts images left out best, after a few steps, is used.
     :param Settings settings: How to learn.
     """
-    trials = []
-    for number, start in enumerate(starts, 1):
-        covariance = start.covariance_within(images) if settings.within else images.mT.cov()
-        mixture = _MixtureModel(images, covariance, len(start.weights), settings)
-        label = f"mixture, start {number} of {len(starts)}"
-        values, loss = mixture.fit.run(mixture.initial_values(start), settings.start_steps, label)
-        trials.append((loss, number, values, mixture))
-    _, _, values, mixture = min(trials)
-    values, _ = mixture.fit.run(values, settings.steps, "mixture, best start")
-    return CardinalityMixture(values["weights"], *mixture.components(values), mixture.regions)
+    scores = [_score_start(images, start, settings, f"mixture, start {n}") for n, start in enumerate(starts, 1)]
+    start = max(zip(scores, starts, strict=True), key=lambda pair: pair[0])[1]
+    return _MixtureModel(images, start, settings).learn(settings.steps, "mixture, best start")
+
+
+def _score_start(images: Tensor, start: BernoulliMixture, settings: Settings, label: str) -> float:
+    """Mean log-likelihood of every fourth image, after a few steps with the others."""
+    held_out = torch.arange(len(images)) % 4 == 0
+    mixture = _MixtureModel(images[~held_out], start, settings).learn(settings.start_steps, label)
+    return float(mixture.log_prob(images[held_out]).mean())
 
 
 class _MixtureModel:
     """Components that share their regions, and in part their parameters."""
 
-    def __init__(self, images: Tensor, covariance: Tensor, num_components: int, settings: Settings) -> None:
+    def __init__(self, images: Tensor, start: BernoulliMixture, settings: Settings) -> None:
         self.images = images
-        self.num_components = num_components
+        self.start = start
+        self.num_components = len(start.weights)
         self.settings = settings
-        self.regions = NestedSubsets.from_linkage(learn_linkage(covariance, settings.linkage, settings.power))
+        self.regions = learn_nested_subsets(images, start.posterior(images))
         self.basis = curvature_basis(self.regions, settings.curvature)
         self.fit = _Fit(self.model, TraceEnum_ELBO(max_plate_nesting=1), settings, len(images))
+
+    def learn(self, steps: int, label: str) -> CardinalityMixture:
+        """Takes steps from the start."""
+        values = self.fit.run(self.initial_values(), steps, label)
+        return CardinalityMixture(values["weights"], *self.components(values), self.regions)
 
     def model(self) -> None:
         num_pixels, num_bends = self.images.shape[-1], len(self.basis)
@@ -96,11 +102,12 @@ class _MixtureModel:
         logits = values["mean_logits"] + self.settings.own_scale * values["own_logits"]
         return logits, (values["mean_bends"] + values["own_bends"]) @ self.basis
 
-    def initial_values(self, start: BernoulliMixture) -> Values:
-        logits = start.probs.logit()
+    def initial_values(self) -> Values:
+        """Those of independent pixels."""
+        logits = self.start.probs.logit()
         mean = logits.mean(0)
         return {
-            "weights": start.weights,
+            "weights": self.start.weights,
             "mean_logits": mean,
             "mean_bends": mean.new_zeros(len(self.basis)),
             "own_logits": (logits - mean) / self.settings.own_scale,
@@ -117,8 +124,8 @@ class _Fit:
         self.settings = settings
         self.num_images = num_images
 
-    def run(self, start: Values, steps: int, label: str) -> tuple[Values, float]:
-        """Takes all steps from a start; returns the parameters and the last loss, in nats per image."""
+    def run(self, start: Values, steps: int, label: str) -> Values:
+        """Takes all steps from a start."""
         pyro.clear_param_store()
         parameters = pyro.poutine.block(self.model, expose=list(start))
         guide = AutoDelta(parameters, init_loc_fn=init_to_value(values=start))
@@ -126,13 +133,12 @@ class _Fit:
         schedule = {"optimizer": torch.optim.Adam, "optim_args": adam, "gamma": 0.02 ** (1 / steps)}
         optimizer = PyroLRScheduler(torch.optim.lr_scheduler.ExponentialLR, schedule)
         svi = SVI(self.model, guide, optimizer, self.elbo)
-        loss = float("nan")
         progress = trange(steps, desc=f"{label:24}", unit="step", ncols=90, disable=None)  # on terminals only
         for _ in progress:
             loss = svi.step() / self.num_images
             optimizer.step()
             progress.set_postfix_str(f"loss {loss:.2f}", refresh=False)
-        return {name: value.detach() for name, value in guide.median().items()}, loss
+        return {name: value.detach() for name, value in guide.median().items()}
 
 
 def _normal(scale: float, size: int) -> Independent:

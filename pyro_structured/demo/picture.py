@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pyro_structured.demo.gallery import Gallery
-from pyro_structured.demo.region_panels import draw_counts, draw_dendrogram, draw_image, region_labels
+from pyro_structured.demo.region_panels import draw_counts, draw_dendrogram, draw_image, region_labels, region_linkage
 
 SIDE = 8
 PAPER = torch.tensor([1.0, 1.0, 1.0])
@@ -45,9 +45,10 @@ def draw_picture(gallery: Gallery, path: Path) -> None:
         _draw_canvas(figure, 0.15, top, canvas, title)
         top += len(canvas) * PIXEL + 0.36
     _draw_completions(figure, WIDTH - 0.15 - (COLUMNS * (SIDE + 1) + 1) * PIXEL, 0.4, gallery)
-    labels = region_labels(gallery.linkage)
-    draw_dendrogram(_place(figure, 0.6, 5.8, 4.4, 2.0), gallery.linkage, labels)
-    draw_image(_place(figure, 5.3, 5.8, 2.0, 2.0), gallery.linkage, labels, SIDE)
+    regions = gallery.single.components.subsets
+    labels, linkage = region_labels(regions), region_linkage(regions)
+    draw_dendrogram(_place(figure, 0.6, 5.8, 4.4, 2.0), linkage, labels)
+    draw_image(_place(figure, 5.3, 5.8, 2.0, 2.0), linkage, labels, SIDE)
     draw_counts(_place(figure, 8.15, 5.8, 3.3, 2.0), gallery, labels)
     figure.savefig(path, dpi=125)
 

@@ -1,18 +1,19 @@
 """Panels of the picture that show the learned regions."""
 
-__all__ = ["draw_counts", "draw_dendrogram", "draw_image", "region_labels"]
+__all__ = ["draw_counts", "draw_dendrogram", "draw_image", "region_labels", "region_linkage"]
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from scipy.cluster.hierarchy import cophenet, dendrogram, fcluster
+from scipy.cluster.hierarchy import cophenet, dendrogram
 from scipy.spatial.distance import squareform
 
 from pyro_structured.demo.gallery import Gallery
 from pyro_structured.distributions import PoissonBinomial
+from pyro_structured.structures import NestedSubsets
 
-CUT = 0.925  # where the picture, and only the picture, cuts the nested regions into a few
+LARGEST = 12  # pixels of the regions that the picture, and only the picture, gives a colour of their own
 COLOURS = (
     "#4c78a8",
     "#f58518",
@@ -30,15 +31,26 @@ SINGLE = "#d8d8d5"
 LINK = "0.55"
 
 
-def region_labels(linkage: np.ndarray) -> np.ndarray:
-    """Cuts the regions: 0 is the largest, 1 the next; -1 marks pixels that are alone."""
-    label = fcluster(linkage, CUT, "distance")
-    sizes = np.bincount(label)
-    rank = np.full(len(sizes), -1)
-    large = [cluster for cluster in np.argsort(-sizes, kind="stable") if sizes[cluster] > 1]
-    rank[large] = np.arange(len(large))
-    labels: np.ndarray = rank[label]
-    return labels
+def region_labels(regions: NestedSubsets) -> np.ndarray:
+    """Cuts the regions into a few: 0 is the largest, 1 the next; -1 marks pixels that are alone."""
+    label = np.full(regions.num_variables, -1)
+    chosen = 0
+    for members in sorted(regions.subsets, key=len, reverse=True):
+        if len(members) <= LARGEST and (label[members] < 0).all():
+            label[members] = chosen
+            chosen += 1
+    return label
+
+
+def region_linkage(regions: NestedSubsets) -> np.ndarray:
+    """The regions of a binary tree, smallest first, as scipy's linkage; heights are logarithms of their sizes."""
+    owner = np.arange(regions.num_variables)
+    rows = []
+    for row, members in enumerate(regions.subsets):
+        left, right = np.unique(owner[members])
+        rows.append([left, right, np.log2(len(members)), len(members)])
+        owner[members] = regions.num_variables + row
+    return np.array(rows)
 
 
 def _colour(label: int) -> str:
@@ -48,25 +60,25 @@ def _colour(label: int) -> str:
 def draw_dendrogram(axes: Axes, linkage: np.ndarray, labels: np.ndarray) -> None:
     """Draws how pixels merge into regions."""
     owner = labels.tolist()
-    for left, right, distance in linkage[:, :3]:
-        a, b = owner[int(left)], owner[int(right)]
-        owner.append(a if a == b and a >= 0 and distance <= CUT else -1)
+    for left, right in linkage[:, :2].astype(int).tolist():
+        owner.append(owner[left] if owner[left] == owner[right] else -1)
     colours = [_colour(label) if label >= 0 else LINK for label in owner]
     dendrogram(linkage, ax=axes, no_labels=True, link_color_func=lambda node: colours[node])
-    axes.axhline(CUT, color="0.5", linewidth=0.8, linestyle=":")
+    ticks = range(round(float(linkage[-1, 2])) + 1)
+    axes.set_yticks(ticks, [str(2**tick) for tick in ticks])
     axes.set_ylim(0, 1.05 * float(linkage[-1, 2]))
-    axes.set_title("Nested regions, learned from correlations", fontsize=11, loc="left")
-    axes.set_ylabel("distance, from 1 - correlation", fontsize=10)
+    axes.set_title("Nested regions, learned from the data", fontsize=11, loc="left")
+    axes.set_ylabel("pixels in the region", fontsize=10)
     axes.set_xlabel("64 pixels; every branching is a region with a potential on its count", fontsize=10)
     axes.tick_params(labelsize=9)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
 
 
 def draw_image(axes: Axes, linkage: np.ndarray, labels: np.ndarray, side: int) -> None:
-    """Draws the regions as pixels; the earlier two neighbours merge, the thinner is the line between them."""
+    """Draws the regions as pixels; the smaller a region of two neighbours, the thinner is the line between them."""
     colours = np.array([to_rgb(_colour(label)) for label in labels]).reshape(side, side, 3)
     axes.imshow(colours, interpolation="nearest")
-    distance = squareform(cophenet(linkage))
+    distance = squareform(cophenet(linkage)) / linkage[-1, 2]
     for pixel in range(side * side):
         row, column = divmod(pixel, side)
         if column + 1 < side:
@@ -78,7 +90,7 @@ def draw_image(axes: Axes, linkage: np.ndarray, labels: np.ndarray, side: int) -
                 [column - 0.5, column + 0.5], [row + 0.5] * 2, color="white", linewidth=width, solid_capstyle="butt"
             )
     axes.set_title("The same in the image", fontsize=11, loc="left")
-    axes.set_xlabel("grey: hardly correlated,\nor never on", fontsize=10)
+    axes.set_xlabel("colours: regions of at most\n12 pixels", fontsize=10)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)

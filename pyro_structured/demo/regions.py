@@ -1,27 +1,11 @@
-"""Nested regions of pixels, learned from data, and smooth potentials on their counts."""
+"""Smooth potentials on the counts of regions."""
 
-__all__ = ["curvature_basis", "learn_linkage"]
+__all__ = ["curvature_basis"]
 
-import numpy as np
 import torch
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from pyro_structured.structures import NestedSubsets
-
-
-def learn_linkage(covariance: Tensor, method: str, power: float) -> np.ndarray:
-    """Clusters pixels hierarchically; the distance of two pixels is a power of one minus their correlation.
-
-    :param Tensor covariance: Covariance matrix of the pixels. Constant pixels count as uncorrelated with all others.
-    :param str method: A method of :func:`scipy.cluster.hierarchy.linkage`.
-    :param float power: The larger, the more the most different pixels of two clusters keep them apart.
-    :return: A linkage matrix, for :meth:`pyro_structured.structures.NestedSubsets.from_linkage`.
-    """
-    deviation = covariance.diagonal().clamp(min=1e-9).sqrt()
-    distance = (1 - covariance / deviation / deviation.unsqueeze(-1)).fill_diagonal_(0.0)
-    return np.asarray(linkage(squareform(distance.pow(power).numpy(), checks=False), method))
 
 
 def curvature_basis(regions: NestedSubsets, scale: float) -> Tensor:

@@ -14,7 +14,6 @@ from pyro_structured.demo.comparison import Comparison
 from pyro_structured.demo.digits import Digits, load_digits
 from pyro_structured.demo.gallery import Gallery
 from pyro_structured.demo.picture import draw_picture
-from pyro_structured.demo.regions import learn_linkage
 from pyro_structured.demo.settings import Settings
 from pyro_structured.demo.validation import print_validation
 
@@ -39,7 +38,7 @@ def demonstrate(output: Path, settings: Settings) -> None:
     _print_table(comparison, digits.held_out)
     observed = torch.arange(digits.held_out.shape[-1]) < digits.held_out.shape[-1] // 2
     _print_completion(comparison, digits.held_out, observed)
-    draw_picture(_gallery(comparison, digits, observed, settings), output)
+    draw_picture(_gallery(comparison, digits, observed), output)
     print(f"\nThe picture is {output}: samples, completions, and the learned regions.")
 
 
@@ -103,7 +102,7 @@ def _print_completion(comparison: Comparison, images: Tensor, observed: Tensor) 
         print(f"  {name:36}{float(hidden.mean()):8.2f}")
 
 
-def _gallery(comparison: Comparison, digits: Digits, observed: Tensor, settings: Settings) -> Gallery:
+def _gallery(comparison: Comparison, digits: Digits, observed: Tensor) -> Gallery:
     chosen = [int((digits.held_out_labels == digit).nonzero()[0]) for digit in range(10)]
     truth = digits.held_out[chosen]
     marginals, samples = comparison.mixture.complete(truth, observed, number=5)
@@ -117,6 +116,5 @@ def _gallery(comparison: Comparison, digits: Digits, observed: Tensor, settings:
         observed=observed,
         completed_marginals=marginals,
         completed_samples=samples,
-        linkage=learn_linkage(digits.training.mT.cov(), settings.linkage, settings.single_power),
         single=comparison.single,
     )

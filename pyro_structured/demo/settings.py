@@ -13,10 +13,6 @@ class Settings:
     :param float tree_pseudocount: Smoothing of the Chow-Liu tree.
     :param float pseudocount: Smoothing of independent pixels, and of the mixture of independent pixels.
     :param int restarts: Starts of the mixture of independent pixels.
-    :param str linkage: Method of hierarchical clustering.
-    :param float single_power: Exponent of the distance between pixels in the single model.
-    :param float power: The same in the mixture.
-    :param bool within: Whether the mixture's regions come from correlations inside the components, or from all images.
     :param float mean_scale: Prior standard deviation of log-odds; in the mixture, of their mean over the components.
     :param float own_scale: Prior standard deviation of the components' log-odds around their mean.
     :param float single_curvature: Prior scale of the potentials' curvature in the single model.
@@ -32,10 +28,6 @@ class Settings:
     tree_pseudocount: float = 2.0
     pseudocount: float = 0.5
     restarts: int = 20
-    linkage: str = "average"
-    single_power: float = 2.0
-    power: float = 1.0
-    within: bool = True
     mean_scale: float = 3.0
     own_scale: float = 2.0
     single_curvature: float = 8.0

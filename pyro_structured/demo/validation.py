@@ -20,11 +20,6 @@ Change = dict[str, Any]
 TREE_VARIANTS: tuple[Change, ...] = ({"tree_pseudocount": 1.0}, {"tree_pseudocount": 4.0})
 PIXEL_VARIANTS: tuple[Change, ...] = ({"pseudocount": 0.2}, {"pseudocount": 1.0}, {"pseudocount": 2.0})
 SINGLE_VARIANTS: tuple[Change, ...] = (
-    {"linkage": "complete"},
-    {"linkage": "single"},
-    {"linkage": "weighted"},
-    {"single_power": 1.0},
-    {"single_power": 3.0},
     {"mean_scale": 10.0},
     {"single_curvature": 4.0},
     {"single_curvature": 16.0},
@@ -33,10 +28,6 @@ SINGLE_VARIANTS: tuple[Change, ...] = (
     {"single_steps": 300},
 )
 MIXTURE_VARIANTS: tuple[Change, ...] = (
-    {"within": False},
-    {"linkage": "complete"},
-    {"linkage": "weighted"},
-    {"power": 2.0},
     {"mean_scale": 10.0},
     {"own_scale": 1.0},
     {"own_scale": 4.0},

@@ -6,6 +6,7 @@ __all__ = [
     "CountForest",
     "bulk_mass",
     "certify",
+    "count_information",
     "infer_counts",
     "log_convolve",
     "log_correlate",
@@ -20,6 +21,7 @@ __all__ = [
 from pyro_structured.ops.cardinality import Beliefs, Certificate, certify, infer_counts, log_partition
 from pyro_structured.ops.convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.count_information import count_information
 from pyro_structured.ops.count_sample import most_probable, sample_counts
 from pyro_structured.ops.evidence import reweight
 from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass

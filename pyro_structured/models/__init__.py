@@ -1,0 +1,5 @@
+"""Learners of structures and parameters."""
+
+__all__ = ["learn_nested_subsets"]
+
+from pyro_structured.models.nested_subset_learner import learn_nested_subsets

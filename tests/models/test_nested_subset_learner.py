@@ -1,0 +1,110 @@
+"""Learned trees against all trees, and against what was planted."""
+
+import math
+
+import pytest
+import torch
+
+from pyro_structured.models import learn_nested_subsets
+from pyro_structured.ops.count_information import count_information
+
+
+def all_trees(block):
+    """Branchings of every binary tree over a tuple of variables."""
+    if len(block) == 1:
+        yield []
+        return
+    first, rest = block[0], block[1:]
+    for mask in range(2 ** len(rest) - 1):
+        left = (first, *(d for i, d in enumerate(rest) if mask >> i & 1))
+        right = tuple(d for d in block if d not in left)
+        for a in all_trees(left):
+            for b in all_trees(right):
+                yield [(left, right), *a, *b]
+
+
+def margin(data, weights, block):
+    counts = data[:, list(block)].sum(-1).long()
+    found = torch.nn.functional.one_hot(counts, len(block) + 1).double().mT @ weights
+    return (found / weights.sum(0)).mT
+
+
+def score(data, weights, branchings):
+    gain = 0.0
+    for left, right in branchings:
+        gains = count_information(*(margin(data, weights, block) for block in (left, right, left + right)))
+        gain += float(gains @ weights.mean(0)) - 0.5 * math.log(len(data)) / len(data) * (len(left + right) - 1)
+    return gain
+
+
+def blocks_of(branchings):
+    return {frozenset(left + right) for left, right in branchings}
+
+
+def planted(seed, number=600):
+    """Two groups of three, and inside each a pair."""
+    generator = torch.Generator().manual_seed(seed)
+    group = torch.rand((number, 2), generator=generator)[:, [0, 0, 0, 1, 1, 1]]
+    pair = torch.rand((number, 2), generator=generator)[:, [0, 0, 0, 1, 1, 1]]
+    inner = torch.tensor([True, True, False, True, True, False])
+    share = torch.where(inner, 0.5 * (group + pair), group)
+    return (torch.rand((number, 6), generator=generator) < 1 / (1 + (-16 * (share - 0.5)).exp())).double()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_best_of_all_trees(seed):
+    data = planted(seed)[:, [0, 3, 1, 4, 2]]
+    weights = torch.ones(len(data), 1, dtype=torch.float64)
+    best = max(all_trees(tuple(range(5))), key=lambda tree: score(data, weights, tree))
+    found = {frozenset(subset.tolist()) for subset in learn_nested_subsets(data).subsets}
+    assert found == blocks_of(best)
+
+
+def test_best_of_all_trees_inside_the_components():
+    """What only tells the components apart does not bind variables together."""
+    data = planted(5)[:, [0, 3, 1, 4]]
+    component = torch.rand(len(data), generator=torch.Generator().manual_seed(0)) < 0.5
+    data[:, [0, 1]] = torch.where(component[:, None], 1.0, data[:, [0, 1]])
+    data[:, [2, 3]] = torch.where(component[:, None], data[:, [2, 3]], 0.0)
+    weights = torch.stack([component, ~component], -1).double()
+    best = max(all_trees(tuple(range(4))), key=lambda tree: score(data, weights, tree))
+    found = {frozenset(subset.tolist()) for subset in learn_nested_subsets(data, weights).subsets}
+    assert found == blocks_of(best)
+
+
+def test_planted_groups():
+    subsets = learn_nested_subsets(planted(0))
+    found = [set(subset.tolist()) for subset in subsets.subsets]
+    assert {0, 1, 2} in found and {3, 4, 5} in found
+    assert len(found) == 5 and sorted(map(len, found)) == [len(s) for s in found]
+    assert subsets == learn_nested_subsets(planted(0))
+    assert subsets == learn_nested_subsets(planted(0).bool())
+
+
+def test_many_variables_without_structure():
+    data = (torch.rand(50, 20, generator=torch.Generator().manual_seed(0)) < 0.3).double()
+    data[:, 4], data[:, 7], data[:, 9] = 1.0, 0.0, data[:, 8]
+    subsets = learn_nested_subsets(data)
+    assert len(subsets.subsets) == 19
+    assert [8, 9] in [subset.tolist() for subset in subsets.subsets]
+
+
+def test_two_variables():
+    assert learn_nested_subsets(torch.tensor([[0.0, 1.0]])).sizes == (2,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([torch.zeros(3)], r"values: expected a tensor of shape \(N, D\) with D of at least 2, got \(3,\)"),
+        ([[[0, 1]]], r"values: expected a tensor .* got list"),
+        ([torch.zeros(3, 1)], r"values: .* got \(3, 1\)"),
+        ([torch.full((3, 2), 0.5)], r"values: expected zeros and ones"),
+        ([torch.zeros(3, 2), torch.ones(2, 1)], r"memberships: expected a tensor of shape \(3, K\), got \(2, 1\)"),
+        ([torch.zeros(3, 2), torch.ones(3, 2)], r"memberships: expected probabilities that add up to 1"),
+        ([torch.zeros(3, 2), torch.full((3, 1), torch.nan)], r"memberships: expected probabilities"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        learn_nested_subsets(*arguments)
