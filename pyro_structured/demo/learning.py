@@ -30,7 +30,7 @@ def fit_single(images: Tensor, settings: Settings) -> CardinalityMixture:
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
     :param Settings settings: How to learn.
     """
-    regions = learn_nested_subsets(images)
+    regions = learn_nested_subsets(images, penalty=settings.region_penalty)
     basis = curvature_basis(regions, settings.single_curvature)
 
     def model() -> None:
@@ -73,7 +73,7 @@ class _MixtureModel:
         self.start = start
         self.num_components = len(start.weights)
         self.settings = settings
-        self.regions = learn_nested_subsets(images, start.posterior(images))
+        self.regions = learn_nested_subsets(images, start.posterior(images), settings.region_penalty)
         self.basis = curvature_basis(self.regions, settings.curvature)
         self.fit = _Fit(self.model, TraceEnum_ELBO(max_plate_nesting=1), settings, len(images))
 

@@ -13,6 +13,7 @@ class Settings:
     :param float tree_pseudocount: Smoothing of the Chow-Liu tree.
     :param float pseudocount: Smoothing of independent pixels, and of the mixture of independent pixels.
     :param int restarts: Starts of the mixture of independent pixels.
+    :param float region_penalty: What every number in the tables of learned regions has to gain, in nats.
     :param float mean_scale: Prior standard deviation of log-odds; in the mixture, of their mean over the components.
     :param float own_scale: Prior standard deviation of the components' log-odds around their mean.
     :param float single_curvature: Prior scale of the potentials' curvature in the single model.
@@ -28,6 +29,7 @@ class Settings:
     tree_pseudocount: float = 2.0
     pseudocount: float = 0.5
     restarts: int = 20
+    region_penalty: float = 2.0
     mean_scale: float = 3.0
     own_scale: float = 2.0
     single_curvature: float = 8.0
@@ -35,5 +37,5 @@ class Settings:
     learning_rate: float = 0.1
     single_steps: int = 600
     steps: int = 200
-    num_starts: int = 3
+    num_starts: int = 5
     start_steps: int = 40

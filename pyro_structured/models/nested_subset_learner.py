@@ -24,29 +24,35 @@ SMALLEST_GAIN = 1e-9
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
 
-def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None) -> NestedSubsets:
+def learn_nested_subsets(
+    values: Tensor, memberships: Tensor | None = None, penalty: float | None = None
+) -> NestedSubsets:
     r"""Learns a binary tree of nested subsets for a RecursiveCardinality, or for a mixture of them.
 
     The score of a tree is its largest mean log-likelihood, whose part for every branching depends on the two children
-    alone (:func:`~pyro_structured.ops.count_information.count_information`), minus :math:`\tfrac12\log N / N` for every
-    free number in a table (Schwarz's criterion). The search starts from hierarchical clustering by correlation, as in
-    Section 6.4 of the paper; then blocks are cut off and put in elsewhere, with an approximation of the score by
-    correlations of counts, :math:`-\tfrac12\log(1-\rho^2)`; then neighbours are interchanged, with the score itself.
+    alone (:func:`~pyro_structured.ops.count_information.count_information`), minus a penalty for every free number in a
+    table. The search starts from hierarchical clustering by correlation, as in Section 6.4 of the paper; then blocks
+    are cut off and put in elsewhere, with an approximation of the score by correlations of counts,
+    :math:`-\tfrac12\log(1-\rho^2)`; then neighbours are interchanged, with the score itself.
     Each phase ends where no move improves the tree: a local optimum, not always the best tree. This takes seconds for
     a hundred variables, and minutes for several hundred.
 
     :param Tensor values: Zeros and ones, shape ``(N, D)`` with at least two variables.
     :param Tensor memberships: For a mixture with the same subsets in all components: probabilities of the components
         for every row, shape ``(N, K)``. ``None``: one component.
+    :param float penalty: Nats, of the log-likelihood of all rows, that every free number in a table has to gain: 1 is
+        Akaike's criterion; by default, :math:`\tfrac12\log N`, Schwarz's. Less is right for potentials that will be
+        smoothed.
     :return: The :math:`D - 1` blocks of two or more variables, smallest first. Deterministic. Cost about
         :math:`O(D^2)` scores a round of the first search, of O(D) each, and :math:`O(D)` scores, of up to
         :math:`O(K D^2)` each, a move of the second.
-    :raises ValueError: if the values are not zeros and ones, or the shapes do not fit.
+    :raises ValueError: if the values are not zeros and ones, the shapes do not fit, or the penalty is negative.
 
     **References**
 
     Tarlow, Swersky, Zemel, Adams, Frey (2012): Fast exact inference for recursive cardinality models. UAI. Section 6.4.
     Schwarz (1978): Estimating the dimension of a model. Annals of Statistics.
+    Akaike (1974): A new look at the statistical model identification. IEEE Transactions on Automatic Control.
 
     Example::
 
@@ -55,12 +61,14 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None) -> N
         [[0, 1], [2, 3], [0, 1, 2, 3]]
     """
     _check(values, memberships)
+    if penalty is not None and not 0 <= penalty < math.inf:
+        raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
     weights = values.new_ones(len(values), 1) if memberships is None else memberships
     data, weights = values.detach().double().cpu(), weights.detach().double().cpu()
-    penalty = 0.5 * math.log(len(data)) / len(data)
+    each = (0.5 * math.log(len(data)) if penalty is None else penalty) / len(data)
     covariance = _covariance_within(data, weights)
-    tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, penalty))
-    tree = _interchange(tree, _count_score(data, weights, penalty))
+    tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
+    tree = _interchange(tree, _count_score(data, weights, each))
     blocks = sorted((_members(block) for block in tree), key=lambda members: (len(members), members))
     return NestedSubsets(blocks, data.shape[1])
 

@@ -29,11 +29,12 @@ def margin(data, weights, block):
     return (found / weights.sum(0)).mT
 
 
-def score(data, weights, branchings):
+def score(data, weights, branchings, penalty=None):
+    penalty = 0.5 * math.log(len(data)) if penalty is None else penalty
     gain = 0.0
     for left, right in branchings:
         gains = count_information(*(margin(data, weights, block) for block in (left, right, left + right)))
-        gain += float(gains @ weights.mean(0)) - 0.5 * math.log(len(data)) / len(data) * (len(left + right) - 1)
+        gain += float(gains @ weights.mean(0)) - penalty / len(data) * (len(left + right) - 1)
     return gain
 
 
@@ -51,12 +52,13 @@ def planted(seed, number=600):
     return (torch.rand((number, 6), generator=generator) < 1 / (1 + (-16 * (share - 0.5)).exp())).double()
 
 
+@pytest.mark.parametrize("penalty", [None, 0.0, 30.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_best_of_all_trees(seed):
+def test_best_of_all_trees(seed, penalty):
     data = planted(seed)[:, [0, 3, 1, 4, 2]]
     weights = torch.ones(len(data), 1, dtype=torch.float64)
-    best = max(all_trees(tuple(range(5))), key=lambda tree: score(data, weights, tree))
-    found = {frozenset(subset.tolist()) for subset in learn_nested_subsets(data).subsets}
+    best = max(all_trees(tuple(range(5))), key=lambda tree: score(data, weights, tree, penalty))
+    found = {frozenset(subset.tolist()) for subset in learn_nested_subsets(data, penalty=penalty).subsets}
     assert found == blocks_of(best)
 
 
@@ -103,6 +105,8 @@ def test_two_variables():
         ([torch.zeros(3, 2), torch.ones(2, 1)], r"memberships: expected a tensor of shape \(3, K\), got \(2, 1\)"),
         ([torch.zeros(3, 2), torch.ones(3, 2)], r"memberships: expected probabilities that add up to 1"),
         ([torch.zeros(3, 2), torch.full((3, 1), torch.nan)], r"memberships: expected probabilities"),
+        ([torch.zeros(3, 2), None, -1.0], r"penalty: expected a number of at least 0, got -1.0"),
+        ([torch.zeros(3, 2), None, math.nan], r"penalty: expected a number of at least 0, got nan"),
     ],
 )
 def test_bad_arguments(arguments, message):
