@@ -158,11 +158,12 @@ def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Te
     # Messages are reversed on the way down: the correlation with a sibling is then a convolution, and the sibling's
     # transform is used as it is.
     message = weights.flip(-1).unsqueeze(0)
-    error = torch.zeros_like(weights[:, 0]).unsqueeze(0)
+    norm = torch.linalg.vector_norm(message.detach(), dim=-1)
+    error = torch.zeros_like(norm)
     size = 2 ** (len(tree.direct) + len(tree.messages) - 2)
     for level in reversed(range(len(tree.spectra))):
         size //= 2
-        message, error = _fourier_split(tree, level, size, message, error)
+        message, norm, error = _fourier_split(tree, level, size, message, norm, error)
     message = message.permute(2, 0, 1).contiguous()
     for children in reversed(tree.direct[:-1]):
         message = _direct_split(children, message)
@@ -177,8 +178,8 @@ def downward(tree: ConvolutionTree, weights: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def _fourier_split(
-    tree: ConvolutionTree, level: int, size: int, message: Tensor, error: Tensor
-) -> tuple[Tensor, Tensor]:
+    tree: ConvolutionTree, level: int, size: int, message: Tensor, norm: Tensor, error: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     children, spectrum = tree.messages[level], tree.spectra[level]
     nodes, rows, width = children.shape
     pairs = (2, nodes // 2, rows)
@@ -188,20 +189,30 @@ def _fourier_split(
     inside = message[..., 1:] if has_top else message
     start = inside.shape[-1] - width
     outside = torch.fft.rfft(inside, n=points)
-    left, right = spectrum.chunk(2)
-    split = torch.fft.irfft(torch.cat([outside * right, outside * left]), n=points)
+    split = torch.fft.irfft(_exchange(outside, spectrum), n=points)
     split = split[..., start : start + width].view(*pairs, width)
     if full:
         # One coefficient wraps around: the weight of no count arrives in place of that of the largest one.
         top = message[..., 0] - message[..., -1] if has_top else -message[..., -1]
         split[..., 0] += top * children[..., -1].view(pairs).flip(0)
     split = split.clamp_(min=0.0)
-    norm, split_norm = (torch.linalg.vector_norm(m.detach(), dim=-1) for m in (message, split))
+    split_norm = torch.linalg.vector_norm(split.detach(), dim=-1)
     sibling_norm = tree.norms[level].view(pairs).flip(0)
     sibling_error = tree.errors[level].view(pairs).flip(0)
     rounding = fourier_error(points)
     split_error = error + norm * (sibling_error + 2 * rounding * sibling_norm) + rounding * split_norm
-    return split.flatten(0, 1), split_error.flatten(0, 1)
+    return split.flatten(0, 1), split_norm.flatten(0, 1), split_error.flatten(0, 1)
+
+
+def _exchange(outside: Tensor, spectrum: Tensor) -> Tensor:
+    """Multiplies a parent's spectrum with those of its right children, for the left ones, and with the left ones'."""
+    left, right = spectrum.chunk(2)
+    if torch.is_grad_enabled():
+        return torch.cat([outside * right, outside * left])
+    product = torch.empty_like(spectrum)
+    for part, sibling in zip(product.chunk(2), (right, left), strict=True):
+        torch.mul(outside, sibling, out=part)
+    return product
 
 
 def _direct_split(children: Tensor, message: Tensor) -> Tensor:
