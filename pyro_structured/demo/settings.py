@@ -29,7 +29,7 @@ class Settings:
     tree_pseudocount: float = 2.0
     pseudocount: float = 0.5
     restarts: int = 20
-    region_penalty: float = 2.0
+    region_penalty: float = 1.0
     mean_scale: float = 3.0
     own_scale: float = 2.0
     single_curvature: float = 8.0

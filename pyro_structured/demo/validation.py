@@ -20,8 +20,8 @@ Change = dict[str, Any]
 TREE_VARIANTS: tuple[Change, ...] = ({"tree_pseudocount": 1.0}, {"tree_pseudocount": 4.0})
 PIXEL_VARIANTS: tuple[Change, ...] = ({"pseudocount": 0.2}, {"pseudocount": 1.0}, {"pseudocount": 2.0})
 SINGLE_VARIANTS: tuple[Change, ...] = (
-    {"region_penalty": 1.0},
-    {"region_penalty": 4.0},
+    {"region_penalty": 0.5},
+    {"region_penalty": 3.0},
     {"mean_scale": 10.0},
     {"single_curvature": 4.0},
     {"single_curvature": 16.0},
@@ -30,8 +30,8 @@ SINGLE_VARIANTS: tuple[Change, ...] = (
     {"single_steps": 300},
 )
 MIXTURE_VARIANTS: tuple[Change, ...] = (
-    {"region_penalty": 1.0},
-    {"region_penalty": 4.0},
+    {"region_penalty": 0.5},
+    {"region_penalty": 3.0},
     {"mean_scale": 10.0},
     {"own_scale": 1.0},
     {"own_scale": 4.0},

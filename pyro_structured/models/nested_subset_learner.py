@@ -24,9 +24,7 @@ SMALLEST_GAIN = 1e-9
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
 
-def learn_nested_subsets(
-    values: Tensor, memberships: Tensor | None = None, penalty: float | None = None
-) -> NestedSubsets:
+def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, penalty: float = 1.0) -> NestedSubsets:
     r"""Learns a binary tree of nested subsets for a RecursiveCardinality, or for a mixture of them.
 
     The score of a tree is its largest mean log-likelihood, whose part for every branching depends on the two children
@@ -40,9 +38,8 @@ def learn_nested_subsets(
     :param Tensor values: Zeros and ones, shape ``(N, D)`` with at least two variables.
     :param Tensor memberships: For a mixture with the same subsets in all components: probabilities of the components
         for every row, shape ``(N, K)``. ``None``: one component.
-    :param float penalty: Nats, of the log-likelihood of all rows, that every free number in a table has to gain: 1 is
-        Akaike's criterion; by default, :math:`\tfrac12\log N`, Schwarz's. Less is right for potentials that will be
-        smoothed.
+    :param float penalty: Nats, of the log-likelihood of all rows, that every free number in a table has to gain. 1 is
+        Akaike's criterion, :math:`\tfrac12\log N` Schwarz's.
     :return: The :math:`D - 1` blocks of two or more variables, smallest first. Deterministic. Cost about
         :math:`O(D^2)` scores a round of the first search, of O(D) each, and :math:`O(D)` scores, of up to
         :math:`O(K D^2)` each, a move of the second.
@@ -61,11 +58,11 @@ def learn_nested_subsets(
         [[0, 1], [2, 3], [0, 1, 2, 3]]
     """
     _check(values, memberships)
-    if penalty is not None and not 0 <= penalty < math.inf:
+    if not 0 <= penalty < math.inf:
         raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
     weights = values.new_ones(len(values), 1) if memberships is None else memberships
     data, weights = values.detach().double().cpu(), weights.detach().double().cpu()
-    each = (0.5 * math.log(len(data)) if penalty is None else penalty) / len(data)
+    each = penalty / len(data)
     covariance = _covariance_within(data, weights)
     tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
     tree = _interchange(tree, _count_score(data, weights, each))
