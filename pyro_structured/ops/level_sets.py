@@ -1,0 +1,44 @@
+"""Sizes and uniform samples of sets of vectors with given numbers of every category."""
+
+__all__ = ["choose_places", "log_binomial", "log_multinomial"]
+
+import torch
+from torch import Tensor
+
+
+def log_binomial(total: Tensor, chosen: Tensor) -> Tensor:
+    r"""Logarithm of :math:`\binom{n}{k}` in float64, -inf where k is not among ``0, ..., n``; arguments are integers.
+
+    Example::
+
+        >>> log_binomial(torch.tensor(4), torch.tensor([-1, 0, 2, 5])).exp().round()
+        tensor([0., 1., 6., 0.], dtype=torch.float64)
+    """
+    return log_multinomial(total, torch.stack(torch.broadcast_tensors(chosen, total - chosen), -1))
+
+
+def log_multinomial(total: Tensor, counts: Tensor) -> Tensor:
+    r"""Logarithm of the number of ways to give ``counts[..., c]`` of ``total`` places to category c.
+
+    :param Tensor total: Integers of shape ``(...)``, the sum of the counts.
+    :param Tensor counts: Integers of shape ``(..., categories)``.
+    :return: Float64, shape ``(...)``; -inf where a count is negative.
+    """
+    log_factorials = torch.lgamma(counts.clamp(min=0).double() + 1).sum(-1)
+    result = torch.lgamma(total.double() + 1) - log_factorials
+    return result.masked_fill((counts < 0).any(-1), -torch.inf)
+
+
+def choose_places(free: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
+    """Gives the free places, in the order of their keys, to the categories: to the last one first.
+
+    :param Tensor free: Booleans of shape ``(..., places)``.
+    :param Tensor counts: Integers of shape ``(..., categories)``: how many places of each category; they add up to the
+        number of free places, or the result is arbitrary.
+    :param Tensor keys: Numbers of shape ``(..., places)``; random ones make the choice uniform.
+    :return: Categories of the free places, shape ``(..., places)``; arbitrary elsewhere.
+    """
+    ranks = keys.masked_fill(~free, torch.inf).argsort(-1).argsort(-1)
+    ends = counts.flip(-1).cumsum(-1)
+    passed = (ranks.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
+    return (counts.shape[-1] - 1 - passed).clamp(min=0)

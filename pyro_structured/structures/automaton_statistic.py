@@ -1,0 +1,94 @@
+"""Statistics that a finite automaton computes."""
+
+__all__ = ["AutomatonStatistic"]
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_structured.ops.automaton import Automaton
+from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.statistic import Statistic
+
+
+class AutomatonStatistic(Statistic):
+    r"""A statistic that is computed by reading the variables one after the other and remembering a state.
+
+    Run lengths, changes, patterns, sums modulo m, thresholds: whatever few states can compute is counted, completed
+    and sampled by dynamic programs, at a cost of O(n · states · categories).
+
+    :param int num_variables: Number of variables n, at least 1.
+    :param Tensor transitions: Integers of shape ``(states, categories)``, the state after a variable's value in a
+        state, or ``(n, states, categories)`` if it depends on the variable. The first state is 0.
+    :param Tensor levels: Integers of shape ``(states,)``: the level that a last state means, at least 0.
+    :param order: The variables in the order in which they are read; ``None`` for ``range(n)``.
+    :raises ValueError: if shapes or numbers do not fit.
+
+    Example::
+
+        >>> after = torch.tensor([[1, 2], [3, 2], [1, 3], [3, 3]])  # start, after a 0, after a 1, two equal neighbours
+        >>> repeats = AutomatonStatistic(3, after, levels=torch.tensor([0, 0, 0, 1]))
+        >>> repeats.log_sizes.exp().round()  # 010 and 101 have no two equal neighbours
+        tensor([2., 6.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self, num_variables: int, transitions: Tensor, levels: Tensor, order: Sequence[int] | None = None
+    ) -> None:
+        check_size("num_variables", num_variables)
+        table = transitions.unsqueeze(0) if transitions.dim() == 2 else transitions
+        if (
+            table.dim() != 3
+            or table.shape[0] not in (1, num_variables)
+            or table.dtype != torch.long
+            or not table.numel()
+        ):
+            raise ValueError(
+                f"transitions: expected integers of shape (states, categories) or ({num_variables}, states, "
+                f"categories), got {transitions.dtype} of shape {tuple(transitions.shape)}"
+            )
+        states = table.shape[1]
+        if bool(((table < 0) | (table >= states)).any()):
+            raise ValueError(f"transitions: expected states in range({states}), got others")
+        if levels.shape != (states,) or levels.dtype != torch.long or bool((levels < 0).any()):
+            raise ValueError(f"levels: expected {states} integers of at least 0, got {levels!r}")
+        read = torch.arange(int(num_variables)) if order is None else torch.tensor([int(d) for d in order])
+        if read.sort().values.tolist() != list(range(num_variables)):
+            raise ValueError(f"order: expected all of range({num_variables}) once, got {order!r}")
+        self.num_variables = int(num_variables)
+        self._order, self._rank = read, read.argsort()
+        self.num_categories = table.shape[2]
+        self.num_levels = int(levels.max()) + 1
+        self._automaton = Automaton(self.num_variables, table.cpu(), levels.cpu(), self.num_levels)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Levels, shape ``(...)``."""
+        return self._automaton.read(x[..., self._order.to(x.device)].long())
+
+    def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Counted by a sum over the states after each variable."""
+        return self._automaton.log_mass(self._evidence(value, observed))
+
+    def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Drawn from the last variable to the first."""
+        return self._unread(self._automaton.sample(level, self._evidence(value, observed)), -1)
+
+    def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Found from the last variable to the first."""
+        return self._unread(self._automaton.find(level, self._evidence(value, observed)), -1)
+
+    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Derivatives of the log of all weights with respect to the log weights of single values."""
+        read = self._automaton.marginals(log_weights.double(), self._evidence(value, observed))
+        return self._unread(read, -2)
+
+    def _unread(self, read: Tensor, axis: int) -> Tensor:
+        return read.index_select(axis, self._rank.to(read.device))
+
+    def _evidence(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log weights of all values: -inf for those that contradict the evidence."""
+        categories = torch.arange(self.num_categories, device=value.device)
+        value, observed = (x[..., self._order.to(x.device)].unsqueeze(-1) for x in (value, observed))
+        wrong = observed & (value != categories)
+        return torch.zeros(wrong.shape, dtype=torch.double, device=value.device).masked_fill(wrong, -torch.inf)

@@ -1,0 +1,112 @@
+"""Numbers of variables in every category."""
+
+__all__ = ["CategoryCounts"]
+
+import math
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_structured.ops.level_sets import choose_places, log_multinomial
+from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.statistic import Statistic
+
+MAX_LEVELS = 2**22
+
+
+class CategoryCounts(Statistic):
+    r"""How many of n variables are in each of r categories: full exchangeability of categorical variables.
+
+    :math:`|S_{t,e}| = (\text{free})! / \prod_c (t_c - \text{observed}_c)!`. There are :math:`\binom{n + r - 1}{r - 1}`
+    levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r.
+
+    :param int num_variables: Number of variables n, at least 1.
+    :param int num_categories: Number of categories r, at least 1.
+    :raises ValueError: if they are not integers of at least 1, or there are more than ``2 ** 22`` levels.
+
+    Example::
+
+        >>> statistic = CategoryCounts(2, 3)
+        >>> statistic.counts.tolist()
+        [[0, 0, 2], [0, 1, 1], [0, 2, 0], [1, 0, 1], [1, 1, 0], [2, 0, 0]]
+        >>> statistic.value(torch.tensor([2, 1]))
+        tensor(1)
+    """
+
+    def __init__(self, num_variables: int, num_categories: int) -> None:
+        check_size("num_variables", num_variables)
+        check_size("num_categories", num_categories)
+        self.num_variables, self.num_categories = int(num_variables), int(num_categories)
+        self.num_levels = math.comb(self.num_variables + self.num_categories - 1, self.num_categories - 1)
+        if self.num_levels > MAX_LEVELS:
+            raise ValueError(
+                f"num_categories: expected at most {MAX_LEVELS} count vectors, got {self.num_levels} for "
+                f"{num_variables} variables with {num_categories} categories"
+            )
+        # Stars and bars: the bars' places among stars and bars say how many stars are between them.
+        places = range(self.num_variables + self.num_categories - 1)
+        bars = np.array(list(combinations(places, self.num_categories - 1)), dtype=np.int64)
+        bars = bars.reshape(self.num_levels, self.num_categories - 1)
+        ends = np.pad(bars, ((0, 0), (1, 1)), constant_values=-1)
+        ends[:, -1] = len(places)
+        self.counts = torch.from_numpy(np.diff(ends) - 1)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Ranks of the count vectors, shape ``(...)``."""
+        counts = self._count(x, torch.ones_like(x, dtype=torch.bool))
+        # The rank adds up the vectors that agree with this one so far and have a smaller next count.
+        level = torch.zeros_like(counts[..., 0])
+        left = torch.full_like(level, self.num_variables)
+        for category in range(self.num_categories - 1):
+            skipped = self._skipped(category, x.device)
+            level = level + skipped[left, counts[..., category]]
+            left = left - counts[..., category]
+        return level
+
+    def _skipped(self, category: int, device: torch.device) -> Tensor:
+        """Number of vectors whose count is smaller than given, with so many variables left: ``[left, count]``."""
+        others = self.num_categories - category - 2
+        n = self.num_variables
+        ways = [[math.comb(left - c + others, others) if c <= left else 0 for c in range(n)] for left in range(n + 1)]
+        table = torch.tensor(ways, device=device).cumsum(-1)
+        return torch.nn.functional.pad(table, (1, 0))
+
+    def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Multinomial coefficients."""
+        missing, free = self._missing(value, observed)
+        return log_multinomial(free, missing)
+
+    def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Categories at random places that are free."""
+        shape = torch.broadcast_shapes(level.shape + (1,), value.shape, observed.shape)
+        return self._fill(level, value, observed, torch.rand(shape, dtype=torch.double, device=value.device))
+
+    def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """The last category at the first free places, and so on."""
+        return self._fill(level, value, observed, torch.arange(float(self.num_variables), device=value.device))
+
+    def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
+        missing = self.counts.to(value.device)[level] - self._count(value, observed)
+        shape = torch.broadcast_shapes(missing.shape[:-1] + (self.num_variables,), value.shape, keys.shape)
+        counts = missing.expand(shape[:-1] + missing.shape[-1:])
+        chosen = choose_places(~observed.expand(shape), counts, keys.expand(shape))
+        return torch.where(observed, value.long(), chosen)
+
+    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """The expected shares of the categories among the free places."""
+        missing, free = self._missing(value, observed)
+        levels = (log_weights.double() + log_multinomial(free, missing)).softmax(-1)
+        share = (levels.unsqueeze(-1) * missing.clamp(min=0)).sum(-2) / free.clamp(min=1)
+        fixed = value.unsqueeze(-1) == torch.arange(self.num_categories, device=value.device)
+        return torch.where(observed.unsqueeze(-1), fixed.double(), share.unsqueeze(-2))
+
+    def _missing(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Places that every level needs beside the observed ones, ``(..., levels, categories)``, and the free ones."""
+        missing = self.counts.to(value.device) - self._count(value, observed).unsqueeze(-2)
+        return missing, (~observed).sum(-1, keepdim=True)
+
+    def _count(self, value: Tensor, observed: Tensor) -> Tensor:
+        categories = torch.arange(self.num_categories, device=value.device)
+        return (observed.unsqueeze(-1) & (value.unsqueeze(-1) == categories)).sum(-2)

@@ -1,0 +1,239 @@
+"""All statistics against enumeration of every value."""
+
+import itertools
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyro_structured.structures import (
+    AutomatonStatistic,
+    BlockCounts,
+    CategoryCounts,
+    Count,
+    NestedThreshold,
+    Product,
+    Statistic,
+    Transitions,
+)
+from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
+
+
+def enumerate_values(statistic):
+    return torch.tensor(list(itertools.product(range(statistic.num_categories), repeat=statistic.num_variables)))
+
+
+@st.composite
+def partitions(draw, num_variables):
+    labels = [draw(st.integers(0, 2)) for _ in range(num_variables)]
+    groups = [[d for d in range(num_variables) if labels[d] == label] for label in range(3)]
+    return draw(st.permutations([draw(st.permutations(group)) for group in groups if group]))
+
+
+@st.composite
+def counts(draw, max_variables=8):
+    return Count(draw(st.integers(1, max_variables)))
+
+
+@st.composite
+def block_counts(draw):
+    return BlockCounts(draw(partitions(draw(st.integers(1, 7)))))
+
+
+@st.composite
+def transitions(draw, max_variables=8):
+    return Transitions(draw(st.integers(1, max_variables)))
+
+
+@st.composite
+def nested_thresholds(draw):
+    return NestedThreshold(draw(partitions(draw(st.integers(1, 8)))), draw(st.integers(0, 3)))
+
+
+@st.composite
+def category_counts(draw):
+    return CategoryCounts(draw(st.integers(1, 5)), draw(st.integers(1, 4)))
+
+
+@st.composite
+def automata(draw):
+    length, states, letters = draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    steps = draw(st.sampled_from([1, length]))
+    state = st.integers(0, states - 1)
+    table = [[[draw(state) for _ in range(letters)] for _ in range(states)] for _ in range(steps)]
+    transitions = torch.tensor(table)
+    transitions = transitions[0] if draw(st.booleans()) and steps == 1 else transitions
+    levels = torch.tensor([draw(st.integers(0, 3)) for _ in range(states)])
+    order = draw(st.one_of(st.none(), st.permutations(range(length))))
+    return AutomatonStatistic(length, transitions, levels, order)
+
+
+@st.composite
+def products(draw):
+    first, second = draw(transitions(4)), draw(counts(3))
+    order = draw(st.permutations(range(first.num_variables + second.num_variables)))
+    return Product([first, second], [order[: first.num_variables], order[first.num_variables :]])
+
+
+class OddCount(Statistic):
+    """Defines no more than it has to."""
+
+    def __init__(self):
+        self.num_variables, self.num_levels = 5, 2
+
+    def value(self, x):
+        return (x == 1).sum(-1) % 2
+
+    def log_completions(self, value, observed):
+        free = (~observed).sum(-1, keepdim=True)
+        odd = (observed & (value == 1)).sum(-1, keepdim=True) % 2
+        certain = torch.where(torch.arange(2) == odd, 0.0, -math.inf).double()
+        return torch.where(free > 0, (free - 1) * math.log(2.0), certain)
+
+    def sample(self, level, value, observed):
+        raise NotImplementedError
+
+
+ALL = {
+    "Count": counts(),
+    "BlockCounts": block_counts(),
+    "Transitions": transitions(),
+    "NestedThreshold": nested_thresholds(),
+    "CategoryCounts": category_counts(),
+    "AutomatonStatistic": automata(),
+    "Product": products(),
+}
+
+
+def evidence(data, statistic, batch=(3,)):
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**16)))
+    value = torch.randint(statistic.num_categories, (*batch, statistic.num_variables), generator=generator)
+    observed = torch.rand(value.shape, generator=generator) < data.draw(st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+    return value, observed
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=300)
+@given(st.data())
+def test_enumeration(name, data):
+    statistic = data.draw(ALL[name])
+    values = enumerate_values(statistic)
+    level = statistic.value(values)
+    assert level.dtype == torch.long and level.min() >= 0 and level.max() < statistic.num_levels
+    assert torch.equal(statistic.value(values.double()), level)
+    value, observed = evidence(data, statistic)
+    agrees = (~observed.unsqueeze(-2) | (values == value.unsqueeze(-2))).all(-1)
+    member = level == torch.arange(statistic.num_levels).unsqueeze(-1)
+    number = (agrees.unsqueeze(-2) & member).sum(-1)
+    torch.testing.assert_close(statistic.log_completions(value, observed).exp(), number.double(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(statistic.log_sizes.exp(), member.sum(-1).double(), rtol=1e-12, atol=0)
+
+    levels = torch.arange(statistic.num_levels).unsqueeze(-1).expand(-1, len(value))
+    possible = (number > 0).T
+    for found in (statistic.complete(levels, value, observed), statistic.sample(levels, value, observed)):
+        assert found.shape == (*levels.shape, statistic.num_variables) and found.dtype == torch.long
+        assert ((found == value) | ~observed)[possible].all()
+        assert torch.equal(statistic.value(found)[possible], levels[possible])
+    once, again = (statistic.complete(levels, value, observed)[possible] for _ in range(2))
+    assert torch.equal(once, again)
+
+    log_weights = torch.randn(statistic.num_levels, dtype=torch.float64)
+    weights = agrees.double() * log_weights[level].exp()
+    on = (values.unsqueeze(-1) == torch.arange(statistic.num_categories)).double()
+    expected = torch.einsum("bx,xnc->bnc", weights / weights.sum(-1, keepdim=True), on)
+    torch.testing.assert_close(statistic.marginals(log_weights, value, observed), expected, rtol=1e-9, atol=1e-12)
+    generic = Statistic.marginals(statistic, log_weights, value, observed)
+    torch.testing.assert_close(generic, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        Count(5),
+        BlockCounts([[0, 3], [1, 2, 4]]),
+        Transitions(6),
+        NestedThreshold([[0, 3, 1], [2, 4]], 1),
+        CategoryCounts(4, 3),
+        Product([Transitions(4), Count(2)], [[5, 0, 1, 2], [3, 4]]),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_samples_are_uniform(statistic):
+    value = torch.ones(statistic.num_variables, dtype=torch.long)
+    observed = torch.zeros(statistic.num_variables, dtype=torch.bool)
+    observed[1] = True
+    values = enumerate_values(statistic)
+    sizes = statistic.log_completions(value, observed)
+    level = int(sizes.argmax())
+    member = (statistic.value(values) == level) & (values[:, 1] == 1)
+    drawn = statistic.sample(torch.full((4000,), level), value, observed)
+    places = statistic.num_categories ** torch.arange(statistic.num_variables - 1, -1, -1)
+    found = (drawn * places).sum(-1).bincount(minlength=len(values))
+    assert discrete_goodness_of_fit(member.double() / member.sum(), found) > 1e-3
+
+
+def test_closed_forms():
+    size = Transitions(40).log_sizes.exp()
+    expected = torch.tensor([math.comb(41, 2 * t + 1) for t in range(21)], dtype=torch.float64)
+    torch.testing.assert_close(size, expected, rtol=1e-11, atol=0)
+    exact = math.log(math.comb(1000, 500))
+    assert math.isclose(float(Count(1000).log_sizes[500]), exact, rel_tol=1e-13)
+    torch.testing.assert_close(Count(5000).log_sizes.logsumexp(0), torch.tensor(5000 * math.log(2.0)).double())
+
+
+def test_own_statistic():
+    statistic = OddCount()
+    torch.testing.assert_close(statistic.log_sizes.exp(), torch.tensor([16.0, 16.0]).double())
+    observed = torch.tensor([True, False, False, False, False])
+    found = statistic.marginals(torch.tensor([0.0, -math.inf]), torch.tensor([1, 0, 0, 0, 0]), observed)
+    torch.testing.assert_close(found[:, 1], torch.tensor([1.0, 0.5, 0.5, 0.5, 0.5]).double())
+
+
+@pytest.mark.parametrize("statistic", [Count(3), Transitions(5), CategoryCounts(3, 3), BlockCounts([[1, 0], [2]])])
+def test_pickle(statistic):
+    other = pickle.loads(pickle.dumps(statistic))
+    torch.testing.assert_close(other.log_sizes, statistic.log_sizes)
+
+
+@pytest.mark.parametrize(
+    ("construct", "message"),
+    [
+        (lambda: Count(0), "num_variables: expected an integer of at least 1, got 0"),
+        (lambda: Transitions(1.5), "num_variables: expected an integer of at least 1, got 1.5"),
+        (lambda: BlockCounts([[0, 1], [1]]), r"groups: expected a partition of range\(3\), got"),
+        (lambda: BlockCounts([[0], []]), "num_variables: expected an integer of at least 1, got 0"),
+        (lambda: Product([Count(2)], []), "groups: expected one for each of 1 statistics, got 0"),
+        (lambda: Product([Count(2)], [[0]]), r"groups: expected 2 variables in groups\[0\]"),
+        (lambda: Product(["count"], [[0]]), r"statistics: expected a Statistic in statistics\[0\]"),
+        (
+            lambda: Product([Count(1), CategoryCounts(1, 3)], [[0], [1]]),
+            r"statistics: expected 2 categories in statistics\[1\]",
+        ),
+        (lambda: NestedThreshold([[0, 1]], -1), "threshold: expected an integer of at least 0, got -1"),
+        (lambda: NestedThreshold([[0, 2]], 1), r"groups: expected a partition of range\(2\)"),
+        (lambda: NestedThreshold([], 1), r"groups: expected a partition"),
+        (lambda: CategoryCounts(1000, 10), r"num_categories: expected at most \d+ count vectors, got \d+"),
+        (
+            lambda: AutomatonStatistic(2, torch.zeros(3, 1, 2, dtype=torch.long), torch.zeros(1, dtype=torch.long)),
+            r"transitions: expected integers of shape",
+        ),
+        (
+            lambda: AutomatonStatistic(2, torch.ones(1, 2, dtype=torch.long), torch.zeros(1, dtype=torch.long)),
+            r"transitions: expected states in range\(1\)",
+        ),
+        (
+            lambda: AutomatonStatistic(2, torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, dtype=torch.long)),
+            r"levels: expected 1 integers",
+        ),
+        (
+            lambda: AutomatonStatistic(2, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1).long(), [0, 0]),
+            r"order: expected all of range\(2\) once, got \[0, 0\]",
+        ),
+    ],
+)
+def test_bad_arguments(construct, message):
+    with pytest.raises(ValueError, match=message):
+        construct()
