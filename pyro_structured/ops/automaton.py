@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.level_sets import normalize
 
 
 class Automaton:
@@ -75,8 +76,8 @@ class Automaton:
         _, ends, _ = self._on_device(log_weights.device)
         return logsumexp(_pad(self.forward(log_weights)[-1])[..., ends])
 
-    def marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
-        """Probabilities of the letters at every step if words are weighted by their level, too.
+    def log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
+        """Log-probabilities of the letters at every step if words are weighted by their level, too.
 
         :param Tensor level_weights: Log weights of the levels, shape ``(..., num_levels)``.
         :param Tensor log_weights: Shape ``(..., length, letters)``.
@@ -88,7 +89,7 @@ class Automaton:
         found = []
         for step in reversed(range(self.length)):
             ways = log_weights[..., step, None, :] + following[..., transitions[step]]
-            found.append(torch.softmax(logsumexp(states[step].unsqueeze(-1) + ways, -2), -1))
+            found.append(normalize(logsumexp(states[step].unsqueeze(-1) + ways, -2)))
             following = logsumexp(ways)
         return torch.stack(found[::-1], -2)
 

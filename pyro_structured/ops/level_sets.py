@@ -1,9 +1,11 @@
 """Sizes and uniform samples of sets of vectors with given numbers of every category."""
 
-__all__ = ["choose_places", "log_binomial", "log_multinomial"]
+__all__ = ["choose_places", "log_binomial", "log_multinomial", "normalize"]
 
 import torch
 from torch import Tensor
+
+from pyro_structured.ops.convolution import logsumexp
 
 
 def log_binomial(total: Tensor, chosen: Tensor) -> Tensor:
@@ -42,3 +44,10 @@ def choose_places(free: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
     ends = counts.flip(-1).cumsum(-1)
     passed = (ranks.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
     return (counts.shape[-1] - 1 - passed).clamp(min=0)
+
+
+def normalize(log_weights: Tensor) -> Tensor:
+    """Log-probabilities from log weights along the last axis; unlike those of ``log_softmax``, derivatives are finite
+    where weights are zero.
+    """
+    return log_weights - logsumexp(log_weights).unsqueeze(-1)

@@ -78,9 +78,9 @@ class AutomatonStatistic(Statistic):
         """Found from the last variable to the first."""
         return self._unread(self._automaton.find(level, self._evidence(value, observed)), -1)
 
-    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Derivatives of the log of all weights with respect to the log weights of single values."""
-        read = self._automaton.marginals(log_weights.double(), self._evidence(value, observed))
+        read = self._automaton.log_marginals(log_weights.double(), self._evidence(value, observed))
         return self._unread(read, -2)
 
     def _unread(self, read: Tensor, axis: int) -> Tensor:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.level_sets import choose_places, log_multinomial
+from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.level_sets import choose_places, log_multinomial, normalize
 from pyro_structured.structures.nested_subsets import check_size
 from pyro_structured.structures.statistic import Statistic
 
@@ -94,13 +95,14 @@ class CategoryCounts(Statistic):
         chosen = choose_places(~observed.expand(shape), counts, keys.expand(shape))
         return torch.where(observed, value.long(), chosen)
 
-    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """The expected shares of the categories among the free places."""
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """The expected shares of the categories among the free places; see :meth:`Statistic.log_marginals`."""
         missing, free = self._missing(value, observed)
-        levels = (log_weights.double() + log_multinomial(free, missing)).softmax(-1)
-        share = (levels.unsqueeze(-1) * missing.clamp(min=0)).sum(-2) / free.clamp(min=1)
+        levels = normalize(log_weights.double() + log_multinomial(free, missing))
+        part = missing.clamp(min=0).double() / free.clamp(min=1).unsqueeze(-1)
+        share = logsumexp(levels.unsqueeze(-1) + part.log(), -2)
         fixed = value.unsqueeze(-1) == torch.arange(self.num_categories, device=value.device)
-        return torch.where(observed.unsqueeze(-1), fixed.double(), share.unsqueeze(-2))
+        return torch.where(observed.unsqueeze(-1), fixed.double().log(), share.unsqueeze(-2))
 
     def _missing(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """Places that every level needs beside the observed ones, ``(..., levels, categories)``, and the free ones."""

@@ -5,7 +5,8 @@ __all__ = ["Count"]
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.level_sets import choose_places, log_binomial
+from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.level_sets import choose_places, log_binomial, normalize
 from pyro_structured.structures.nested_subsets import check_size
 from pyro_structured.structures.statistic import Statistic
 
@@ -57,14 +58,15 @@ class Count(Statistic):
         chosen = choose_places(~observed.expand(shape), counts.expand(shape[:-1] + (2,)), keys.expand(shape))
         return torch.where(observed, value.long(), chosen)
 
-    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """The expected share of ones among the free places; see :meth:`Statistic.marginals`."""
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """The expected shares of ones and zeros among the free places; see :meth:`Statistic.log_marginals`."""
         ones, free = _split(value, observed)
-        levels = (log_weights.double() + self.log_completions(value, observed)).softmax(-1)
-        missing = (torch.arange(self.num_levels, device=value.device) - ones).clamp(min=0)
-        share = (levels * missing).sum(-1, keepdim=True) / free.clamp(min=1)
-        on = torch.where(observed, (value == 1).double(), share)
-        return torch.stack([1 - on, on], -1)
+        levels = normalize(log_weights.double() + self.log_completions(value, observed))
+        missing = torch.arange(self.num_levels, device=value.device) - ones
+        parts = (part.clamp(min=0).double() / free.clamp(min=1) for part in (free - missing, missing))
+        share = torch.stack([logsumexp(levels + part.log()) for part in parts], -1)
+        fixed = value.unsqueeze(-1) == torch.arange(2, device=value.device)
+        return torch.where(observed.unsqueeze(-1), fixed.double().log(), share.unsqueeze(-2))
 
 
 def _split(value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.structures.statistic import Statistic
 
 
@@ -95,16 +96,16 @@ class Product(Statistic):
         parts = zip(self.statistics, digits, self._split(value, observed), strict=True)
         return self._join([statistic.complete(digit, *part) for statistic, digit, part in parts])
 
-    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Those of every group, under the weights of its levels with the others summed out."""
         joint = (log_weights.double() + self.log_completions(value, observed)).unflatten(-1, self._bases)
         found = []
         for index, (statistic, part) in enumerate(zip(self.statistics, self._split(value, observed), strict=True)):
-            others = [axis - len(self._bases) for axis in range(len(self._bases)) if axis != index]
-            alone = joint.logsumexp(others) if others else joint
+            mine = joint.movedim(index - len(self._bases), -1)
+            alone = logsumexp(mine.reshape(mine.shape[: -len(self._bases)] + (-1, statistic.num_levels)), -2)
             # The group's own completions are part of the sum, and of what its statistic will add again.
             own = statistic.log_completions(*part)
-            found.append(statistic.marginals(alone - own.masked_fill(own == -torch.inf, 0.0), *part))
+            found.append(statistic.log_marginals(alone - own.masked_fill(own == -torch.inf, 0.0), *part))
         shape = torch.broadcast_shapes(*(marginal.shape[:-2] for marginal in found))
         whole = torch.cat([marginal.expand(shape + marginal.shape[-2:]) for marginal in found], -2)
         return whole[..., self._rank.to(value.device), :]

@@ -8,6 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.level_sets import normalize
+
 
 class Statistic(ABC):
     r"""A function :math:`T` of n discrete variables with few values, whose level sets
@@ -15,7 +18,7 @@ class Statistic(ABC):
 
     Variables whose probability depends on :math:`T(x)` alone are partially exchangeable. What they need to know about
     the statistic is here: the conditions (1) and (2) of Proposition 3.1, and uniform samples. A statistic of your own
-    defines :meth:`value`, :meth:`log_completions` and :meth:`sample`, and gains from its own :meth:`marginals`; one
+    defines the four abstract methods, and gains from its own :meth:`log_marginals`; one
     that a finite automaton computes needs no code at all:
     :class:`~pyro_structured.structures.AutomatonStatistic`.
 
@@ -56,26 +59,25 @@ class Statistic(ABC):
         :return: Integers of shape ``(..., num_variables)``.
         """
 
+    @abstractmethod
     def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """One value of the level set that agrees with the evidence; arguments as for :meth:`sample`.
+        """One value of the level set that agrees with the evidence, always the same; arguments as for :meth:`sample`.
 
-        All are equally probable: this completes the most probable one.
+        All are equally probable, so that this completes a most probable one.
         """
-        return self.sample(level, value, observed)
 
-    def marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        r"""Probabilities of the single variables' values if levels have weights, :math:`p(x) \propto w_{T(x)}`.
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        r"""Log-probabilities of the single variables' values if levels have weights, :math:`p(x) \propto w_{T(x)}`.
 
         :param Tensor log_weights: Logarithms of :math:`w`, shape ``(..., num_levels)``: weights of single values, not
             of whole level sets.
         :return: Shape ``(..., num_variables, num_categories)``, in float64.
         """
         fixed_value, fixed = self._clamped(value, observed)
-        masses = self.log_completions(fixed_value, fixed) + log_weights[..., None, None, :].double()
-        joint = masses.logsumexp(-1)
+        joint = logsumexp(self.log_completions(fixed_value, fixed) + log_weights[..., None, None, :].double())
         # An observed variable that is clamped to another value contradicts the evidence.
         wrong = observed.unsqueeze(-1) & (value.unsqueeze(-1) != torch.arange(self.num_categories, device=value.device))
-        return joint.masked_fill(wrong, -torch.inf).softmax(-1)
+        return normalize(joint.masked_fill(wrong, -torch.inf))
 
     def _clamped(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """The evidence with every variable fixed in turn at every value: shapes ``(..., n, categories, n)``."""

@@ -141,7 +141,10 @@ def moments(case: DistributionCase) -> None:
     }
     for name, result in found.items():
         if result is not None:
-            expect_shape(name, result, case.batch_shape if name == "entropy" else shape)
+            expected_shape = case.batch_shape if name == "entropy" else shape
+            if name == "marginals" and not distribution.sample().is_floating_point():
+                expected_shape = (*shape, _num_categories(distribution))
+            expect_shape(name, result, expected_shape)
             dtype = distribution.sample().dtype if name == "mode" else case.dtype
             expect(result.dtype == dtype, f"{name}: expected {dtype}, got {result.dtype}")
     if not distribution.has_enumerate_support:
@@ -153,7 +156,10 @@ def moments(case: DistributionCase) -> None:
     entropy = -table.expectation(table.log_probs.masked_fill(table.log_probs == -torch.inf, 0.0))
     is_binary = bool(((table.values == 0) | (table.values == 1)).all())
     references = {"mean": mean, "variance": variance, "stddev": variance.sqrt(), "entropy": entropy}
-    if is_binary and event_rank(distribution):
+    if found["marginals"] is not None and not distribution.sample().is_floating_point():
+        categories = torch.arange(_num_categories(distribution), device=table.values.device)
+        references["marginals"] = table.expectation((table.values.unsqueeze(-1) == categories).double())
+    elif is_binary and event_rank(distribution):
         references["marginals"] = mean
     for name, expected in references.items():
         if found[name] is not None:
@@ -161,6 +167,14 @@ def moments(case: DistributionCase) -> None:
     if found["mode"] is not None:
         best = distribution.log_prob(found["mode"])
         expect_close("log_prob(mode)", best, table.log_probs.amax(0), case.tolerance)
+
+
+def _num_categories(distribution: Any) -> int:
+    """Values of an entry that is an integer: those of its support."""
+    support: Any = distribution.support
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return int(support.upper_bound) + 1
 
 
 def _sampled_moments(distribution: Any, found: dict[str, Any]) -> None:

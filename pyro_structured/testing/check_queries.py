@@ -37,16 +37,21 @@ def count_marginals(case: DistributionCase) -> None:
 
 
 def marginal_logits(case: DistributionCase) -> None:
-    """``marginal_logits`` are the enumerated log-odds, infinite where an entry is certain."""
+    """``marginal_logits`` are the enumerated log-odds, infinite where an entry is certain; of categories, the
+    log-probabilities.
+    """
     distribution = case.make()
     found = optional_query(distribution, "marginal_logits")
     if found is None or not distribution.has_enumerate_support:
         return
     table = SupportTable.of(distribution)
     joint = table.log_probs.double().unsqueeze(-1)
-    log_off, log_on = (torch.logsumexp(joint.masked_fill(table.values != y, -torch.inf), 0) for y in (0, 1))
+    is_binary = distribution.sample().is_floating_point()
+    number = 2 if is_binary else found.shape[-1]
+    logs = [torch.logsumexp(joint.masked_fill(table.values != y, -torch.inf), 0) for y in range(number)]
+    expected = logs[1] - logs[0] if is_binary else torch.stack(logs, -1)
     expect(found.dtype == case.dtype, f"marginal_logits: expected {case.dtype}, got {found.dtype}")
-    expect_close("marginal_logits", found, log_on - log_off, 10 * case.tolerance)
+    expect_close("marginal_logits", found, expected, 10 * case.tolerance)
 
 
 def conjugate_update(case: DistributionCase) -> None:

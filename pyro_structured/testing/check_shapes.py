@@ -221,13 +221,16 @@ def enumerate_support(case: DistributionCase) -> None:
 
 
 def infer_shapes(case: DistributionCase) -> None:
-    """``infer_shapes`` tells batch and event shape from the shapes of the parameters, without an instance."""
+    """``infer_shapes`` tells batch and event shape from the shapes of the parameters, without an instance; other
+    arguments that it names are passed as they are.
+    """
     distribution = case.make()
-    known = type(distribution).arg_constraints
-    given = {name: value for name, value in arguments(distribution).items() if name in known}
-    if given:
-        shapes = {name: torch.as_tensor(value).shape for name, value in given.items()}
-        batch_shape, event_shape = type(distribution).infer_shapes(**shapes)
+    known, named = type(distribution).arg_constraints, inspect.signature(type(distribution).infer_shapes).parameters
+    given = arguments(distribution)
+    if any(name in known for name in given):
+        shapes = {name: torch.as_tensor(value).shape for name, value in given.items() if name in known}
+        others = {name: value for name, value in given.items() if name not in known and name in named}
+        batch_shape, event_shape = type(distribution).infer_shapes(**shapes, **others)
         expect_shape("infer_shapes: batch", torch.empty(batch_shape), distribution.batch_shape)
         expect_shape("infer_shapes: event", torch.empty(event_shape), distribution.event_shape)
 

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 import pyro_structured.distributions as sdist
-from pyro_structured.structures import NestedSubsets
+from pyro_structured.structures import (
+    CategoryCounts,
+    Count,
+    NestedSubsets,
+    NestedThreshold,
+    Product,
+    Statistic,
+    Transitions,
+)
 from pyro_structured.testing import check_distribution
 
 NESTED = NestedSubsets([[0, 1], [3], [], [0, 1, 2, 3], [1, 0]], num_variables=4)
@@ -146,7 +154,55 @@ def masked_mixture(batch_shape, dtype, device="cpu"):
     return sdist.NanMasked(mixture(batch_shape, dtype, device))
 
 
+def block(statistic):
+    """A factory of blocks with a statistic."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        return sdist.ExchangeableBlock(numbers(batch_shape, statistic.num_levels, dtype, device, -2.0, 2.0), statistic)
+
+    factory.__name__ = f"block_{type(statistic).__name__}"
+    return factory
+
+
+def impossible_levels(batch_shape, dtype, device="cpu"):
+    logits = numbers(batch_shape, 5, dtype, device, -2.0, 2.0)
+    logits[..., [0, 3]] = -math.inf
+    return sdist.ExchangeableBlock(logits, Count(4))
+
+
+class LastIsOne(Statistic):
+    """A statistic that defines no more than it has to, one of whose levels is empty."""
+
+    num_variables, num_levels = 3, 3
+
+    def value(self, x):
+        return 2 * (x[..., -1] == 1)
+
+    def log_completions(self, value, observed):
+        free = (~observed[..., :-1]).sum(-1, keepdim=True) * math.log(2.0)
+        levels = torch.arange(3, device=value.device)
+        last, seen = value[..., -1:], observed[..., -1:]
+        possible = (levels != 1) & (~seen | (2 * last == levels))
+        return free.double().expand(possible.shape).masked_fill(~possible, -math.inf)
+
+    def sample(self, level, value, observed):
+        shape = torch.broadcast_shapes(level.shape + (1,), value.shape)
+        drawn = torch.randint(2, shape, device=value.device)
+        drawn[..., -1] = level // 2
+        return torch.where(observed, value, drawn)
+
+    def complete(self, level, value, observed):
+        first = torch.zeros(level.shape + (2,), dtype=torch.long, device=value.device)
+        return torch.where(observed, value, torch.cat([first, level.unsqueeze(-1) // 2], -1))
+
+
 FACTORIES = {
+    "ExchangeableBlock": [
+        *(block(s) for s in (Count(4), Transitions(4), CategoryCounts(2, 3), LastIsOne())),
+        block(NestedThreshold([[2, 0], [1, 3]], 0)),
+        block(Product([Count(2), Transitions(2)], [[3, 1], [0, 2]])),
+        impossible_levels,
+    ],
     "RecursiveCardinality": [
         single,
         shared_potential,
