@@ -13,6 +13,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.evidence import merge_evidence
 from pyro_structured.structures.statistic import Statistic
 
 ENUMERATION_CAP = 2**12
@@ -294,7 +295,8 @@ class ExchangeableBlock(TorchDistribution):
         log_z = require_support(self._log_z, self._empty)
         impossible = self._log_levels == -torch.inf
         probs = (self._log_levels - log_z.unsqueeze(-1)).exp()
-        return self._cast(log_z - (probs * self._weights.masked_fill(impossible, 0.0)).sum(-1))
+        surprise = (log_z.unsqueeze(-1) - self._weights).masked_fill(impossible, 0.0)
+        return self._cast((probs * surprise).sum(-1))
 
     def condition(self, value: Tensor, observed: Tensor) -> "ExchangeableBlock":
         """Fixes some variables.
@@ -310,11 +312,8 @@ class ExchangeableBlock(TorchDistribution):
         outside = (known < 0) | (known >= self.statistic.num_categories) | (known != known.long())
         categories = f"integers in range({self.statistic.num_categories})"
         require(outside, f"value: expected {categories} where observed, got other numbers")
-        old_value, old_observed, consistent = self._evidence
-        clash = (old_observed & observed & (old_value != known)).any(-1)
-        joint = torch.where(observed, known.long(), old_value)
-        evidence = (joint, old_observed | observed, consistent & ~clash)
-        batch = torch.Size(torch.broadcast_shapes(joint.shape[:-1], self.batch_shape))
+        evidence = merge_evidence(self._evidence, known.long(), observed)
+        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
         return self._copy(ExchangeableBlock.__new__(ExchangeableBlock), evidence, batch, IMPOSSIBLE_EVIDENCE)
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 __all__ = ["ExchangeablePartition"]
 
+import math
 from typing import Any
 
 import torch
@@ -11,5 +12,334 @@ from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, ENUMERATION_CAP, IMPOSSIBLE_EVIDENCE
 from pyro_structured.ops.cardinality import require, require_support
+from pyro_structured.ops.evidence import merge_evidence
 from pyro_structured.ops.level_sets import log_binomial
+from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_ranks
+from pyro_structured.structures.partition import Partition
+
+# Rows of data, times partitions, that are counted at once.
+ROWS_AT_ONCE = 2**12
+
+
+class ExchangeablePartition(TorchDistribution):
+    r"""Binary variables in blocks: independent between blocks, exchangeable inside.
+
+    .. math::
+        p(x) = \prod_{b} \frac{w_b(t_b)}{\binom{n_b}{t_b}}, \qquad t_b = \sum_{d \in b} x_d, \qquad
+        w_b = \mathrm{softmax}(\text{the block's table}).
+
+    A block of one variable is a Bernoulli variable: naive Bayes models are partitions into single variables. There are
+    as many free numbers as variables, whatever the blocks are. The partition may differ over the batch:
+    ``ExchangeablePartition(logits[z], partition[z])`` is the distribution of a class z, also of an enumerated one.
+
+    Values are zeros and ones of shape ``(..., n)`` in the parameters' dtype. **Exact**: every query, O(n) a value.
+
+    :param Tensor statistic_logits: Log-weights of the counts of all blocks, shape ``(..., partition.table_size)``, in
+        the order that :class:`~pyro_structured.structures.Partition` says; unused entries do not matter; less than
+        +inf.
+    :param Partition partition: The blocks; its batch shape broadcasts with that of ``statistic_logits``.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf.
+
+    **References**
+
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Definition 4.1, for one class; Theorem 4.2.
+
+    Example::
+
+        >>> pairs = Partition(torch.tensor([0, 0, 1, 1]))
+        >>> logits = torch.tensor([0.0, -torch.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])  # the first two are equal
+        >>> d = ExchangeablePartition(logits, pairs)
+        >>> d.log_prob(torch.tensor([1.0, 1.0, 0.0, 1.0])).exp()
+        tensor(0.0833)
+        >>> d.condition(torch.ones(4), torch.tensor([True, False, True, False])).marginals
+        tensor([1.0000, 1.0000, 1.0000, 0.6667])
+    """
+
+    arg_constraints = {"statistic_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+
+    def __init__(self, statistic_logits: Tensor, partition: Partition, validate_args: bool | None = None) -> None:
+        check_vector("statistic_logits", statistic_logits)
+        if not isinstance(partition, Partition):
+            raise ValueError(f"partition: expected a Partition, got {type(partition).__name__}")
+        if statistic_logits.shape[-1] != partition.table_size:
+            raise ValueError(
+                f"statistic_logits: expected a last axis of {partition.table_size} numbers, two for each variable, got "
+                f"shape {tuple(statistic_logits.shape)}"
+            )
+        try:
+            batch_shape = torch.broadcast_shapes(statistic_logits.shape[:-1], partition.batch_shape)
+        except RuntimeError:
+            raise ValueError(
+                "partition: expected a batch shape that broadcasts with that of statistic_logits, "
+                f"{tuple(statistic_logits.shape[:-1])}, got {tuple(partition.batch_shape)}"
+            ) from None
+        value = torch.zeros(partition.num_variables, dtype=torch.long, device=statistic_logits.device)
+        self.statistic_logits, self.partition = statistic_logits, partition
+        self._evidence = value, value.bool(), value.new_ones((), dtype=torch.bool)
+        self._empty = EMPTY_SUPPORT
+        super().__init__(torch.Size(batch_shape), torch.Size([partition.num_variables]), validate_args=validate_args)
+
+    @classmethod
+    def from_data(
+        cls, values: Tensor, partition: Partition, smoothing: float = 0.0, weights: Tensor | None = None
+    ) -> "ExchangeablePartition":
+        r"""Maximises the likelihood: the weight of a block's count is its share in the data (Theorem 4.2).
+
+        :param Tensor values: Zeros and ones, shape ``(N, n)``.
+        :param Partition partition: The blocks; a batch of partitions makes a batch of distributions.
+        :param float smoothing: Added to the number of rows of every count of every block, at least 0.
+        :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1.
+        """
+        if values.dim() != 2 or values.shape[1] != partition.num_variables:
+            raise ValueError(f"values: expected shape (N, {partition.num_variables}), got {tuple(values.shape)}")
+        if not 0 <= smoothing < torch.inf:
+            raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
+        weights = values.new_ones(len(values), dtype=torch.double) if weights is None else weights
+        if weights.shape[-1:] != values.shape[:1]:
+            raise ValueError(f"weights: expected a last axis of {len(values)} numbers, got {tuple(weights.shape)}")
+        batch = torch.broadcast_shapes(weights.shape[:-1], partition.batch_shape)
+        number = weights.new_zeros(batch + (partition.table_size,))
+        weights, named = weights.expand(batch + weights.shape[-1:]).unsqueeze(-1), partition.sizes > 0
+        step = max(1, ROWS_AT_ONCE // math.prod(batch))
+        for rows, weight in zip(values.split(step), weights.split(step, -2), strict=True):
+            counts = partition[..., None, :].count(rows == 1)
+            cells = (partition.starts.unsqueeze(-2) + counts).masked_fill(~named.unsqueeze(-2), 0)
+            cells = cells.expand(batch + cells.shape[-2:])
+            number.scatter_add_(-1, cells.flatten(-2), (weight * named.unsqueeze(-2)).flatten(-2))
+        return cls((number + smoothing).log(), partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
+        derived = ("_weights", "_log_counts", "_log_blocks")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeablePartition":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: ExchangeablePartition = self._get_checked_instance(ExchangeablePartition, _instance)  # type: ignore[no-untyped-call]
+        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
+
+    def _copy(
+        self,
+        new: "ExchangeablePartition",
+        evidence: tuple[Tensor, Tensor, Tensor],
+        batch_shape: torch.Size,
+        empty: str,
+    ) -> "ExchangeablePartition":
+        new.statistic_logits = self.statistic_logits.expand(batch_shape + self.statistic_logits.shape[-1:])
+        new.partition, new._evidence, new._empty = self.partition, evidence, empty
+        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        statistic_logits: torch.Size, partition: Partition
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shape of ``statistic_logits``, and the partition itself."""
+        batch = torch.broadcast_shapes(statistic_logits[:-1], partition.batch_shape)
+        return torch.Size(batch), torch.Size([partition.num_variables])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Zeros and ones; also vectors of probability zero."""
+        return constraints.independent(constraints.boolean, 1)
+
+    @lazy_property
+    def _weights(self) -> Tensor:
+        """Log-weights of single configurations of the blocks with the cells' counts; -inf in unused cells."""
+        sizes = self.partition.sizes.gather(-1, self.partition.cell_blocks)
+        completions = log_binomial(sizes, self.partition.cell_counts)
+        unused = completions == -torch.inf
+        return self.statistic_logits.double().masked_fill(unused, -torch.inf) - completions.masked_fill(unused, 0.0)
+
+    @lazy_property
+    def _log_counts(self) -> Tensor:
+        """Log-weights of what the evidence leaves of the cells."""
+        free, missing = self._open
+        return self._weights + log_binomial(free, missing)
+
+    @property
+    def _open(self) -> tuple[Tensor, Tensor]:
+        """Free variables of the cells' blocks, and how many of them have to be ones."""
+        value, observed, _ = self._evidence
+        names = self.partition.cell_blocks
+        marked = torch.broadcast_tensors(~observed, observed & (value == 1))
+        free, ones = (self.partition.count(variables) for variables in marked)
+        names = names.expand(free.shape[:-1] + names.shape[-1:])
+        return free.gather(-1, names), self.partition.cell_counts - ones.gather(-1, names)
+
+    @lazy_property
+    def _log_blocks(self) -> Tensor:
+        """Log partition functions of the blocks, at their smallest variables; -inf elsewhere."""
+        return segment_logsumexp(self._log_counts, self.partition.cell_blocks, self.partition.num_variables)
+
+    @property
+    def _log_z(self) -> Tensor:
+        named = self.partition.sizes > 0
+        total = self._log_blocks.masked_fill(~named, 0.0).sum(-1)
+        return total.masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
+        return self._cast(require_support(self._log_z, self._empty))
+
+    @property
+    def count_probs(self) -> Tensor:
+        """Probabilities of the counts of all blocks, shape ``batch_shape + (partition.table_size,)``; 0 in unused
+        cells.
+        """
+        return self._cast(self._log_count_probs.exp()).expand(self.batch_shape + self.statistic_logits.shape[-1:])
+
+    @property
+    def _log_count_probs(self) -> Tensor:
+        require_support(self._log_z, self._empty)
+        names = self.partition.cell_blocks.expand(self._log_counts.shape)
+        return self._log_counts - self._log_blocks.gather(-1, names)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws the counts of the blocks, then where the ones are; shape ``sample_shape + batch_shape + (n,)``."""
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+            shape = torch.Size(sample_shape) + self.batch_shape
+            # The largest of Gumbel variables around log weights is a draw in proportion to the weights.
+            noise = -torch.rand(shape + self._log_counts.shape[-1:], dtype=torch.double).to(self._log_counts).log()
+            keys = torch.rand(shape + self.event_shape, dtype=torch.double).to(self._log_counts)
+            drawn = self._fill(self._log_counts - noise.log(), keys)
+        return drawn.to(self.statistic_logits.dtype)
+
+    def _fill(self, scores: Tensor, keys: Tensor) -> Tensor:
+        """Vectors with every block's count of largest score, ones at the free variables of smallest keys."""
+        value, observed, _ = self._evidence
+        names, num_variables = self.partition.cell_blocks, self.partition.num_variables
+        best = segment_argmax(scores, names, num_variables).clamp(max=names.shape[-1] - 1)
+        _, missing = self._open
+        missing = missing.expand(best.shape[:-1] + missing.shape[-1:]).gather(-1, best)
+        shape = torch.broadcast_shapes(keys.shape, missing.shape)
+        labels = self.partition.labels.expand(shape)
+        ranks = segment_ranks(keys.expand(shape) * 0.5 + 0.5 * observed, labels)
+        return torch.where(observed, value, (ranks < missing.expand(shape).gather(-1, labels)).long())
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable vector, shape ``batch_shape + (n,)``."""
+        require_support(self._log_z, self._empty)
+        with torch.no_grad():
+            scores = self._weights.masked_fill(self._log_counts == -torch.inf, -torch.inf)
+            scores = scores.expand(self._log_counts.shape)
+            keys = torch.arange(self.event_shape[0], device=scores.device) / self.event_shape[0]
+            found = self._fill(scores, keys)
+        return found.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability; -inf for impossible values, also for those that are not zeros and ones."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(self._score(value) - require_support(self._log_z, self._empty))
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
+        return self._cast(self._score(value))
+
+    def _score(self, value: Tensor) -> Tensor:
+        given, observed, consistent = self._evidence
+        binary = ((value == 0) | (value == 1)).all(-1)
+        counts = self.partition.count(value == 1)
+        batch = torch.broadcast_shapes(counts.shape[:-1], self.batch_shape)
+        cells = (self.partition.starts + counts).clamp(max=self.partition.table_size - 1)
+        weights = self._weights.expand(batch + self._weights.shape[-1:]).gather(
+            -1, cells.expand(batch + cells.shape[-1:])
+        )
+        score = weights.masked_fill(self.partition.sizes == 0, 0.0).sum(-1)
+        agrees = (~observed | (value == given)).all(-1) & consistent
+        return score.masked_fill(~(binary & agrees), -torch.inf)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
+        return bool(2 ** self.event_shape[0] <= ENUMERATION_CAP)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
+        num_variables = self.event_shape[0]
+        if not self.has_enumerate_support:
+            raise NotImplementedError(
+                f"enumerate_support: expected at most {ENUMERATION_CAP} vectors, got 2**{num_variables}; use "
+                "condition(), marginals and sample(), which are exact and need no enumeration"
+            )
+        states = torch.arange(2**num_variables, device=self.statistic_logits.device).unsqueeze(-1)
+        bits = (states >> torch.arange(num_variables - 1, -1, -1, device=states.device)) & 1
+        values = bits.to(self.statistic_logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
+        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Log-odds of every variable, shape ``batch_shape + (n,)``."""
+        value, observed, _ = self._evidence
+        log_probs = self._log_count_probs
+        free, missing = self._open
+        names, num_variables = self.partition.cell_blocks, self.partition.num_variables
+        # The chance of a free variable is the expected share of ones among those of its block.
+        sides = [
+            segment_logsumexp(log_probs + part.clamp(min=0).double().log(), names, num_variables)
+            for part in (free - missing, missing)
+        ]
+        off, on = (side.gather(-1, self.partition.labels.expand(side.shape)) for side in sides)
+        never, always = (on == -torch.inf), (off == -torch.inf)
+        odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
+        odds = odds.masked_fill(never, -torch.inf).masked_fill(always & ~never, torch.inf)
+        fixed = torch.where(value == 1, torch.inf, -torch.inf).to(odds)
+        return self._cast(torch.where(observed, fixed, odds)).expand(self.batch_shape + self.event_shape)
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``."""
+        return torch.sigmoid(self.marginal_logits)
+
+    @property
+    def mean(self) -> Tensor:
+        """Equals :attr:`marginals`."""
+        return self.marginals
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the single variables, shape ``batch_shape + (n,)``."""
+        odds = self.marginal_logits
+        return torch.sigmoid(odds) * torch.sigmoid(-odds)
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        log_probs = self._log_count_probs
+        impossible = log_probs == -torch.inf
+        # Of each block: weights relative to its sum, so that large ones cancel before they are averaged.
+        names = self.partition.cell_blocks.expand(log_probs.shape)
+        surprise = (self._log_blocks.gather(-1, names) - self._weights).masked_fill(impossible, 0.0)
+        return self._cast((log_probs.exp() * surprise).sum(-1)).expand(self.batch_shape)
+
+    def condition(self, value: Tensor, observed: Tensor) -> "ExchangeablePartition":
+        """Fixes some variables.
+
+        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
+        known = torch.where(observed, value, 0)
+        require((known != 0) & (known != 1), "value: expected zeros and ones where observed, got other numbers")
+        evidence = merge_evidence(self._evidence, known.long(), observed)
+        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
+        return self._copy(ExchangeablePartition.__new__(ExchangeablePartition), evidence, batch, IMPOSSIBLE_EVIDENCE)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self._cast(self.condition(value, observed)._log_z - require_support(self._log_z, self._empty))
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(torch.promote_types(self.statistic_logits.dtype, torch.float32))

@@ -1,6 +1,6 @@
-"""Independent evidence about binary variables as changes of their log-odds."""
+"""Evidence about variables: independent weights of their values, and observations."""
 
-__all__ = ["reweight"]
+__all__ = ["merge_evidence", "reweight"]
 
 import math
 
@@ -34,3 +34,19 @@ def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, T
     odds = odds.masked_fill(always, math.inf).masked_fill(never, -math.inf)
     kept = torch.where(always, weight_on, weight_off)
     return odds, kept.sum(-1)
+
+
+def merge_evidence(
+    known: tuple[Tensor, Tensor, Tensor], value: Tensor, observed: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Adds observations to earlier ones.
+
+    :param known: Earlier values, where they were observed, both of shape ``(..., n)``, and whether they are consistent,
+        of shape ``(...)``.
+    :param Tensor value: New values where ``observed``, of the same dtype.
+    :param Tensor observed: Booleans; shapes broadcast.
+    :return: All observations in the same form; they are inconsistent where the same entry was observed differently.
+    """
+    old_value, old_observed, consistent = known
+    clash = old_observed & observed & (old_value != value)
+    return torch.where(observed, value, old_value), old_observed | observed, consistent & ~clash.any(-1)

@@ -7,6 +7,7 @@ __all__ = [
     "Count",
     "NestedSubsets",
     "NestedThreshold",
+    "Partition",
     "Product",
     "Statistic",
     "Transitions",
@@ -18,6 +19,7 @@ from pyro_structured.structures.category_counts import CategoryCounts
 from pyro_structured.structures.count import Count
 from pyro_structured.structures.nested_subsets import NestedSubsets
 from pyro_structured.structures.nested_threshold import NestedThreshold
+from pyro_structured.structures.partition import Partition
 from pyro_structured.structures.product import Product
 from pyro_structured.structures.statistic import Statistic
 from pyro_structured.structures.transitions import Transitions

@@ -84,7 +84,10 @@ class Partition:
         return self._like(self.labels.expand(torch.Size(batch_shape) + self.labels.shape[-1:]))
 
     def __getitem__(self, index: Any) -> "Partition":
-        return self._like(self.labels[index])
+        chosen = self.labels[index]
+        if chosen.shape[-1:] != self.labels.shape[-1:]:
+            raise ValueError(f"index: expected one into the batch shape {tuple(self.batch_shape)}, got {index!r}")
+        return self._like(chosen)
 
     def _like(self, labels: Tensor) -> "Partition":
         new = Partition.__new__(Partition)
@@ -133,7 +136,9 @@ class Partition:
     @cached_property
     def cell_blocks(self) -> Tensor:
         """Names of the blocks whose tables the cells are in, shape ``(..., 2 n)``; the last block's where unused."""
-        is_first = torch.zeros(self.labels.shape[:-1] + (self.table_size + 1,), dtype=torch.long, device=self.labels.device)
+        is_first = torch.zeros(
+            self.labels.shape[:-1] + (self.table_size + 1,), dtype=torch.long, device=self.labels.device
+        )
         named = self.sizes > 0
         is_first.scatter_(-1, self.starts.masked_fill(~named, self.table_size), 1)
         order = is_first[..., :-1].cumsum(-1) - 1
@@ -150,7 +155,7 @@ class Partition:
 
 def _smallest_members(labels: Tensor) -> Tensor:
     """Replaces every label by the first place where it stands."""
-    ordered, order = labels.sort(-1, stable=True)
+    ordered, order = labels.sort(dim=-1, stable=True)
     places = torch.arange(labels.shape[-1], device=labels.device)
     repeated = torch.nn.functional.pad(ordered[..., 1:] == ordered[..., :-1], (1, 0))
     first = places.masked_fill(repeated, 0).cummax(-1).values

@@ -12,6 +12,7 @@ from pyro_structured.structures import (
     Count,
     NestedSubsets,
     NestedThreshold,
+    Partition,
     Product,
     Statistic,
     Transitions,
@@ -196,7 +197,28 @@ class LastIsOne(Statistic):
         return torch.where(observed, value, torch.cat([first, level.unsqueeze(-1) // 2], -1))
 
 
+def partition(labels):
+    """A factory of partitions that are the same in the whole batch."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        blocks = Partition(torch.tensor(labels, device=device))
+        return sdist.ExchangeablePartition(numbers(batch_shape, blocks.table_size, dtype, device, -2.0, 2.0), blocks)
+
+    factory.__name__ = f"partition_{labels}"
+    return factory
+
+
+def impossible_counts(batch_shape, dtype, device="cpu"):
+    logits = numbers(batch_shape, 8, dtype, device, -2.0, 2.0)
+    logits[..., [0, 2, 4]] = -math.inf
+    return sdist.ExchangeablePartition(logits, Partition(torch.tensor([0, 1, 0, 0], device=device)))
+
+
 FACTORIES = {
+    "ExchangeablePartition": [
+        *(partition(labels) for labels in ([0, 1, 1, 0], [0, 0, 0], [0, 1, 2, 3])),
+        impossible_counts,
+    ],
     "ExchangeableBlock": [
         *(block(s) for s in (Count(4), Transitions(4), CategoryCounts(2, 3), LastIsOne())),
         block(NestedThreshold([[2, 0], [1, 3]], 0)),
