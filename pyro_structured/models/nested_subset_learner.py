@@ -19,7 +19,7 @@ from pyro_structured.structures import NestedSubsets
 # A block of variables is an integer whose bits are its members; a tree maps every block to the two that it joins.
 Tree = dict[int, tuple[int, int]]
 Score = Callable[[int, int], float]
-SMALLEST_GAIN = 1e-9
+SMALLEST_GAIN = 1e-9  # relative to the scores: rounding must not move blocks to and fro
 # What is remembered: enough for the tree of a few hundred variables, at some 100 MB.
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
@@ -58,10 +58,11 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
         [[0, 1], [2, 3], [0, 1, 2, 3]]
     """
     _check(values, memberships)
-    if not 0 <= penalty < math.inf:
+    if not isinstance(penalty, (int, float)) or not 0 <= penalty < math.inf:
         raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
     weights = values.new_ones(len(values), 1) if memberships is None else memberships
     data, weights = values.detach().double().cpu(), weights.detach().double().cpu()
+    weights = weights[:, weights.sum(0) > 1e-9]  # a component without rows says nothing about the tree
     each = penalty / len(data)
     covariance = _covariance_within(data, weights)
     tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
@@ -179,7 +180,7 @@ def _prune_and_regraft(tree: Tree, score: Score) -> Tree:
             above = [block for block in tree if block & moved and block & ~moved]
             present = sum(score(*tree[block]) for block in above)
             present -= sum(score(*rest[block & ~moved]) for block in above if moved not in tree[block])
-            if gain > present + SMALLEST_GAIN:
+            if gain > present + SMALLEST_GAIN * (1 + abs(present)):
                 tree, improved = {**inside, **grafted}, True
     return tree
 
@@ -210,14 +211,15 @@ def _interchange(tree: Tree, score: Score) -> Tree:
     """Swaps a block with a child of its sibling where that gains most, until nothing gains."""
     tree = dict(tree)
     while True:
-        best, move = SMALLEST_GAIN, (0, 0, 0, 0)
+        best, move = 0.0, (0, 0, 0, 0)
         for parent, (left, right) in tree.items():
             for block, sibling in ((left, right), (right, left)):
                 a, b = tree.get(block, (0, 0))
                 for kept, swapped in ((a, b), (b, a)) if a else ():
                     new = score(swapped, sibling) + score(swapped | sibling, kept)
-                    gain = new - score(a, b) - score(block, sibling)
-                    if gain > best:
+                    old = score(a, b) + score(block, sibling)
+                    gain = new - old
+                    if gain > max(best, SMALLEST_GAIN * (1 + abs(old))):
                         best, move = gain, (parent, block, swapped | sibling, kept)
         parent, block, joined, kept = move
         if not parent:
