@@ -358,7 +358,7 @@ class RecursiveCardinality(TorchDistribution):
         :param Tensor observed: Booleans whose shape broadcasts with ``value``.
         :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+            :meth:`marginal_log_prob`. Queries of probabilities raise where the evidence is impossible.
         """
         return self.reweight(*self._clamps(value, observed))
 
