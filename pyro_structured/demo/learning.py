@@ -50,7 +50,7 @@ def fit_mixture(images: Tensor, starts: list[BernoulliMixture], settings: Settin
 
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
     :param starts: Mixtures of independent pixels. Each gives initial values, and regions of pixels that go together
-        inside its components; the start that predicts images left out best, after a few steps, is used.
+        inside its components; the one used predicts every fourth image best, after a few steps with the others.
     :param Settings settings: How to learn.
     """
     scores = [_score_start(images, start, settings, f"mixture, start {n}") for n, start in enumerate(starts, 1)]
@@ -59,7 +59,7 @@ def fit_mixture(images: Tensor, starts: list[BernoulliMixture], settings: Settin
 
 
 def _score_start(images: Tensor, start: BernoulliMixture, settings: Settings, label: str) -> float:
-    """Mean log-likelihood of every fourth image, after a few steps with the others."""
+    """Mean log-likelihood of every fourth image, after a few steps with the others; the start itself has seen all."""
     held_out = torch.arange(len(images)) % 4 == 0
     mixture = _MixtureModel(images[~held_out], start, settings).learn(settings.start_steps, label)
     return float(mixture.log_prob(images[held_out]).mean())

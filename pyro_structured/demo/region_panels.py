@@ -113,6 +113,6 @@ def draw_counts(axes: Axes, gallery: Gallery, labels: np.ndarray) -> None:
     axes.set_ylabel("probability", fontsize=10)
     axes.set_xticks(count.tolist())
     axes.tick_params(labelsize=9)
-    axes.set_ylim(0, 1.3 * float(independent.max()))
+    axes.set_ylim(0, 1.3 * float(torch.maximum(independent, found).max()))
     axes.legend(fontsize=9, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -21,7 +21,8 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
         raise NotImplementedError(
             "kl_divergence: expected two distributions with the same subsets; others can be estimated from samples of p"
         )
-    # Both exponents are subtracted before they are summed, in double precision: large terms in common cancel exactly.
+    # Both exponents are subtracted before they are summed, in double precision: what they have in common costs no
+    # digits beyond the rounding of log Z.
     beliefs = p._beliefs
     energy = _expected(torch.sigmoid(beliefs.marginal_logits), p._parameters[0], q._parameters[0])
     energy = energy + _expected(beliefs.count_marginals, p._leveled[0], q._leveled[0])
@@ -29,8 +30,10 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
     # A value that p allows and q does not makes the divergence infinite, however improbable it is.
     odds, clamps = beliefs.marginal_logits, q._parameters[0]
     wrong = (odds > -math.inf) & (clamps == -math.inf) | (odds < math.inf) & (clamps == math.inf)
-    missing = reaches(p._parameters[0], p._leveled[0], q._leveled[0] == -math.inf, p.subsets.forest)
-    return p._cast(result.masked_fill(wrong.any(-1) | missing, math.inf))
+    forbidden = (q._leveled[0] == -math.inf) & (p._leveled[0] != -math.inf)
+    missing = reaches(p._parameters[0], p._leveled[0], forbidden, p.subsets.forest)
+    result = result.masked_fill(wrong.any(-1) | missing, math.inf)
+    return result.to(torch.promote_types(p._cast(result).dtype, q._cast(result).dtype))
 
 
 def _expected(probabilities: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -56,5 +59,6 @@ def _without_potentials(independent: "Independent[Bernoulli]", like: RecursiveCa
             f"kl_divergence: expected Bernoulli(...).to_event(1) with event shape {tuple(like.event_shape)} beside a "
             f"{type(like).__name__}, got {independent}"
         )
-    logits = probs_to_logits(base.probs) if "probs" in base.__dict__ else base.logits
+    # The parameter that was given is exact; torch keeps the other one, too, once it has been asked for.
+    logits = base.logits if base._param is base.__dict__.get("logits") else probs_to_logits(base.probs)
     return RecursiveCardinality(logits, logits.new_zeros(like.subsets.table_size), like.subsets, validate_args=False)

@@ -3,6 +3,7 @@
 __all__ = ["RecursiveCardinality"]
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,6 +32,11 @@ ENUMERATION_CAP = 12
 IMPOSSIBLE_EVIDENCE = (
     "value: expected evidence of positive probability in every batch element, but no vector is compatible with it"
 )
+
+
+@lru_cache(maxsize=8)
+def _whole(num_variables: int) -> NestedSubsets:
+    return NestedSubsets([range(num_variables)], num_variables)
 
 
 class RecursiveCardinality(TorchDistribution):
@@ -101,7 +107,7 @@ class RecursiveCardinality(TorchDistribution):
             raise ValueError(f"subsets: expected a NestedSubsets or None, got {type(subsets).__name__}")
         check_vector("count_logits", count_logits, smallest=0)
         num_variables = logits.shape[-1]
-        self.subsets = NestedSubsets([range(num_variables)], num_variables) if subsets is None else subsets
+        self.subsets = _whole(num_variables) if subsets is None else subsets
         if self.subsets.num_variables != num_variables:
             raise ValueError(
                 f"logits: expected a last axis of {self.subsets.num_variables} variables, as in subsets, got shape "
@@ -352,7 +358,7 @@ class RecursiveCardinality(TorchDistribution):
         :param Tensor observed: Booleans whose shape broadcasts with ``value``.
         :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+            :meth:`marginal_log_prob`. Queries of probabilities raise where the evidence is impossible.
         """
         return self.reweight(*self._clamps(value, observed))
 

@@ -5,6 +5,7 @@ __all__ = ["learn_nested_subsets"]
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from pyro_structured.structures import NestedSubsets
 # A block of variables is an integer whose bits are its members; a tree maps every block to the two that it joins.
 Tree = dict[int, tuple[int, int]]
 Score = Callable[[int, int], float]
-SMALLEST_GAIN = 1e-9
+SMALLEST_GAIN = 1e-9  # relative to the scores: rounding must not move blocks to and fro
 # What is remembered: enough for the tree of a few hundred variables, at some 100 MB.
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
@@ -31,15 +32,16 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
     alone (:func:`~pyro_structured.ops.count_information.count_information`), minus a penalty for every free number in a
     table. The search starts from hierarchical clustering by correlation, as in Section 6.4 of the paper; then blocks
     are cut off and put in elsewhere, with an approximation of the score by correlations of counts,
-    :math:`-\tfrac12\log(1-\rho^2)`; then neighbours are interchanged, with the score itself.
-    Each phase ends where no move improves the tree: a local optimum, not always the best tree. This takes seconds for
-    a hundred variables, and minutes for several hundred.
+    :math:`-\tfrac12\log(1-\rho^2)`; then neighbours are interchanged, with the score itself, up to what 50 rounds of
+    iterative proportional fitting leave of it. Each phase ends where no move improves the tree: a local optimum, not
+    always the best tree. This takes seconds for a hundred variables, and minutes for several hundred.
 
     :param Tensor values: Zeros and ones, shape ``(N, D)`` with at least two variables.
     :param Tensor memberships: For a mixture with the same subsets in all components: probabilities of the components
         for every row, shape ``(N, K)``. ``None``: one component.
     :param float penalty: Nats, of the log-likelihood of all rows, that every free number in a table has to gain. 1 is
-        Akaike's criterion, :math:`\tfrac12\log N` Schwarz's.
+        Akaike's criterion, :math:`\tfrac12\log N` Schwarz's. With several components a number counts once for all,
+        which suits tables that are shrunk towards each other.
     :return: The :math:`D - 1` blocks of two or more variables, smallest first. Deterministic. Cost about
         :math:`O(D^2)` scores a round of the first search, of O(D) each, and :math:`O(D)` scores, of up to
         :math:`O(K D^2)` each, a move of the second.
@@ -58,11 +60,12 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
         [[0, 1], [2, 3], [0, 1, 2, 3]]
     """
     _check(values, memberships)
-    if not 0 <= penalty < math.inf:
+    if not isinstance(penalty, Real) or not 0 <= penalty < math.inf:
         raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
     weights = values.new_ones(len(values), 1) if memberships is None else memberships
     data, weights = values.detach().double().cpu(), weights.detach().double().cpu()
-    each = penalty / len(data)
+    weights = weights[:, weights.sum(0) > 1e-9]  # a component without rows says nothing about the tree
+    each = float(penalty) / len(data)
     covariance = _covariance_within(data, weights)
     tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
     tree = _interchange(tree, _count_score(data, weights, each))
@@ -87,7 +90,7 @@ def _check(values: Tensor, memberships: Tensor | None) -> None:
 
 
 def _covariance_within(data: Tensor, weights: Tensor) -> np.ndarray:
-    sizes = weights.sum(0).clamp(min=1e-12).unsqueeze(-1)
+    sizes = weights.sum(0).unsqueeze(-1)
     means = weights.mT @ data / sizes
     covariance: np.ndarray = ((data.mT @ data - (sizes * means).mT @ means) / len(data)).numpy()
     return covariance
@@ -127,7 +130,7 @@ def _correlation_score(covariance: np.ndarray, penalty: float) -> Score:
 
 
 def _count_score(data: Tensor, weights: Tensor, penalty: float) -> Score:
-    sizes = weights.sum(0).clamp(min=1e-12)
+    sizes = weights.sum(0)
 
     @lru_cache(maxsize=CACHED_BLOCKS)
     def margin(block: int) -> Tensor:
@@ -179,7 +182,7 @@ def _prune_and_regraft(tree: Tree, score: Score) -> Tree:
             above = [block for block in tree if block & moved and block & ~moved]
             present = sum(score(*tree[block]) for block in above)
             present -= sum(score(*rest[block & ~moved]) for block in above if moved not in tree[block])
-            if gain > present + SMALLEST_GAIN:
+            if gain > present + SMALLEST_GAIN * (1 + abs(present)):
                 tree, improved = {**inside, **grafted}, True
     return tree
 
@@ -210,14 +213,15 @@ def _interchange(tree: Tree, score: Score) -> Tree:
     """Swaps a block with a child of its sibling where that gains most, until nothing gains."""
     tree = dict(tree)
     while True:
-        best, move = SMALLEST_GAIN, (0, 0, 0, 0)
+        best, move = 0.0, (0, 0, 0, 0)
         for parent, (left, right) in tree.items():
             for block, sibling in ((left, right), (right, left)):
                 a, b = tree.get(block, (0, 0))
                 for kept, swapped in ((a, b), (b, a)) if a else ():
                     new = score(swapped, sibling) + score(swapped | sibling, kept)
-                    gain = new - score(a, b) - score(block, sibling)
-                    if gain > best:
+                    old = score(a, b) + score(block, sibling)
+                    gain = new - old
+                    if gain > max(best, SMALLEST_GAIN * (1 + abs(old))):
                         best, move = gain, (parent, block, swapped | sibling, kept)
         parent, block, joined, kept = move
         if not parent:

@@ -20,7 +20,8 @@ def count_information(left: Tensor, right: Tensor, total: Tensor, rounds: int = 
     the sum of :math:`I` over its branchings.
 
     The minimiser has the form :math:`q = p_l p_r\, g(i)\, h(j)\, F(i+j)` and is found by iterative proportional
-    fitting. After finitely many rounds the result is a lower bound, which rises to :math:`I`.
+    fitting. After finitely many rounds the result is a lower bound, which rises to :math:`I`: at once for few counts,
+    slowly for tables of hundreds of cells some of which should be empty.
 
     :param Tensor left: Distribution of the first count, shape ``(..., n + 1)``, float64.
     :param Tensor right: Distribution of the second count, shape ``(..., m + 1)``.
@@ -61,4 +62,5 @@ def count_information(left: Tensor, right: Tensor, total: Tensor, rounds: int = 
 
 
 def _ratio(wanted: Tensor, found: Tensor) -> Tensor:
-    return torch.where(wanted > 0, wanted / found, 0.0)
+    # Where the product of two tiny probabilities has underflowed, there is nothing left to scale.
+    return torch.where(found > 0, wanted / found, 1.0)

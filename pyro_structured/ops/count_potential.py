@@ -30,7 +30,7 @@ MAX_WINDOWS = 256
 # Variables that are processed at once: as many as a processor's cache holds, or as keep a device busy.
 CHUNK_VARIABLES = 2**17
 DEVICE_CHUNK_VARIABLES = 2**22
-
+# Bytes: just below the largest block that the C library of Linux takes into account.
 LARGEST_BLOCK = 2**25 - 2**13
 
 
@@ -78,9 +78,10 @@ def _keep_freed_memory() -> None:
     """Lets the next pass reuse the memory that one has freed.
 
     The C library of Linux returns freed memory to the system beyond twice the largest block freed so far, 32 MB at
-    most. Small blocks alone would be returned after every pass, and a quarter of the next one be spent on page faults.
+    most. Small blocks alone would be returned after every pass, and a good part of the next one be spent on page
+    faults.
     """
-    torch.empty(LARGEST_BLOCK, dtype=torch.uint8)
+    torch.empty(LARGEST_BLOCK, dtype=torch.uint8, device="cpu")
 
 
 def rows_at_once(logits: Tensor, num_windows: int = 1) -> int:

@@ -24,9 +24,15 @@ def level_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Te
     tables = count_logits.double()
     if not sizes:
         return tables, tables.new_zeros(tables.shape[:-1])
+    if len(sizes) == 1:
+        peak = _finite(tables.detach().amax(-1))
+        return tables - peak.unsqueeze(-1), peak
     widths = torch.tensor(sizes, device=tables.device) + 1
     table_of_cell = torch.repeat_interleave(widths)
     peaks = tables.new_full(tables.shape[:-1] + (len(sizes),), -math.inf)
-    peaks = peaks.scatter_reduce(-1, table_of_cell.expand(tables.shape), tables.detach(), "amax")
-    peaks = peaks.masked_fill(peaks == -math.inf, 0.0)
+    peaks = _finite(peaks.scatter_reduce(-1, table_of_cell.expand(tables.shape), tables.detach(), "amax"))
     return tables - peaks[..., table_of_cell], peaks.sum(-1)
+
+
+def _finite(peaks: Tensor) -> Tensor:
+    return peaks.masked_fill(peaks == -math.inf, 0.0)

@@ -163,6 +163,25 @@ def test_other_subsets_are_refused():
             kl_divergence(other, q)
 
 
+def test_parameters_that_torch_has_derived():
+    """Probabilities that were asked for once do not take the place of the logits that were given."""
+    logits = torch.tensor([50.0, 1.0, -2.0], dtype=torch.float64)
+    independent = dist.Bernoulli(logits=logits).to_event(1)
+    clamped = RecursiveCardinality(torch.tensor([math.inf, 0.0, 0.0]).double(), torch.zeros(4).double())
+    model = RecursiveCardinality(torch.zeros(3).double(), torch.zeros(4).double())
+    before = kl_divergence(model, independent)
+    independent.sample()
+    _ = independent.base_dist.probs
+    assert before.isfinite() and kl_divergence(model, independent) == before
+    assert kl_divergence(independent, clamped) == math.inf
+
+
+def test_dtypes():
+    p = RecursiveCardinality(torch.zeros(2), torch.zeros(3))
+    q = RecursiveCardinality(torch.zeros(2).double(), torch.zeros(3).double())
+    assert kl_divergence(p, q).dtype == kl_divergence(q, p).dtype == torch.float64
+
+
 def test_independent_variables():
     subsets = NestedSubsets([[0, 1], [0, 1, 2]], 3)
     x, f = torch.randn(3, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -75,13 +76,27 @@ def test_best_of_all_trees_inside_the_components():
     assert {frozenset(subset.tolist()) for subset in learn_nested_subsets(data).subsets} != found
 
 
+@pytest.mark.parametrize("share", [0.0, 1e-300])
+def test_empty_component(share):
+    data = planted(1)
+    weights = torch.tensor([1.0 - share, share], dtype=torch.float64).expand(len(data), 2)
+    assert learn_nested_subsets(data, weights) == learn_nested_subsets(data)
+
+
+@pytest.mark.parametrize("penalty", [1e9, 1e20, 1e300])
+def test_huge_penalty(penalty):
+    """The smallest tables win, and rounding does not make the search endless."""
+    data = (torch.rand(3, 12, generator=torch.Generator().manual_seed(0)) < 0.5).double()
+    assert sum(learn_nested_subsets(data, penalty=penalty).sizes) == 44
+
+
 def test_planted_groups():
     subsets = learn_nested_subsets(planted(0))
     found = [set(subset.tolist()) for subset in subsets.subsets]
     assert {0, 1, 2} in found and {3, 4, 5} in found
     assert len(found) == 5 and sorted(map(len, found)) == [len(s) for s in found]
     assert subsets == learn_nested_subsets(planted(0))
-    assert subsets == learn_nested_subsets(planted(0).bool())
+    assert subsets == learn_nested_subsets(planted(0).bool(), penalty=np.int64(1))
 
 
 def test_many_variables_without_structure():
@@ -107,6 +122,7 @@ def test_two_variables():
         ([torch.zeros(3, 2), torch.ones(3, 2)], r"memberships: expected probabilities that add up to 1"),
         ([torch.zeros(3, 2), torch.full((3, 1), torch.nan)], r"memberships: expected probabilities"),
         ([torch.zeros(3, 2), None, -1.0], r"penalty: expected a number of at least 0, got -1.0"),
+        ([torch.zeros(3, 2), None, "1"], r"penalty: expected a number of at least 0, got '1'"),
         ([torch.zeros(3, 2), None, math.nan], r"penalty: expected a number of at least 0, got nan"),
     ],
 )

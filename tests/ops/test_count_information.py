@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +62,16 @@ def test_independent_counts_and_batches():
     certain = torch.zeros(4, dtype=torch.float64)
     certain[2] = 1.0
     assert count_information(certain[:3], certain[1:3], certain.roll(1)) == 0.0
+
+
+@pytest.mark.parametrize("tiny", [1e-160, 1e-200, 1e-300])
+def test_tiny_probabilities(tiny):
+    """Products of two margins may underflow."""
+    pair = torch.tensor([1 - tiny, tiny], dtype=torch.float64)
+    assert count_information(pair, pair, torch.tensor([1 - tiny, 0.0, tiny], dtype=torch.float64)).abs() < 1e-12
+    three = torch.tensor([0.5, 0.5, tiny], dtype=torch.float64)
+    same = torch.tensor([0.5, 0.0, 0.5, 0.0, tiny], dtype=torch.float64)
+    torch.testing.assert_close(count_information(three, three, same), torch.tensor(math.log(2.0)).double())
 
 
 def test_likelihood_of_a_tree_is_a_sum_over_its_branchings():
