@@ -2,6 +2,7 @@
 
 __all__ = [
     "ExchangeableBlock",
+    "ExchangeableMixture",
     "ExchangeablePartition",
     "KSubset",
     "KSubsetStraightThrough",
@@ -16,6 +17,7 @@ __all__ = [
 import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
 from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
+from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.distributions.k_subset import KSubset
 from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough

@@ -277,6 +277,11 @@ class ExchangeablePartition(TorchDistribution):
     @property
     def marginal_logits(self) -> Tensor:
         """Log-odds of every variable, shape ``batch_shape + (n,)``."""
+        return self._cast(self._log_odds)
+
+    @property
+    def _log_odds(self) -> Tensor:
+        """In double precision."""
         value, observed, _ = self._evidence
         log_probs = self._log_count_probs
         free, missing = self._open
@@ -291,7 +296,7 @@ class ExchangeablePartition(TorchDistribution):
         odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
         odds = odds.masked_fill(never, -torch.inf).masked_fill(always & ~never, torch.inf)
         fixed = torch.where(value == 1, torch.inf, -torch.inf).to(odds)
-        return self._cast(torch.where(observed, fixed, odds)).expand(self.batch_shape + self.event_shape)
+        return torch.where(observed, fixed, odds).expand(self.batch_shape + self.event_shape)
 
     @property
     def marginals(self) -> Tensor:

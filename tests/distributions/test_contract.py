@@ -214,7 +214,22 @@ def impossible_counts(batch_shape, dtype, device="cpu"):
     return sdist.ExchangeablePartition(logits, Partition(torch.tensor([0, 1, 0, 0], device=device)))
 
 
+def exchangeable_mixture(batch_shape, dtype, device="cpu"):
+    blocks = Partition(torch.tensor([[0, 0, 1, 0], [0, 1, 2, 2], [0, 1, 2, 3]], device=device))
+    logits = numbers((*batch_shape, 3), 8, dtype, device, -2.0, 2.0)
+    return sdist.ExchangeableMixture(numbers(batch_shape, 3, dtype, device), logits, blocks)
+
+
+def mixture_with_impossible_counts(batch_shape, dtype, device="cpu"):
+    blocks = Partition(torch.tensor([0, 0, 0], device=device)).expand((2,))
+    logits = numbers((*batch_shape, 2), 6, dtype, device, -2.0, 2.0)
+    logits[..., 0, [0, 2]] = -math.inf
+    logits[..., 1, [0, 1]] = -math.inf
+    return sdist.ExchangeableMixture(numbers(batch_shape, 2, dtype, device), logits, blocks)
+
+
 FACTORIES = {
+    "ExchangeableMixture": [exchangeable_mixture, mixture_with_impossible_counts],
     "ExchangeablePartition": [
         *(partition(labels) for labels in ([0, 1, 1, 0], [0, 0, 0], [0, 1, 2, 3])),
         impossible_counts,

@@ -1,0 +1,312 @@
+"""Mixtures of partitions into exchangeable blocks."""
+
+__all__ = ["ExchangeableMixture"]
+
+from typing import Any
+
+import torch
+from pyro.distributions import Categorical, TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, ENUMERATION_CAP, IMPOSSIBLE_EVIDENCE
+from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.structures.partition import Partition
+
+
+class ExchangeableMixture(TorchDistribution):
+    r"""A latent class, and given the class, blocks of exchangeable binary variables; each class has its own blocks.
+
+    .. math::
+        p(x) = \sum_{k=1}^K \pi_k \prod_{b \in \mathcal{X}_k} \frac{w_{kb}(t_b)}{\binom{n_b}{t_b}}, \qquad
+        \pi = \mathrm{softmax}(\text{mixture\_logits}).
+
+    Partitions into single variables make it a latent naive Bayes model, with as many parameters. Values are zeros and
+    ones of shape ``(..., n)`` in the parameters' dtype; the class is summed out. If the class is a site of its own, use
+    :meth:`component`.
+
+    **Exact**: ``log_prob``, ``sample``, ``marginals``, ``condition``, ``marginal_log_prob`` and ``posterior``, in
+    O(K n) a value. ``mode`` and ``entropy`` of mixtures have no closed form: they are found by enumeration, up to
+    ``2 ** 12`` vectors, and refused above.
+
+    :param Tensor mixture_logits: Log-weights of the classes, shape ``(..., K)``, less than +inf.
+    :param Tensor statistic_logits: Log-weights of the counts of all blocks of every class, shape ``(..., K, 2 n)``; see
+        :class:`ExchangeablePartition`.
+    :param Partition partition: The blocks of every class: a batch shape that broadcasts with ``(..., K)``.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf.
+
+    **References**
+
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Definition 4.1, Theorem 4.2.
+
+    Example::
+
+        >>> partition = Partition(torch.tensor([[0, 0, 0], [0, 1, 2]]))  # one block, and three independent variables
+        >>> even = torch.tensor([0.0, -torch.inf, 0.0, -torch.inf, 0.0, 0.0])
+        >>> d = ExchangeableMixture(torch.zeros(2), torch.stack([even, torch.zeros(6)]), partition)
+        >>> d.log_prob(torch.tensor([0.0, 0.0, 1.0])).exp()  # odd: from the second class
+        tensor(0.0625)
+        >>> d.posterior(torch.tensor([0.0, 0.0, 1.0])).probs
+        tensor([0., 1.])
+    """
+
+    arg_constraints = {
+        "mixture_logits": constraints.independent(constraints.less_than(torch.inf), 1),
+        "statistic_logits": constraints.independent(constraints.less_than(torch.inf), 2),
+    }
+
+    def __init__(
+        self,
+        mixture_logits: Tensor,
+        statistic_logits: Tensor,
+        partition: Partition,
+        validate_args: bool | None = None,
+    ) -> None:
+        check_vector("mixture_logits", mixture_logits)
+        check_vector("statistic_logits", statistic_logits)
+        number = mixture_logits.shape[-1]
+        components = ExchangeablePartition(statistic_logits, partition, validate_args=False)
+        if (
+            statistic_logits.dim() < 2
+            or statistic_logits.shape[-2] != number
+            or components.batch_shape[-1:] != (number,)
+        ):
+            raise ValueError(
+                f"statistic_logits: expected shape (..., {number}, {partition.table_size}), a row for each class of "
+                f"mixture_logits, and as many partitions, got {tuple(statistic_logits.shape)} and partitions of batch "
+                f"shape {tuple(partition.batch_shape)}"
+            )
+        try:
+            batch_shape = torch.Size(torch.broadcast_shapes(mixture_logits.shape[:-1], components.batch_shape[:-1]))
+        except RuntimeError:
+            raise ValueError(
+                f"statistic_logits: expected a batch that broadcasts with {tuple(mixture_logits.shape[:-1])}, got "
+                f"{tuple(components.batch_shape[:-1])}"
+            ) from None
+        self.mixture_logits, self.statistic_logits, self.partition = mixture_logits, statistic_logits, partition
+        self._components, self._log_evidence = components, mixture_logits.new_zeros(number)
+        self._empty = EMPTY_SUPPORT
+        super().__init__(batch_shape, components.event_shape, validate_args=validate_args)
+
+    @classmethod
+    def from_data(
+        cls, values: Tensor, memberships: Tensor, partition: Partition, smoothing: float = 0.0
+    ) -> "ExchangeableMixture":
+        """Maximises the likelihood given classes, or the expected one given their probabilities (Theorem 4.2).
+
+        :param Tensor values: Zeros and ones, shape ``(N, n)``.
+        :param Tensor memberships: Probabilities of the classes for every row, shape ``(N, K)``.
+        :param Partition partition: The blocks, batch shape ``(K,)``.
+        :param float smoothing: Added to the number of rows of every count of every block, at least 0.
+        """
+        if memberships.dim() != 2 or len(memberships) != len(values):
+            raise ValueError(f"memberships: expected shape ({len(values)}, K), got {tuple(memberships.shape)}")
+        parts = ExchangeablePartition.from_data(values, partition, smoothing, memberships.mT)
+        return cls(memberships.sum(0).log(), parts.statistic_logits, partition)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeableMixture":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: ExchangeableMixture = self._get_checked_instance(ExchangeableMixture, _instance)  # type: ignore[no-untyped-call]
+        batch_shape = expanded_batch(self.batch_shape, batch_shape)
+        components = self._components.expand(batch_shape + self.mixture_logits.shape[-1:])
+        return self._copy(new, components, self._log_evidence, batch_shape, self._empty)
+
+    def _copy(
+        self,
+        new: "ExchangeableMixture",
+        components: ExchangeablePartition,
+        log_evidence: Tensor,
+        batch_shape: torch.Size,
+        empty: str,
+    ) -> "ExchangeableMixture":
+        new.mixture_logits = self.mixture_logits.expand(batch_shape + self.mixture_logits.shape[-1:])
+        new.statistic_logits = self.statistic_logits.expand(batch_shape + self.statistic_logits.shape[-2:])
+        new.partition, new._components, new._log_evidence, new._empty = self.partition, components, log_evidence, empty
+        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        mixture_logits: torch.Size, statistic_logits: torch.Size, partition: Partition
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of the parameters, and the partition itself."""
+        inner, event = ExchangeablePartition.infer_shapes(statistic_logits, partition)
+        return torch.Size(torch.broadcast_shapes(mixture_logits[:-1], inner[:-1])), event
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Zeros and ones; also vectors of probability zero."""
+        return constraints.independent(constraints.boolean, 1)
+
+    @property
+    def _class_weights(self) -> Tensor:
+        """Log-weights of the classes with their evidence, in double precision, shape ``(..., K)``."""
+        weights = self.mixture_logits.double() + self._log_evidence.double()
+        return weights.expand(self.batch_shape + weights.shape[-1:])
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
+        return self._cast(self._log_z)
+
+    @property
+    def _log_z(self) -> Tensor:
+        return require_support(logsumexp(self._class_weights), self._empty)
+
+    @property
+    def class_probs(self) -> Tensor:
+        """Probabilities of the classes, shape ``batch_shape + (K,)``."""
+        return self._cast((self._class_weights - self._log_z.unsqueeze(-1)).exp())
+
+    def component(self, z: Tensor) -> ExchangeablePartition:
+        """The distribution given the class.
+
+        :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
+        :return: Batch shape: that of ``z`` broadcast with ``batch_shape``.
+        """
+        shape = torch.Size(torch.broadcast_shapes(z.shape, self.batch_shape))
+        logits = self.statistic_logits.expand(shape + self.statistic_logits.shape[-2:])
+        labels = self.partition.labels.expand(shape + (self.mixture_logits.shape[-1],) + self.event_shape)
+        index = z.expand(shape)[..., None, None]
+        chosen = Partition(labels.take_along_dim(index, -2).squeeze(-2))
+        return ExchangeablePartition(logits.take_along_dim(index, -2).squeeze(-2), chosen, self._validate_args)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        """Log-probabilities of a value given each class, shape ``(..., K)``."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(self._components.log_prob(value.unsqueeze(-2)))
+
+    def posterior(self, value: Tensor, observed: Tensor | None = None) -> Categorical:
+        """The class given a value, or some of its entries, as a distribution over ``range(K)``.
+
+        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
+        :raises ValueError: where the evidence is impossible.
+        """
+        observed = torch.ones(self.event_shape, dtype=torch.bool, device=value.device) if observed is None else observed
+        given = self.condition(value, observed)
+        return Categorical(logits=self._cast(given._class_weights - given._log_z.unsqueeze(-1)))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws a class, then a vector; shape ``sample_shape + batch_shape + (n,)``."""
+        with torch.no_grad():
+            logits = self._class_weights - self._log_z.unsqueeze(-1)
+            classes = Categorical(logits=logits, validate_args=False).sample(sample_shape)
+            drawn = self._components.sample(sample_shape)
+            drawn = drawn.expand(classes.shape + drawn.shape[-2:])
+        return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability, the class summed out; -inf for impossible values, also for those that are not zeros and
+        ones.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(logsumexp(self._joint(value)) - self._log_z)
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
+        return self._cast(logsumexp(self._joint(value)))
+
+    def _joint(self, value: Tensor) -> Tensor:
+        """Log-weights of a value together with each class, in double precision."""
+        components = self._components
+        each = components._score(value.unsqueeze(-2)) - require_support(components._log_z, EMPTY_SUPPORT)
+        return self._class_weights + each
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
+        return bool(2 ** self.event_shape[0] <= ENUMERATION_CAP)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
+        values = self._components.enumerate_support(expand=False).squeeze(-2)
+        values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
+        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``."""
+        return self._cast(self._mixed(self._components._log_odds).exp())
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Log-odds of every variable, shape ``batch_shape + (n,)``."""
+        on, off = (self._mixed(sign * self._components._log_odds) for sign in (1.0, -1.0))
+        never, always = on == -torch.inf, off == -torch.inf
+        odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
+        return self._cast(odds.masked_fill(never, -torch.inf).masked_fill(always, torch.inf))
+
+    def _mixed(self, odds: Tensor) -> Tensor:
+        """Log-probabilities from log-odds given the classes, averaged over the classes."""
+        log_classes = self._class_weights - self._log_z.unsqueeze(-1)
+        mixed = logsumexp(log_classes.unsqueeze(-1) + torch.nn.functional.logsigmoid(odds), -2)
+        return mixed.expand(self.batch_shape + self.event_shape)
+
+    @property
+    def mean(self) -> Tensor:
+        """Equals :attr:`marginals`."""
+        return self.marginals
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the single variables, shape ``batch_shape + (n,)``."""
+        return self._cast((self._mixed(self._components._log_odds) + self._mixed(-self._components._log_odds)).exp())
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable vector, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` vectors."""
+        values = self._enumerate("mode")
+        with torch.no_grad():
+            best = (logsumexp(self._joint(values)) - self._log_z).argmax(0)
+        return values.reshape(len(values), -1)[best]
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` vectors."""
+        log_probs = logsumexp(self._joint(self._enumerate("entropy"))) - self._log_z
+        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
+
+    def _enumerate(self, name: str) -> Tensor:
+        if not self.has_enumerate_support:
+            raise NotImplementedError(
+                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} vectors, got "
+                f"2**{self.event_shape[0]}; use component(z).{name}, or estimate it from samples"
+            )
+        return self.enumerate_support(expand=False)
+
+    def condition(self, value: Tensor, observed: Tensor) -> "ExchangeableMixture":
+        """Fixes some variables; the class stays latent.
+
+        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
+        value, observed = value.unsqueeze(-2), observed.unsqueeze(-2)
+        conditioned = self._components.condition(value, observed)
+        change = conditioned._log_z - require_support(self._components._log_z, EMPTY_SUPPORT)
+        # A class that the evidence excludes keeps its distribution, but no weight.
+        kept = observed & (change > -torch.inf).unsqueeze(-1)
+        components = self._components.condition(value, kept)
+        batch = torch.Size(torch.broadcast_shapes(change.shape[:-1], self.batch_shape))
+        new = ExchangeableMixture.__new__(ExchangeableMixture)
+        return self._copy(new, components, self._log_evidence + change, batch, IMPOSSIBLE_EVIDENCE)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self._cast(logsumexp(self.condition(value, observed)._class_weights) - self._log_z)
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        dtype = torch.promote_types(self.mixture_logits.dtype, self.statistic_logits.dtype)
+        return tensor.to(torch.promote_types(dtype, torch.float32))

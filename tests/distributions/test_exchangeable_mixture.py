@@ -1,0 +1,175 @@
+"""Mixtures of partitions against enumeration of values and classes."""
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pyro.infer import SVI, TraceEnum_ELBO
+from pyro.infer.autoguide import AutoDelta
+
+from pyro_structured.distributions import ExchangeableMixture, ExchangeablePartition, NanMasked
+from pyro_structured.structures import Partition
+
+
+def draw_mixture(seed, n, k, batch=(2,), lost=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    partition = Partition(torch.randint(n, (k, n), generator=generator))
+    logits = 3 * torch.randn(*batch, k, 2 * n, generator=generator, dtype=torch.float64)
+    none = torch.rand(logits.shape, generator=generator) < lost
+    none.scatter_(-1, partition.starts.expand(*batch, k, n), False)
+    weights = torch.randn(*batch, k, generator=generator, dtype=torch.float64)
+    return ExchangeableMixture(weights, logits.masked_fill(none, -math.inf), partition), generator
+
+
+@given(st.integers(0, 2**16), st.integers(1, 5), st.integers(1, 3), st.sampled_from([0.0, 0.4]))
+def test_enumeration(seed, n, k, lost):
+    d, generator = draw_mixture(seed, n, k, lost=lost)
+    values = d.enumerate_support()
+    parts = [ExchangeablePartition(d.statistic_logits[:, j], d.partition[j]).log_prob(values) for j in range(k)]
+    joint = d.mixture_logits.log_softmax(-1) + torch.stack(parts, -1)
+    torch.testing.assert_close(d.component_log_prob(values), torch.stack(parts, -1))
+    log_p = joint.logsumexp(-1)
+    torch.testing.assert_close(d.log_prob(values), log_p)
+
+    value = torch.randint(2, (3, 1, n), generator=generator).double()
+    first, second = (torch.rand(value.shape, generator=generator) < 0.3 for _ in range(2))
+    agrees = ((values.unsqueeze(1) == value) | ~(first | second)).all(-1)
+    left = joint.unsqueeze(1).masked_fill(~agrees.unsqueeze(-1), -math.inf)
+    classes = left.logsumexp(0)
+    expected = classes.logsumexp(-1)
+    torch.testing.assert_close(d.marginal_log_prob(value, first | second), expected, rtol=1e-9, atol=1e-9)
+    both = d.condition(value, first).condition(value, second)
+    if not (expected > -math.inf).all():
+        for query in (lambda: both.marginals, lambda: both.sample(), lambda: d.posterior(value, first | second)):
+            with pytest.raises(ValueError, match="value: expected evidence of positive probability"):
+                query()
+        return
+    torch.testing.assert_close(both.class_probs, (classes - expected.unsqueeze(-1)).exp(), rtol=1e-9, atol=1e-12)
+    posterior = d.posterior(value, first | second)
+    torch.testing.assert_close(posterior.probs, both.class_probs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(both.log_partition_function - d.log_partition_function, expected, rtol=1e-9, atol=1e-9)
+    log_given = left.logsumexp(-1) - expected
+    torch.testing.assert_close(both.log_prob(values.unsqueeze(1)), log_given, rtol=1e-9, atol=1e-9)
+    probs = log_given.exp()
+    torch.testing.assert_close(both.marginals, torch.einsum("vab,vbn->abn", probs, values), rtol=1e-9, atol=1e-12)
+    entropy = -(probs * log_given.masked_fill(probs == 0, 0.0)).sum(0)
+    torch.testing.assert_close(both.entropy(), entropy, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(both.log_prob(both.mode), log_given.amax(0), rtol=1e-9, atol=1e-9)
+    assert (both.log_prob(both.sample((5,))) > -math.inf).all()
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_component(batch):
+    d, _ = draw_mixture(1, 4, 3, batch)
+    values = d.sample((6,))
+    each = d.component_log_prob(values)
+    for z in (torch.tensor(2), torch.arange(3).reshape(3, 1, *(1,) * len(batch))):
+        found = d.component(z).log_prob(values)
+        index = z.expand(found.shape).unsqueeze(-1)
+        torch.testing.assert_close(found, each.expand(found.shape + (3,)).take_along_dim(index, -1).squeeze(-1))
+
+
+def test_partly_observed_rows_inside_a_larger_model():
+    """An enumerated class with masked observations equals the closed form."""
+    d, _ = draw_mixture(2, 4, 3, ())
+    data = d.sample((20,))
+    seen = torch.rand(20) < 0.6
+
+    def model():
+        with pyro.plate("rows", len(data)):
+            z = pyro.sample("z", dist.Categorical(logits=d.mixture_logits), infer={"enumerate": "parallel"})
+            pyro.sample("x", d.component(z).mask(seen), obs=data)
+
+    loss = TraceEnum_ELBO(max_plate_nesting=1).loss(model, lambda: None)
+    torch.testing.assert_close(torch.tensor(-loss).double(), d.log_prob(data)[seen].sum())
+
+    def partly():
+        with pyro.plate("rows", len(data)):
+            pyro.sample("x", NanMasked(d), obs=data.masked_fill(~hidden_free, math.nan))
+
+    hidden_free = torch.rand(20, 4) < 0.5
+    trace = pyro.poutine.trace(partly).get_trace()
+    torch.testing.assert_close(trace.log_prob_sum(), d.marginal_log_prob(data, hidden_free).sum())
+
+
+def test_imputation_by_obs_mask():
+    """Pyro samples the rows that are not observed."""
+    d, _ = draw_mixture(3, 4, 2, ())
+    data = d.sample((10,))
+    mask = torch.arange(10) < 5
+
+    def model():
+        with pyro.plate("rows", 10):
+            return pyro.sample("x", d, obs=data, obs_mask=mask)
+
+    trace = pyro.poutine.trace(model).get_trace()
+    assert torch.equal(trace.nodes["_RETURN"]["value"][mask], data[mask])
+
+
+def test_training_by_svi():
+    pyro.set_rng_seed(0)
+    partition = Partition(torch.tensor([[0, 0, 0, 0], [0, 0, 0, 0]]))
+    truth = ExchangeableMixture(
+        torch.tensor([0.0, 0.5]),
+        torch.tensor([[0.0, -9.0, 0.0, -9.0, 0.0, 0, 0, 0], [-9.0, 0.0, -9.0, 0.0, -9.0, 0, 0, 0]]),
+        partition,
+    )
+    data = truth.sample((300,))
+
+    def model():
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        logits = pyro.sample("logits", dist.Normal(torch.zeros(2, 8), 3.0).to_event(2))
+        with pyro.plate("rows", len(data)):
+            pyro.sample("x", ExchangeableMixture(weights, logits, partition), obs=data)
+
+    svi = SVI(model, AutoDelta(model), pyro.optim.Adam({"lr": 0.1}), pyro.infer.Trace_ELBO())
+    losses = [svi.step() for _ in range(80)]
+    assert losses[-1] < losses[0] - 5
+
+
+def test_maximum_likelihood():
+    data = torch.tensor([[0, 1, 0], [0, 0, 1], [1, 1, 1], [1, 1, 0]])
+    partition = Partition(torch.tensor([[0, 0, 0], [0, 1, 2]]))
+    classes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    d = ExchangeableMixture.from_data(data, classes, partition)
+    torch.testing.assert_close(d.class_probs, torch.tensor([0.5, 0.5]).double())
+    torch.testing.assert_close(d.log_prob(data.double()).exp(), torch.tensor([1 / 6, 1 / 6, 1 / 4, 1 / 4]).double())
+    with pytest.raises(ValueError, match=r"memberships: expected shape \(4, K\), got \(2, 2\)"):
+        ExchangeableMixture.from_data(data, classes[:2], partition)
+
+
+def test_no_closed_form_for_many_variables():
+    d, _ = draw_mixture(4, 13, 2, ())
+    for query in (lambda: d.mode, d.entropy):
+        with pytest.raises(NotImplementedError, match=r"has no closed form, and enumeration is capped at 4096 vectors"):
+            query()
+    assert d.sample((3,)).shape == (3, 13) and d.marginals.shape == (13,)
+
+
+@pytest.mark.parametrize(
+    ("construct", "message"),
+    [
+        (
+            lambda p: ExchangeableMixture(torch.zeros(3), torch.zeros(2, 6), p),
+            r"statistic_logits: expected shape \(..., 3, 6\)",
+        ),
+        (
+            lambda p: ExchangeableMixture(torch.zeros(2), torch.zeros(6), p),
+            r"statistic_logits: expected shape \(..., 2, 6\)",
+        ),
+        (
+            lambda p: ExchangeableMixture(torch.zeros(4, 2), torch.zeros(3, 2, 6), p),
+            "statistic_logits: expected a batch that broadcasts",
+        ),
+        (lambda p: ExchangeableMixture(torch.zeros(2), torch.zeros(2, 6), None), "partition: expected a Partition"),
+        (lambda p: ExchangeableMixture(torch.zeros(2), torch.full((2, 6), math.nan), p), "statistic_logits"),
+        (lambda p: ExchangeableMixture(torch.tensor([0.0, math.inf]), torch.zeros(2, 6), p), "mixture_logits"),
+    ],
+)
+def test_bad_arguments(construct, message):
+    with pytest.raises(ValueError, match=message):
+        construct(Partition(torch.tensor([[0, 0, 1], [0, 1, 2]])))
