@@ -53,26 +53,22 @@ class CategoryCounts(Statistic):
         ends = np.pad(bars, ((0, 0), (1, 1)), constant_values=-1)
         ends[:, -1] = len(places)
         self.counts = torch.from_numpy(np.diff(ends) - 1)
+        # In how many ways up to m variables can be in one category and the following ones, for all categories but the
+        # last: sums of sums of ones.
+        sums = [np.ones(self.num_variables + 1, dtype=np.int64)]
+        for _ in range(self.num_categories - 1):
+            sums.append(np.cumsum(sums[-1]))
+        self._ways = torch.from_numpy(np.stack(sums[1:][::-1])) if sums[1:] else torch.zeros(0, 1, dtype=torch.long)
 
     def value(self, x: Tensor) -> Tensor:
         """Ranks of the count vectors, shape ``(...)``."""
         counts = self._count(x, torch.ones_like(x, dtype=torch.bool))
-        # The rank adds up the vectors that agree with this one so far and have a smaller next count.
-        level = torch.zeros_like(counts[..., 0])
-        left = torch.full_like(level, self.num_variables)
-        for category in range(self.num_categories - 1):
-            skipped = self._skipped(category, x.device)
-            level = level + skipped[left, counts[..., category]]
-            left = left - counts[..., category]
+        level, left = torch.zeros_like(counts[..., 0]), torch.full_like(counts[..., 0], self.num_variables)
+        for ways, count in zip(self._ways.to(x.device), counts.unbind(-1), strict=False):
+            # Vectors that agree so far and have a smaller next count come before.
+            level = level + ways[left] - ways[left - count]
+            left = left - count
         return level
-
-    def _skipped(self, category: int, device: torch.device) -> Tensor:
-        """Number of vectors whose count is smaller than given, with so many variables left: ``[left, count]``."""
-        others = self.num_categories - category - 2
-        n = self.num_variables
-        ways = [[math.comb(left - c + others, others) if c <= left else 0 for c in range(n)] for left in range(n + 1)]
-        table = torch.tensor(ways, device=device).cumsum(-1)
-        return torch.nn.functional.pad(table, (1, 0))
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
         """Multinomial coefficients."""
