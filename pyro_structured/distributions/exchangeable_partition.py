@@ -205,9 +205,11 @@ class ExchangeablePartition(TorchDistribution):
             require_support(self._log_z, self._empty)
             shape = torch.Size(sample_shape) + self.batch_shape
             # The largest of Gumbel variables around log weights is a draw in proportion to the weights.
-            noise = -torch.rand(shape + self._log_counts.shape[-1:], dtype=torch.double).to(self._log_counts).log()
-            keys = torch.rand(shape + self.event_shape, dtype=torch.double).to(self._log_counts)
-            drawn = self._fill(self._log_counts - noise.log(), keys)
+            uniform, keys = (
+                torch.rand(shape + size, dtype=torch.double, device=self.statistic_logits.device)
+                for size in (self._log_counts.shape[-1:], self.event_shape)
+            )
+            drawn = self._fill(self._log_counts - (-uniform.log()).log(), keys)
         return drawn.to(self.statistic_logits.dtype)
 
     def _fill(self, scores: Tensor, keys: Tensor) -> Tensor:

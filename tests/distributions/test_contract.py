@@ -228,6 +228,10 @@ def mixture_with_impossible_counts(batch_shape, dtype, device="cpu"):
     return sdist.ExchangeableMixture(numbers(batch_shape, 2, dtype, device), logits, blocks)
 
 
+def masked_exchangeable_mixture(batch_shape, dtype, device="cpu"):
+    return sdist.NanMasked(exchangeable_mixture(batch_shape, dtype, device))
+
+
 FACTORIES = {
     "ExchangeableMixture": [exchangeable_mixture, mixture_with_impossible_counts],
     "ExchangeablePartition": [
@@ -257,7 +261,7 @@ FACTORIES = {
     "KSubsetStraightThrough": [k_subset_straight_through],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],
     "SelectionMixture": [mixture, mixture_of_binary, mixture_of_counts],
-    "NanMasked": [masked_selector, masked_subset, masked_mixture],
+    "NanMasked": [masked_selector, masked_subset, masked_mixture, masked_exchangeable_mixture],
 }
 
 
