@@ -1,5 +1,6 @@
 """Learners of structures and parameters."""
 
-__all__ = ["learn_nested_subsets"]
+__all__ = ["learn_nested_subsets", "welch_partition"]
 
 from pyro_structured.models.nested_subset_learner import learn_nested_subsets
+from pyro_structured.models.welch_partition import welch_partition
