@@ -80,9 +80,10 @@ def _print_table(comparison: Comparison, images: Tensor) -> None:
 
 
 def _print_gain(first: str, second: str, difference: Tensor) -> None:
-    gain = float(difference.mean())
-    words = f"{first} is {'better' if gain > 0 else 'WORSE'} than {second}"
-    print(f"  {words:78} by {abs(gain):.2f} +- {_standard_error(difference):.2f}")
+    gain, error = float(difference.mean()), _standard_error(difference)
+    verdict = "better than" if gain > 0 else "WORSE than"
+    words = f"{first} is {verdict if abs(gain) > error else 'about as good as'} {second}"
+    print(f"  {words:78} {gain:+.2f} +- {error:.2f}")
 
 
 def _standard_error(values: Tensor) -> float:
