@@ -13,10 +13,10 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.evidence import merge_evidence
+from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
+from pyro_structured.ops.evidence import log_odds, merge_evidence
 from pyro_structured.structures.statistic import Statistic
 
-ENUMERATION_CAP = 2**12
 EMPTY_SUPPORT = (
     "statistic_logits: expected at least one level of positive probability in every batch element, but the support is "
     "empty"
@@ -223,19 +223,13 @@ class ExchangeableBlock(TorchDistribution):
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
         """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
-        return bool(self.statistic.num_categories**self.statistic.num_variables <= ENUMERATION_CAP)
+        return is_enumerable(self.statistic.num_variables, self.statistic.num_categories)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
-        number, base = self.statistic.num_variables, self.statistic.num_categories
-        if not self.has_enumerate_support:
-            raise NotImplementedError(
-                f"enumerate_support: expected at most {ENUMERATION_CAP} values, got {base}**{number}; use condition(), "
-                "marginals and sample(), which are exact and need no enumeration"
-            )
-        states = torch.arange(base**number, device=self.statistic_logits.device).unsqueeze(-1)
-        digits = states // base ** torch.arange(number - 1, -1, -1, device=states.device) % base
-        values = digits.to(self._value_dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
+        number, device = self.statistic.num_variables, self.statistic_logits.device
+        values = enumerate_values(number, self.statistic.num_categories, device).to(self._value_dtype)
+        values = values.reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
         return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
 
     @property
@@ -259,10 +253,7 @@ class ExchangeableBlock(TorchDistribution):
         found = self._log_marginals
         if not self._is_binary:
             return self._cast(found)
-        off, on = found.unbind(-1)
-        impossible = (off == -torch.inf) | (on == -torch.inf)
-        odds = on.masked_fill(impossible, 0.0) - off.masked_fill(impossible, 0.0)
-        return self._cast(odds.masked_fill(on == -torch.inf, -torch.inf).masked_fill(off == -torch.inf, torch.inf))
+        return self._cast(log_odds(*found.unbind(-1)))
 
     @property
     def mean(self) -> Tensor:

@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
-from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, ENUMERATION_CAP, IMPOSSIBLE_EVIDENCE
+from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.enumeration import ENUMERATION_CAP, is_enumerable
+from pyro_structured.ops.evidence import log_odds
 from pyro_structured.structures.partition import Partition
 
 
@@ -222,7 +224,7 @@ class ExchangeableMixture(TorchDistribution):
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
         """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
-        return bool(2 ** self.event_shape[0] <= ENUMERATION_CAP)
+        return is_enumerable(self.event_shape[0])
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
@@ -239,9 +241,7 @@ class ExchangeableMixture(TorchDistribution):
     def marginal_logits(self) -> Tensor:
         """Log-odds of every variable, shape ``batch_shape + (n,)``."""
         on, off = (self._mixed(sign * self._components._log_odds) for sign in (1.0, -1.0))
-        never, always = on == -torch.inf, off == -torch.inf
-        odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
-        return self._cast(odds.masked_fill(never, -torch.inf).masked_fill(always, torch.inf))
+        return self._cast(log_odds(off, on))
 
     def _mixed(self, odds: Tensor) -> Tensor:
         """Log-probabilities from log-odds given the classes, averaged over the classes."""

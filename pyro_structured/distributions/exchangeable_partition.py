@@ -12,9 +12,10 @@ from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
-from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, ENUMERATION_CAP, IMPOSSIBLE_EVIDENCE
+from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
 from pyro_structured.ops.cardinality import require, require_support
-from pyro_structured.ops.evidence import merge_evidence
+from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
+from pyro_structured.ops.evidence import log_odds, merge_evidence
 from pyro_structured.ops.level_sets import log_binomial
 from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_ranks
 from pyro_structured.structures.partition import Partition
@@ -261,19 +262,12 @@ class ExchangeablePartition(TorchDistribution):
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
         """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
-        return bool(2 ** self.event_shape[0] <= ENUMERATION_CAP)
+        return is_enumerable(self.event_shape[0])
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
-        num_variables = self.event_shape[0]
-        if not self.has_enumerate_support:
-            raise NotImplementedError(
-                f"enumerate_support: expected at most {ENUMERATION_CAP} vectors, got 2**{num_variables}; use "
-                "condition(), marginals and sample(), which are exact and need no enumeration"
-            )
-        states = torch.arange(2**num_variables, device=self.statistic_logits.device).unsqueeze(-1)
-        bits = (states >> torch.arange(num_variables - 1, -1, -1, device=states.device)) & 1
-        values = bits.to(self.statistic_logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
+        values = enumerate_values(self.event_shape[0], 2, self.statistic_logits.device)
+        values = values.to(self.statistic_logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
         return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
 
     @property
@@ -294,9 +288,7 @@ class ExchangeablePartition(TorchDistribution):
             for part in (free - missing, missing)
         ]
         off, on = (side.gather(-1, self.partition.labels.expand(side.shape)) for side in sides)
-        never, always = (on == -torch.inf), (off == -torch.inf)
-        odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
-        odds = odds.masked_fill(never, -torch.inf).masked_fill(always & ~never, torch.inf)
+        odds = log_odds(off, on)
         fixed = torch.where(value == 1, torch.inf, -torch.inf).to(odds)
         return torch.where(observed, fixed, odds).expand(self.batch_shape + self.event_shape)
 

@@ -24,11 +24,11 @@ from pyro_structured.ops.cardinality import (
     require_support,
 )
 from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import reweight
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.nested_subsets import NestedSubsets
 
-ENUMERATION_CAP = 12
 IMPOSSIBLE_EVIDENCE = (
     "value: expected evidence of positive probability in every batch element, but no vector is compatible with it"
 )
@@ -221,19 +221,12 @@ class RecursiveCardinality(TorchDistribution):
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
         """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
-        return self.event_shape[0] <= ENUMERATION_CAP
+        return is_enumerable(self.event_shape[0])
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All ``2 ** D`` vectors in lexicographic order, shape ``(2 ** D,) + batch_shape + (D,)``."""
-        num_variables = self.event_shape[0]
-        if not self.has_enumerate_support:
-            raise NotImplementedError(
-                f"enumerate_support: expected at most {ENUMERATION_CAP} variables, got {num_variables}; use "
-                "condition(), marginals and sample(), which are exact and need no enumeration"
-            )
-        states = torch.arange(2**num_variables, device=self.logits.device).unsqueeze(-1)
-        bits = (states >> torch.arange(num_variables - 1, -1, -1, device=self.logits.device)) & 1
-        values = bits.to(self.logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
+        values = enumerate_values(self.event_shape[0], 2, self.logits.device).to(self.logits.dtype)
+        values = values.reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
         return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
 
     @property

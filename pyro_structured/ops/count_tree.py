@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import log_convolve, log_correlate, logsumexp
+from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.tilting import heaviest
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -257,21 +258,11 @@ def posterior(tree: CountTree, messages: Tensor, outside: Tensor) -> tuple[Tenso
         parts.append(_normalise(joint[:, merge.start : merge.stop].view(rows, merge.nodes, -1)).flatten(1))
     # The dummy's counts are impossible; the empty subset's one count is certain.
     unused = torch.tensor([-math.inf, 0.0], dtype=joint.dtype, device=joint.device).expand(rows, 2)
-    return _log_odds(leaves), torch.cat([*parts, unused], -1)
+    return log_odds(*leaves.unbind(-1)), torch.cat([*parts, unused], -1)
 
 
 def _normalise(log_weights: Tensor) -> Tensor:
     return log_weights - logsumexp(log_weights).unsqueeze(-1)
-
-
-def _log_odds(joint: Tensor) -> Tensor:
-    """Difference of two logarithms of which one may be -inf, without a NaN in the derivatives."""
-    off, on = joint.unbind(-1)
-    never, always = on == -math.inf, off == -math.inf
-    odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
-    return (
-        odds.masked_fill(never, -math.inf).masked_fill(always & ~never, math.inf).masked_fill(never & always, math.nan)
-    )
 
 
 def rounding_errors(

@@ -1,6 +1,6 @@
 """Evidence about variables: independent weights of their values, and observations."""
 
-__all__ = ["merge_evidence", "reweight"]
+__all__ = ["log_odds", "merge_evidence", "reweight"]
 
 import math
 
@@ -50,3 +50,21 @@ def merge_evidence(
     old_value, old_observed, consistent = known
     clash = old_observed & observed & (old_value != value)
     return torch.where(observed, value, old_value), old_observed | observed, consistent & ~clash.any(-1)
+
+
+def log_odds(off: Tensor, on: Tensor) -> Tensor:
+    """Difference of the log weights of 1 and 0 of which one may be -inf, without a NaN in the derivatives.
+
+    :param Tensor off: Log weights of 0, less than +inf.
+    :param Tensor on: Log weights of 1, of the same shape.
+    :return: Infinite where one is -inf, NaN where both are.
+
+    Example::
+
+        >>> log_odds(torch.tensor([1.0, -math.inf]), torch.tensor([3.0, 0.0]))
+        tensor([2., inf])
+    """
+    never, always = on == -math.inf, off == -math.inf
+    odds = on.masked_fill(never | always, 0.0) - off.masked_fill(never | always, 0.0)
+    odds = odds.masked_fill(never, -math.inf).masked_fill(always, math.inf)
+    return odds.masked_fill(never & always, math.nan)

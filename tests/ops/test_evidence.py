@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pyro_structured.ops.evidence import reweight
+from pyro_structured.ops.evidence import log_odds, merge_evidence, reweight
 
 
 @pytest.mark.parametrize("logit", [-math.inf, -2.0, math.inf])
@@ -32,3 +32,18 @@ def test_derivatives_are_finite():
     found, constant = reweight(logits, off, on)
     grads = torch.autograd.grad(found[4] + constant, (logits, off, on))
     assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_log_odds():
+    off = torch.tensor([1.0, -math.inf, 2.0, -math.inf], requires_grad=True)
+    on = torch.tensor([3.0, 0.0, -math.inf, -math.inf])
+    found = log_odds(off, on)
+    assert found[:3].tolist() == [2.0, math.inf, -math.inf] and found[3].isnan()
+    assert torch.autograd.grad(found[:3].clamp(-9, 9).sum(), off)[0].isfinite().all()
+
+
+def test_observations_add_up():
+    known = torch.tensor([1, 0, 0]), torch.tensor([True, False, True]), torch.tensor(True)
+    value, observed, consistent = merge_evidence(known, torch.tensor([0, 1, 0]), torch.tensor([False, True, True]))
+    assert value.tolist() == [1, 1, 0] and observed.all() and consistent
+    assert not merge_evidence(known, torch.tensor([0, 0, 0]), torch.tensor([True, False, False]))[2]

@@ -1,0 +1,21 @@
+"""Enumeration against itertools."""
+
+import itertools
+
+import pytest
+import torch
+
+from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
+
+
+@pytest.mark.parametrize(("number", "base"), [(1, 1), (3, 2), (12, 2), (4, 3)])
+def test_itertools(number, base):
+    expected = torch.tensor(list(itertools.product(range(base), repeat=number)))
+    assert is_enumerable(number, base)
+    assert torch.equal(enumerate_values(number, base, torch.device("cpu")), expected)
+
+
+def test_cap():
+    assert not is_enumerable(13) and not is_enumerable(8, 3)
+    with pytest.raises(NotImplementedError, match=r"expected at most 4096 values, got 3\*\*8"):
+        enumerate_values(8, 3, torch.device("cpu"))
