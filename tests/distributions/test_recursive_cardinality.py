@@ -328,7 +328,7 @@ def test_values_outside_of_the_support():
 def test_many_variables_are_not_enumerated():
     d = RecursiveCardinality(torch.zeros(40), torch.zeros(41))
     assert not d.has_enumerate_support
-    with pytest.raises(NotImplementedError, match="expected at most 4096 values, got 2\*\*40; use"):
+    with pytest.raises(NotImplementedError, match=r"expected at most 4096 values, got 2\*\*40; use"):
         d.enumerate_support()
 
     def model():
