@@ -15,6 +15,7 @@ from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import log_odds, merge_evidence
+from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.statistic import Statistic
 
 EMPTY_SUPPORT = (
@@ -110,6 +111,8 @@ class ExchangeableBlock(TorchDistribution):
         """
         if values.dim() != 2 or values.shape[1] != statistic.num_variables:
             raise ValueError(f"values: expected shape (N, {statistic.num_variables}), got {tuple(values.shape)}")
+        known = (values >= 0) & (values < statistic.num_categories) & (values == values.long())
+        require(~known, f"values: expected integers in range({statistic.num_categories}), got other numbers or NaN")
         if not 0 <= smoothing < torch.inf:
             raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
         weights = values.new_ones(len(values), dtype=torch.double) if weights is None else weights
@@ -161,13 +164,18 @@ class ExchangeableBlock(TorchDistribution):
             return constraints.independent(constraints.boolean, 1)
         return constraints.independent(constraints.integer_interval(0, self.statistic.num_categories - 1), 1)
 
+    @property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Logits of the levels without a constant, which would swallow their digits, and the constant."""
+        sizes = self.statistic.log_sizes.to(self.statistic_logits.device)
+        logits = self.statistic_logits.masked_fill(sizes == -torch.inf, -torch.inf)
+        return level_tables(logits, [self.statistic.num_levels - 1])
+
     @lazy_property
     def _weights(self) -> Tensor:
-        """Log-weights of single values, normalised before any evidence, shape ``batch_shape + (num_levels,)``."""
+        """Log-weights of single values, up to a constant, shape ``batch_shape + (num_levels,)``."""
         sizes = self.statistic.log_sizes.to(self.statistic_logits.device)
-        empty = sizes == -torch.inf
-        logits = self.statistic_logits.double().masked_fill(empty, -torch.inf)
-        return logits - sizes.masked_fill(empty, 0.0)
+        return self._leveled[0] - sizes.masked_fill(sizes == -torch.inf, 0.0)
 
     @lazy_property
     def _log_levels(self) -> Tensor:
@@ -184,7 +192,7 @@ class ExchangeableBlock(TorchDistribution):
     @property
     def log_partition_function(self) -> Tensor:
         """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(require_support(self._log_z, self._empty))
+        return self._cast(require_support(self._log_z, self._empty) + self._leveled[1])
 
     @property
     def level_probs(self) -> Tensor:
@@ -208,7 +216,7 @@ class ExchangeableBlock(TorchDistribution):
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value))
+        return self._cast(self._score(value) + self._leveled[1])
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
@@ -227,10 +235,9 @@ class ExchangeableBlock(TorchDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
-        number, device = self.statistic.num_variables, self.statistic_logits.device
-        values = enumerate_values(number, self.statistic.num_categories, device).to(self._value_dtype)
-        values = values.reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+        like = self.statistic_logits if self._is_binary else self._evidence[0]
+        number, base = self.statistic.num_variables, self.statistic.num_categories
+        return enumerate_values(number, base, self.batch_shape, expand, like)
 
     @property
     def _log_marginals(self) -> Tensor:

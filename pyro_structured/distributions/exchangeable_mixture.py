@@ -12,10 +12,11 @@ from torch.distributions import constraints
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
 from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
-from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.enumeration import ENUMERATION_CAP, is_enumerable
+from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import log_odds
+from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.partition import Partition
 
 
@@ -145,15 +146,20 @@ class ExchangeableMixture(TorchDistribution):
         return constraints.independent(constraints.boolean, 1)
 
     @property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Logits of the classes without a constant, which would swallow their digits, and the constant."""
+        return level_tables(self.mixture_logits, [self.mixture_logits.shape[-1] - 1])
+
+    @property
     def _class_weights(self) -> Tensor:
-        """Log-weights of the classes with their evidence, in double precision, shape ``(..., K)``."""
-        weights = self.mixture_logits.double() + self._log_evidence.double()
+        """Log-weights of the classes with their evidence, up to a constant, in double precision, shape ``(..., K)``."""
+        weights = self._leveled[0] + self._log_evidence.double()
         return weights.expand(self.batch_shape + weights.shape[-1:])
 
     @property
     def log_partition_function(self) -> Tensor:
         """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(self._log_z)
+        return self._cast(self._log_z + self._leveled[1])
 
     @property
     def _log_z(self) -> Tensor:
@@ -165,17 +171,27 @@ class ExchangeableMixture(TorchDistribution):
         return self._cast((self._class_weights - self._log_z.unsqueeze(-1)).exp())
 
     def component(self, z: Tensor) -> ExchangeablePartition:
-        """The distribution given the class.
+        """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
+
+        A class that the evidence excludes keeps its own distribution.
 
         :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
         :return: Batch shape: that of ``z`` broadcast with ``batch_shape``.
         """
-        shape = torch.Size(torch.broadcast_shapes(z.shape, self.batch_shape))
+        number = self.mixture_logits.shape[-1]
+        if not isinstance(z, Tensor) or z.is_floating_point() or z.dtype == torch.bool:
+            raise ValueError(f"z: expected a tensor of integers, got {getattr(z, 'dtype', z)!r}")
+        require((z < 0) | (z >= number), f"z: expected integers in range({number}), got others")
+        z, shape = z.long(), torch.Size(torch.broadcast_shapes(z.shape, self.batch_shape))
         logits = self.statistic_logits.expand(shape + self.statistic_logits.shape[-2:])
         labels = self.partition.labels.expand(shape + (self.mixture_logits.shape[-1],) + self.event_shape)
         index = z.expand(shape)[..., None, None]
-        chosen = Partition(labels.take_along_dim(index, -2).squeeze(-2))
-        return ExchangeablePartition(logits.take_along_dim(index, -2).squeeze(-2), chosen, self._validate_args)
+        logits, labels, value, observed = (
+            tensor.expand(labels.shape[:-1] + tensor.shape[-1:]).take_along_dim(index, -2).squeeze(-2)
+            for tensor in (logits, labels, *self._components._evidence[:2])
+        )
+        alone = ExchangeablePartition(logits, Partition(labels), self._validate_args)
+        return alone.condition(value, observed)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
         """Log-probabilities of a value given each class, shape ``(..., K)``."""
@@ -213,7 +229,7 @@ class ExchangeableMixture(TorchDistribution):
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(logsumexp(self._joint(value)))
+        return self._cast(logsumexp(self._joint(value)) + self._leveled[1])
 
     def _joint(self, value: Tensor) -> Tensor:
         """Log-weights of a value together with each class, in double precision."""
@@ -228,9 +244,7 @@ class ExchangeableMixture(TorchDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
-        values = self._components.enumerate_support(expand=False).squeeze(-2)
-        values = values.reshape(values.shape[:1] + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.statistic_logits)
 
     @property
     def marginals(self) -> Tensor:

@@ -17,7 +17,7 @@ from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import log_odds, merge_evidence
 from pyro_structured.ops.level_sets import log_binomial
-from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_ranks
+from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
 from pyro_structured.structures.partition import Partition
 
 # Rows of data, times partitions, that are counted at once.
@@ -91,10 +91,12 @@ class ExchangeablePartition(TorchDistribution):
         :param Tensor values: Zeros and ones, shape ``(N, n)``.
         :param Partition partition: The blocks; a batch of partitions makes a batch of distributions.
         :param float smoothing: Added to the number of rows of every count of every block, at least 0.
-        :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1.
+        :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1. Where all are zero, counts
+            are uniform.
         """
         if values.dim() != 2 or values.shape[1] != partition.num_variables:
             raise ValueError(f"values: expected shape (N, {partition.num_variables}), got {tuple(values.shape)}")
+        require(~((values == 0) | (values == 1)), "values: expected zeros and ones, got other numbers or NaN")
         if not 0 <= smoothing < torch.inf:
             raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
         weights = values.new_ones(len(values), dtype=torch.double) if weights is None else weights
@@ -109,11 +111,12 @@ class ExchangeablePartition(TorchDistribution):
             cells = (partition.starts.unsqueeze(-2) + counts).masked_fill(~named.unsqueeze(-2), 0)
             cells = cells.expand(batch + cells.shape[-2:])
             number.scatter_add_(-1, cells.flatten(-2), (weight * named.unsqueeze(-2)).flatten(-2))
-        return cls((number + smoothing).log(), partition)
+        nothing = (number == 0).all(-1, keepdim=True)
+        return cls((number + smoothing + nothing).log(), partition)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
-        derived = ("_weights", "_log_counts", "_log_blocks")
+        derived = ("_leveled", "_log_counts", "_log_blocks")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeablePartition":
@@ -148,12 +151,22 @@ class ExchangeablePartition(TorchDistribution):
         return constraints.independent(constraints.boolean, 1)
 
     @lazy_property
-    def _weights(self) -> Tensor:
-        """Log-weights of single configurations of the blocks with the cells' counts; -inf in unused cells."""
-        sizes = self.partition.sizes.gather(-1, self.partition.cell_blocks)
-        completions = log_binomial(sizes, self.partition.cell_counts)
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Log-weights of single configurations of the blocks with the cells' counts, -inf in unused cells, without
+        constants, which would swallow their digits; and the sum of the constants.
+        """
+        names, num_variables = self.partition.cell_blocks, self.partition.num_variables
+        completions = log_binomial(self.partition.sizes.gather(-1, names), self.partition.cell_counts)
         unused = completions == -torch.inf
-        return self.statistic_logits.double().masked_fill(unused, -torch.inf) - completions.masked_fill(unused, 0.0)
+        logits = self.statistic_logits.double().masked_fill(unused, -torch.inf)
+        peaks = segment_max(logits.detach(), names, num_variables)
+        peaks = peaks.masked_fill(peaks == -torch.inf, 0.0)
+        weights = logits - peaks.gather(-1, names.expand(logits.shape)) - completions.masked_fill(unused, 0.0)
+        return weights, peaks.sum(-1)
+
+    @property
+    def _weights(self) -> Tensor:
+        return self._leveled[0]
 
     @lazy_property
     def _log_counts(self) -> Tensor:
@@ -185,7 +198,7 @@ class ExchangeablePartition(TorchDistribution):
     @property
     def log_partition_function(self) -> Tensor:
         """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(require_support(self._log_z, self._empty))
+        return self._cast(require_support(self._log_z, self._empty) + self._leveled[1])
 
     @property
     def count_probs(self) -> Tensor:
@@ -244,7 +257,7 @@ class ExchangeablePartition(TorchDistribution):
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value))
+        return self._cast(self._score(value) + self._leveled[1])
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
@@ -266,9 +279,7 @@ class ExchangeablePartition(TorchDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
-        values = enumerate_values(self.event_shape[0], 2, self.statistic_logits.device)
-        values = values.to(self.statistic_logits.dtype).reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.statistic_logits)
 
     @property
     def marginal_logits(self) -> Tensor:

@@ -225,9 +225,7 @@ class RecursiveCardinality(TorchDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All ``2 ** D`` vectors in lexicographic order, shape ``(2 ** D,) + batch_shape + (D,)``."""
-        values = enumerate_values(self.event_shape[0], 2, self.logits.device).to(self.logits.dtype)
-        values = values.reshape((-1,) + (1,) * len(self.batch_shape) + self.event_shape)
-        return values.expand((-1, *self.batch_shape) + self.event_shape) if expand else values
+        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.logits)
 
     @property
     def log_partition_function(self) -> Tensor:

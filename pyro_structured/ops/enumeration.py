@@ -14,21 +14,31 @@ def is_enumerable(num_variables: int, num_categories: int = 2) -> bool:
     return bool(num_categories**num_variables <= ENUMERATION_CAP)
 
 
-def enumerate_values(num_variables: int, num_categories: int, device: torch.device) -> Tensor:
-    """All values in lexicographic order, integers of shape ``(num_categories ** num_variables, num_variables)``.
+def enumerate_values(
+    num_variables: int, num_categories: int, batch_shape: torch.Size, expand: bool, like: Tensor
+) -> Tensor:
+    """All values in lexicographic order, as ``enumerate_support`` of a distribution of vectors returns them.
 
-    :raises NotImplementedError: if there are more than ``2 ** 12``.
+    :param int num_variables: Length of the vectors.
+    :param int num_categories: Entries are integers below it.
+    :param torch.Size batch_shape: That of the distribution.
+    :param bool expand: Whether to repeat the values over the batch, whose axes have a length of one otherwise.
+    :param Tensor like: Says the dtype and the device.
+    :return: Shape ``(num_categories ** num_variables,) + batch_shape + (num_variables,)``.
+    :raises NotImplementedError: if there are more than ``2 ** 12`` values.
 
     Example::
 
-        >>> enumerate_values(2, 2, torch.device("cpu")).tolist()
-        [[0, 0], [0, 1], [1, 0], [1, 1]]
+        >>> enumerate_values(2, 2, torch.Size(), True, like=torch.zeros(())).tolist()
+        [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
     if not is_enumerable(num_variables, num_categories):
         raise NotImplementedError(
             f"enumerate_support: expected at most {ENUMERATION_CAP} values, got {num_categories}**{num_variables}; use "
             "condition(), marginals and sample(), which are exact and need no enumeration"
         )
-    states = torch.arange(num_categories**num_variables, device=device).unsqueeze(-1)
-    powers = num_categories ** torch.arange(num_variables - 1, -1, -1, device=device)
-    return states // powers % num_categories
+    states = torch.arange(num_categories**num_variables, device=like.device).unsqueeze(-1)
+    powers = num_categories ** torch.arange(num_variables - 1, -1, -1, device=like.device)
+    values = (states // powers % num_categories).to(like.dtype)
+    values = values.reshape(-1, *(1,) * len(batch_shape), num_variables)
+    return values.expand(-1, *batch_shape, -1) if expand else values

@@ -1,6 +1,6 @@
 """Sizes and uniform samples of sets of vectors with given numbers of every category."""
 
-__all__ = ["choose_places", "log_binomial", "log_multinomial", "normalize"]
+__all__ = ["choose_places", "complete_counts", "log_binomial", "log_multinomial", "normalize"]
 
 import torch
 from torch import Tensor
@@ -44,6 +44,20 @@ def choose_places(free: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
     ends = counts.flip(-1).cumsum(-1)
     passed = (ranks.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
     return (counts.shape[-1] - 1 - passed).clamp(min=0)
+
+
+def complete_counts(value: Tensor, observed: Tensor, missing: Tensor, keys: Tensor) -> Tensor:
+    """Fills in what was not observed, with given numbers of every category.
+
+    :param Tensor value: Categories where ``observed``, shape ``(..., places)``.
+    :param Tensor observed: Booleans of a shape that broadcasts with it.
+    :param Tensor missing: How many free places each category gets, shape ``(..., categories)``.
+    :param Tensor keys: The order in which places are filled, shape ``(..., places)``; see :func:`choose_places`.
+    :return: Integers of shape ``(..., places)``.
+    """
+    shape = torch.broadcast_shapes(missing.shape[:-1] + value.shape[-1:], value.shape, observed.shape, keys.shape)
+    counts = missing.expand(shape[:-1] + missing.shape[-1:])
+    return torch.where(observed, value.long(), choose_places(~observed.expand(shape), counts, keys.expand(shape)))
 
 
 def normalize(log_weights: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Reductions over segments of the last axis, whose members are marked by equal indices."""
 
-__all__ = ["segment_argmax", "segment_logsumexp", "segment_ranks"]
+__all__ = ["segment_argmax", "segment_logsumexp", "segment_max", "segment_ranks"]
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ def segment_logsumexp(terms: Tensor, segments: Tensor, num_segments: int) -> Ten
         tensor([0.6931,   -inf, 0.0000])
     """
     terms, segments = torch.broadcast_tensors(terms, segments)
-    peak = _peak(terms.detach(), segments, num_segments)
+    peak = segment_max(terms.detach(), segments, num_segments)
     finite = peak.masked_fill(peak == -torch.inf, 0.0)
     sums = torch.zeros_like(peak).scatter_add(-1, segments, (terms - finite.gather(-1, segments)).exp())
     return safe_log(sums) + finite
@@ -41,7 +41,7 @@ def segment_argmax(terms: Tensor, segments: Tensor, num_segments: int) -> Tensor
     """
     terms, segments = torch.broadcast_tensors(terms, segments)
     size = terms.shape[-1]
-    is_best = terms == _peak(terms, segments, num_segments).gather(-1, segments)
+    is_best = terms == segment_max(terms, segments, num_segments).gather(-1, segments)
     places = torch.arange(size, device=terms.device).masked_fill(~is_best, size)
     none = segments.new_full(segments.shape[:-1] + (num_segments,), size)
     return none.scatter_reduce(-1, segments, places, "amin")
@@ -68,6 +68,8 @@ def segment_ranks(keys: Tensor, segments: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(-1, order, ranks)
 
 
-def _peak(terms: Tensor, segments: Tensor, num_segments: int) -> Tensor:
+def segment_max(terms: Tensor, segments: Tensor, num_segments: int) -> Tensor:
+    """Largest terms of every segment; arguments and shape as for :func:`segment_logsumexp`."""
+    terms, segments = torch.broadcast_tensors(terms, segments)
     lowest = terms.new_full(terms.shape[:-1] + (num_segments,), -torch.inf)
     return lowest.scatter_reduce(-1, segments, terms, "amax")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.level_sets import choose_places, log_multinomial, normalize
+from pyro_structured.ops.level_sets import complete_counts, log_multinomial, normalize
 from pyro_structured.structures.nested_subsets import check_size
 from pyro_structured.structures.statistic import Statistic
 
@@ -86,10 +86,7 @@ class CategoryCounts(Statistic):
 
     def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
         missing = self.counts.to(value.device)[level] - self._count(value, observed)
-        shape = torch.broadcast_shapes(missing.shape[:-1] + (self.num_variables,), value.shape, keys.shape)
-        counts = missing.expand(shape[:-1] + missing.shape[-1:])
-        chosen = choose_places(~observed.expand(shape), counts, keys.expand(shape))
-        return torch.where(observed, value.long(), chosen)
+        return complete_counts(value, observed, missing, keys)
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """The expected shares of the categories among the free places; see :meth:`Statistic.log_marginals`."""

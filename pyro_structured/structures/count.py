@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.level_sets import choose_places, log_binomial, normalize
+from pyro_structured.ops.level_sets import complete_counts, log_binomial, normalize
 from pyro_structured.structures.nested_subsets import check_size
 from pyro_structured.structures.statistic import Statistic
 
@@ -53,10 +53,7 @@ class Count(Statistic):
     def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
         ones, free = _split(value, observed)
         missing = level.unsqueeze(-1) - ones
-        shape = torch.broadcast_shapes(missing.shape[:-1] + (self.num_variables,), value.shape, keys.shape)
-        counts = torch.cat(torch.broadcast_tensors(free - missing, missing), -1)
-        chosen = choose_places(~observed.expand(shape), counts.expand(shape[:-1] + (2,)), keys.expand(shape))
-        return torch.where(observed, value.long(), chosen)
+        return complete_counts(value, observed, torch.cat(torch.broadcast_tensors(free - missing, missing), -1), keys)
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """The expected shares of ones and zeros among the free places; see :meth:`Statistic.log_marginals`."""

@@ -133,6 +133,19 @@ def test_levels_that_are_empty_have_no_weight():
     assert ExchangeableBlock.from_data(torch.zeros(3, 2), empty, smoothing=1.0).level_probs[0] == 1.0
 
 
+@pytest.mark.parametrize("constant", [1e8, 1e16, -1e16, 1e300])
+def test_constants_cost_no_digits(constant):
+    for statistic in STATISTICS.values():
+        logits = torch.zeros(statistic.num_levels, dtype=torch.float64)
+        d, plain = (ExchangeableBlock(logits + c, statistic) for c in (constant, 0.0))
+        torch.testing.assert_close(d.marginals, plain.marginals)
+        torch.testing.assert_close(d.level_probs, plain.level_probs)
+        torch.testing.assert_close(d.entropy(), plain.entropy())
+        torch.testing.assert_close(d.log_partition_function, plain.log_partition_function + constant)
+    spread = ExchangeableBlock(torch.tensor([0.0, 1e308, 0.0, -1e308, 0.0], dtype=torch.float64), Count(4))
+    torch.testing.assert_close(spread.entropy(), torch.tensor(math.log(4.0)).double())
+
+
 def test_categories():
     d = ExchangeableBlock(torch.zeros(10), CategoryCounts(3, 3))
     assert d.sample((2,)).dtype == torch.long and d.marginals.shape == (3, 3)
@@ -203,6 +216,10 @@ def test_latent_class_in_a_pyro_model():
         (lambda: ExchangeableBlock(torch.tensor([0.0, math.nan]), Count(1)), "statistic_logits"),
         (lambda: ExchangeableBlock(torch.tensor([0.0, math.inf]), Count(1)), "statistic_logits"),
         (lambda: ExchangeableBlock.from_data(torch.zeros(3), Count(3)), r"values: expected shape \(N, 3\), got \(3,\)"),
+        (
+            lambda: ExchangeableBlock.from_data(torch.full((2, 3), math.nan), Count(3)),
+            r"values: expected integers in range\(2\), got other numbers or NaN",
+        ),
         (lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), -1.0), "smoothing: expected a number"),
         (
             lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), weights=torch.ones(3)),

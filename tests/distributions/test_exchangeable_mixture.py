@@ -73,6 +73,19 @@ def test_component(batch):
         torch.testing.assert_close(found, each.expand(found.shape + (3,)).take_along_dim(index, -1).squeeze(-1))
 
 
+def test_component_of_a_conditioned_mixture():
+    """Given the class and the evidence."""
+    d, _ = draw_mixture(5, 4, 3)
+    value, observed = torch.tensor([[1.0, 0, 0, 0], [0.0, 1, 0, 0]]), torch.tensor([True, True, False, False])
+    given_some = d.condition(value, observed)
+    values = d.enumerate_support()
+    for z in range(3):
+        expected = d.component(torch.tensor(z)).condition(value, observed)
+        found = given_some.component(torch.tensor(z))
+        torch.testing.assert_close(found.log_prob(values), expected.log_prob(values))
+        torch.testing.assert_close(given_some.component_log_prob(values)[..., z], expected.log_prob(values))
+
+
 def test_partly_observed_rows_inside_a_larger_model():
     """An enumerated class with masked observations equals the closed form."""
     d, _ = draw_mixture(2, 4, 3, ())
@@ -140,6 +153,36 @@ def test_maximum_likelihood():
     torch.testing.assert_close(d.log_prob(data.double()).exp(), torch.tensor([1 / 6, 1 / 6, 1 / 4, 1 / 4]).double())
     with pytest.raises(ValueError, match=r"memberships: expected shape \(4, K\), got \(2, 2\)"):
         ExchangeableMixture.from_data(data, classes[:2], partition)
+
+
+def test_a_class_without_rows():
+    data, partition = torch.tensor([[0, 1], [1, 1]]), Partition(torch.tensor([[0, 0], [0, 1]]))
+    memberships = torch.tensor([[1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    d = ExchangeableMixture.from_data(data, memberships, partition)
+    assert d.class_probs.tolist() == [1.0, 0.0] and d.log_prob(data.double()).isfinite().all()
+    with pytest.raises(ValueError, match="values: expected zeros and ones, got other numbers or NaN"):
+        ExchangeableMixture.from_data(data * math.nan, memberships, partition)
+
+
+@pytest.mark.parametrize("constant", [1e8, 1e16, -1e16, 1e300])
+def test_constants_cost_no_digits(constant):
+    d, _ = draw_mixture(6, 4, 2, ())
+    same = ExchangeableMixture(torch.zeros(2).double() + constant, torch.zeros(2, 8).double() + constant, d.partition)
+    plain = ExchangeableMixture(torch.zeros(2).double(), torch.zeros(2, 8).double(), d.partition)
+    values = d.enumerate_support()
+    torch.testing.assert_close(same.log_prob(values), plain.log_prob(values))
+    part, alone = same.component(torch.tensor(0)), plain.component(torch.tensor(0))
+    torch.testing.assert_close(part.count_probs, alone.count_probs)
+    torch.testing.assert_close(part.entropy(), alone.entropy())
+    torch.testing.assert_close(
+        part.log_partition_function, alone.log_partition_function + 1.0 * len(part.partition.blocks()) * constant
+    )
+
+
+@pytest.mark.parametrize("z", [2, torch.tensor(2), torch.tensor(-1), torch.tensor(0.0)])
+def test_bad_class(z):
+    with pytest.raises(ValueError, match="z: expected"):
+        draw_mixture(6, 4, 2, ())[0].component(z)
 
 
 def test_no_closed_form_for_many_variables():
