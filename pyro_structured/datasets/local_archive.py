@@ -1,0 +1,35 @@
+"""Converted files in a local folder, which an environment variable names."""
+
+__all__ = ["VARIABLE", "missing_archive", "read_archive"]
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+VARIABLE = "PYRO_STRUCTURED_DATA"
+
+
+def read_archive(path: str, source: object) -> dict[str, np.ndarray] | None:
+    """The arrays of a file in the local folder; None if the environment names no folder.
+
+    :param str path: The file's place below the folder.
+    :param source: Where the public has the data, for the error.
+    :raises FileNotFoundError: if the folder lacks the file.
+    """
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return None
+    file = Path(folder) / path
+    if not file.is_file():
+        raise missing_archive(path, source)
+    with np.load(file, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def missing_archive(path: str, source: object) -> FileNotFoundError:
+    """The error for a file that the local folder has to hold."""
+    return FileNotFoundError(
+        f"{path}: expected in the folder that the environment variable {VARIABLE} names, which is "
+        f"{os.environ.get(VARIABLE)!r}; public source of the data: {source}"
+    )

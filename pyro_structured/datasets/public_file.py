@@ -1,0 +1,82 @@
+"""Files of public repositories, downloaded once."""
+
+__all__ = ["PublicFile"]
+
+import os
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from urllib.request import urlopen
+
+from tqdm import tqdm
+
+from pyro_structured.datasets.local_archive import VARIABLE
+
+CHUNK_BYTES = 2**16
+TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """A file of a public GitHub repository at one commit, whose content is checked.
+
+    :param str repository: Owner and name.
+    :param str commit: Full hash of the commit.
+    :param str path: The file's place in the repository.
+    :param str sha256: Hexadecimal SHA-256 digest of the content.
+    """
+
+    repository: str
+    commit: str
+    path: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.path} of the GitHub repository {self.repository} at commit {self.commit}"
+
+    @property
+    def url(self) -> str:
+        """Where the content is downloaded."""
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.path}"
+
+    def read(self) -> bytes:
+        """The content, from the cache if an intact copy is there, or else from the network.
+
+        The cache is the folder ``pyro_structured`` below ``XDG_CACHE_HOME``, or else below ``~/.cache``.
+
+        :raises ValueError: if the downloaded content has another digest. It is not kept.
+        :raises ConnectionError: if it cannot be downloaded.
+        """
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        cached = Path(root, "pyro_structured", self.repository, self.commit, self.path)
+        if cached.is_file() and sha256(content := cached.read_bytes()).hexdigest() == self.sha256:
+            return content
+        content = self._download()
+        digest = sha256(content).hexdigest()
+        if digest != self.sha256:
+            raise ValueError(f"{self.url}: expected content with the SHA-256 digest {self.sha256}, got {digest}")
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        # Renaming is atomic: another process sees the whole file or none.
+        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+            part = Path(folder) / cached.name
+            part.write_bytes(content)
+            part.replace(cached)
+        return content
+
+    def _download(self) -> bytes:
+        content = bytearray()
+        try:
+            with urlopen(self.url, timeout=TIMEOUT_SECONDS) as response:
+                length = response.headers["Content-Length"]
+                total = None if length is None else int(length)
+                with tqdm(total=total, desc=Path(self.path).name, unit="B", unit_scale=True) as bar:
+                    while chunk := response.read(CHUNK_BYTES):
+                        content += chunk
+                        bar.update(len(chunk))
+        except OSError as error:
+            raise ConnectionError(
+                f"{self.url}: the download failed ({error}); a local folder can take its place, which the environment "
+                f"variable {VARIABLE} names"
+            ) from error
+        return bytes(content)
