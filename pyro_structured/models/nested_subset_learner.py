@@ -14,6 +14,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 from tqdm import tqdm
 
+from pyro_structured.models.argument_checks import check_binary
 from pyro_structured.ops.count_information import count_information
 from pyro_structured.structures import NestedSubsets
 
@@ -74,11 +75,7 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
 
 
 def _check(values: Tensor, memberships: Tensor | None) -> None:
-    if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[0] < 1 or values.shape[1] < 2:
-        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"values: expected a tensor of shape (N, D) with D of at least 2, got {got}")
-    if not bool(((values == 0) | (values == 1)).all()):
-        raise ValueError("values: expected zeros and ones, got other numbers")
+    check_binary(values, fewest_columns=2)
     if memberships is None:
         return
     if not isinstance(memberships, Tensor) or memberships.dim() != 2 or len(memberships) != len(values):
