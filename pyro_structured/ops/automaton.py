@@ -3,7 +3,7 @@
 __all__ = ["Automaton"]
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_sets import normalize
+
+# More log weights of states are not kept, but computed twice.
+STATES_AT_ONCE = 2**24
 
 
 class Automaton:
@@ -49,32 +52,51 @@ class Automaton:
     def read(self, word: Tensor) -> Tensor:
         """The levels of words of letters, shape ``(..., length)``, as integers of shape ``(...)``."""
         _, _, transitions = self._on_device(word.device)
-        state = torch.zeros_like(word[..., 0])
-        for step in range(self.length):
-            state = transitions[step][state, word[..., step]]
-        return self.levels.to(word.device)[state]
-
-    def forward(self, log_weights: Tensor) -> list[Tensor]:
-        r"""Log weights of all states after every step.
-
-        :param Tensor log_weights: Log weights of the letters, shape ``(..., length, letters)``, less than +inf.
-        :return: One tensor of shape ``(..., states)`` before the first step and one after each:
-            :math:`\log\sum` over the words so far that end in the state. Cost :math:`O(\text{length} \cdot
-            \text{states} \cdot \text{letters})`.
-        """
-        sources, _, _ = self._on_device(log_weights.device)
-        start = log_weights.new_full(log_weights.shape[:-2] + (self.num_states,), -math.inf)
-        start[..., 0] = 0.0
-        states = [start]
-        for step in range(self.length):
-            cells = _pad((states[-1].unsqueeze(-1) + log_weights[..., step, None, :]).flatten(-2))
-            states.append(logsumexp(cells[..., sources[step]]))
-        return states
+        # Indices without axes would be made Python numbers, which function transforms refuse.
+        state = torch.zeros_like(word[..., :1])
+        for step, letter in enumerate(word.split(1, -1)):
+            state = transitions[step][state, letter]
+        return self.levels.to(word.device)[state].squeeze(-1)
 
     def log_mass(self, log_weights: Tensor) -> Tensor:
-        """Log of the summed weights of the words at every level, shape ``(..., num_levels)``."""
+        r"""Log of the summed weights of the words at every level.
+
+        :param Tensor log_weights: Log weights of the letters, shape ``(..., length, letters)``, less than +inf.
+        :return: Shape ``(..., num_levels)``. Cost :math:`O(\text{length} \cdot \text{states} \cdot \text{letters})`.
+        """
         _, ends, _ = self._on_device(log_weights.device)
-        return logsumexp(_pad(self.forward(log_weights)[-1])[..., ends])
+        state = self._start(log_weights)
+        for step in range(self.length):
+            state = self._advance(state, step, log_weights)
+        return logsumexp(_pad(state)[..., ends])
+
+    def _start(self, log_weights: Tensor) -> Tensor:
+        start = log_weights.new_full(log_weights.shape[:-2] + (self.num_states,), -math.inf)
+        start[..., 0] = 0.0
+        return start
+
+    def _advance(self, state: Tensor, step: int, log_weights: Tensor) -> Tensor:
+        """From the log sums of the words so far that end in every state, shape ``(..., states)``, to the next ones."""
+        sources, _, _ = self._on_device(log_weights.device)
+        cells = _pad((state.unsqueeze(-1) + log_weights[..., step, None, :]).flatten(-2))
+        return logsumexp(cells[..., sources[step]])
+
+    def _retreat(self, log_weights: Tensor) -> Iterator[Tensor]:
+        """Log weights of the states after the last step, then of those before every step, from last to first."""
+        state, kept = self._start(log_weights), []
+        # If all are too many, those before some steps are kept, from which the following ones are computed again.
+        stride = 1 if state.numel() * self.length <= STATES_AT_ONCE else math.isqrt(self.length)
+        for step in range(self.length):
+            if step % stride == 0:
+                kept.append(state)
+            state = self._advance(state, step, log_weights)
+        yield state
+        for first in reversed(range(0, self.length, stride)):
+            states = [kept.pop()]
+            for step in range(first, min(first + stride, self.length) - 1):
+                states.append(self._advance(states[-1], step, log_weights))
+            while states:
+                yield states.pop()
 
     def log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
         """Log-probabilities of the letters at every step if words are weighted by their level, too.
@@ -84,12 +106,13 @@ class Automaton:
         :return: Shape ``(..., length, letters)``.
         """
         _, _, transitions = self._on_device(log_weights.device)
-        states = self.forward(log_weights)
+        states = self._retreat(log_weights)
+        next(states)
         following = level_weights[..., self.levels.to(log_weights.device)]
         found = []
-        for step in reversed(range(self.length)):
+        for step, state in zip(reversed(range(self.length)), states, strict=True):
             ways = log_weights[..., step, None, :] + following[..., transitions[step]]
-            found.append(normalize(logsumexp(states[step].unsqueeze(-1) + ways, -2)))
+            found.append(normalize(logsumexp(state.unsqueeze(-1) + ways, -2)))
             following = logsumexp(ways)
         return torch.stack(found[::-1], -2)
 
@@ -109,22 +132,24 @@ class Automaton:
     def _trace(self, level: Tensor, log_weights: Tensor, preference: Callable[[Tensor], Tensor]) -> Tensor:
         """Goes back from the levels to the start, by the largest preference among the candidates' log weights."""
         batch = torch.broadcast_shapes(level.shape, log_weights.shape[:-2])
-        level, log_weights = level.expand(batch), log_weights.expand(batch + log_weights.shape[-2:])
         sources, ends, _ = self._on_device(log_weights.device)
-        states = self.forward(log_weights)
+        states = self._retreat(log_weights)
 
         def choose(weights: Tensor, candidates: Tensor) -> Tensor:
-            best = preference(_pad(weights).gather(-1, candidates)).argmax(-1, keepdim=True)
+            padded = _pad(weights).expand(batch + (weights.shape[-1] + 1,))
+            best = preference(padded.gather(-1, candidates)).argmax(-1, keepdim=True)
             # A candidate that only pads is chosen where there is none: any word will do.
-            return candidates.gather(-1, best).squeeze(-1).clamp(max=weights.shape[-1] - 1)
+            return candidates.gather(-1, best).clamp(max=weights.shape[-1] - 1)
 
-        state = choose(states[-1], ends[level])
-        word = torch.empty(batch + (self.length,), dtype=torch.long, device=log_weights.device)
-        for step in reversed(range(self.length)):
-            weights = (states[step].unsqueeze(-1) + log_weights[..., step, None, :]).flatten(-2)
-            cell = choose(weights, sources[step][state])
-            state, word[..., step] = cell // self.num_letters, cell % self.num_letters
-        return word
+        # Indices keep an axis, as in read().
+        target = choose(next(states), ends[level.expand(batch).unsqueeze(-1)].squeeze(-2))
+        letters = []
+        for step, state in zip(reversed(range(self.length)), states, strict=True):
+            weights = (state.unsqueeze(-1) + log_weights[..., step, None, :]).flatten(-2)
+            cell = choose(weights, sources[step][target].squeeze(-2))
+            target = cell // self.num_letters
+            letters.append(cell % self.num_letters)
+        return torch.cat(letters[::-1], -1)
 
 
 def _pad(weights: Tensor) -> Tensor:

@@ -2,11 +2,14 @@
 
 import itertools
 import pickle
+import weakref
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyro_structured.ops import automaton as module
 from pyro_structured.ops.automaton import Automaton
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -33,17 +36,20 @@ def test_enumeration(seed, length, states, letters, levels):
     torch.testing.assert_close(pickle.loads(pickle.dumps(automaton)).log_mass(log_weights), found)
     possible = found > -torch.inf
     levels_of = torch.arange(levels).expand(2, levels)
-    for word in (
-        automaton.find(levels_of, log_weights.unsqueeze(1)),
-        automaton.sample(levels_of, log_weights[:, None]),
-    ):
-        assert torch.equal(automaton.read(word)[possible], levels_of[possible])
-    if possible.any(-1).all():
-        probs = (weights - weights.logsumexp(-1, keepdim=True)).exp()
-        on = (words.unsqueeze(-1) == torch.arange(letters)).double()
-        expected = torch.einsum("bw,wnc->bnc", probs, on)
-        marginals = automaton.log_marginals(torch.zeros(levels).double(), log_weights).exp()
-        torch.testing.assert_close(marginals, expected, rtol=1e-9, atol=1e-12)
+    for states_at_once in (module.STATES_AT_ONCE, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "STATES_AT_ONCE", states_at_once)
+            for word in (
+                automaton.find(levels_of, log_weights.unsqueeze(1)),
+                automaton.sample(levels_of, log_weights[:, None]),
+            ):
+                assert torch.equal(automaton.read(word)[possible], levels_of[possible])
+            marginals = automaton.log_marginals(torch.zeros(levels).double(), log_weights).exp()
+        if possible.any(-1).all():
+            probs = (weights - weights.logsumexp(-1, keepdim=True)).exp()
+            on = (words.unsqueeze(-1) == torch.arange(letters)).double()
+            expected = torch.einsum("bw,wnc->bnc", probs, on)
+            torch.testing.assert_close(marginals, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_samples():
@@ -54,3 +60,32 @@ def test_samples():
     probs = (0.2 * weights[0]).masked_fill(~member, -torch.inf).softmax(-1)
     found = (drawn * 2 ** torch.arange(3, -1, -1)).sum(-1).bincount(minlength=16)
     assert discrete_goodness_of_fit(probs, found) > 1e-3
+
+
+@pytest.mark.parametrize("query", ["log_mass", "log_marginals", "sample", "sample of one"])
+def test_memory(query, monkeypatch):
+    """Not all states after all steps are alive at once, and words of the same weights share them."""
+    automaton, log_weights, _, _ = draw_automaton(0, 1, 50, 2, 2)
+    length, rows = 100, 20
+    automaton = Automaton(length, automaton.transitions, automaton.levels, 2)
+    alive, most = weakref.WeakSet(), 0
+
+    def tracked(*arguments):
+        nonlocal most
+        result = logsumexp(*arguments)
+        alive.add(result)
+        most = max(most, sum(tensor.numel() for tensor in alive))
+        return result
+
+    logsumexp = module.logsumexp
+    monkeypatch.setattr(module, "logsumexp", tracked)
+    monkeypatch.setattr(module, "STATES_AT_ONCE", length * 50, raising=False)
+    log_weights = torch.zeros(rows, length, 2).double()
+    if query == "log_mass":
+        automaton.log_mass(log_weights)
+    elif query == "log_marginals":
+        automaton.log_marginals(torch.zeros(2).double(), log_weights)
+    else:
+        weights = log_weights if query == "sample" else log_weights[0]
+        automaton.sample(torch.zeros(rows, dtype=torch.long), weights)
+    assert most < 30 * rows * 50
