@@ -65,7 +65,7 @@ def segment_ranks(keys: Tensor, segments: Tensor) -> Tensor:
     places = torch.arange(keys.shape[-1], device=keys.device)
     repeated = torch.nn.functional.pad(ordered[..., 1:] == ordered[..., :-1], (1, 0))
     ranks = places - places.masked_fill(repeated, 0).cummax(-1).values
-    return torch.empty_like(order).scatter_(-1, order, ranks)
+    return torch.empty_like(order).scatter(-1, order, ranks)
 
 
 def segment_max(terms: Tensor, segments: Tensor, num_segments: int) -> Tensor:

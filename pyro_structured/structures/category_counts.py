@@ -62,13 +62,11 @@ class CategoryCounts(Statistic):
 
     def value(self, x: Tensor) -> Tensor:
         """Ranks of the count vectors, shape ``(...)``."""
-        counts = self._count(x, torch.ones_like(x, dtype=torch.bool))
-        level, left = torch.zeros_like(counts[..., 0]), torch.full_like(counts[..., 0], self.num_variables)
-        for ways, count in zip(self._ways.to(x.device), counts.unbind(-1), strict=False):
-            # Vectors that agree so far and have a smaller next count come before.
-            level = level + ways[left] - ways[left - count]
-            left = left - count
-        return level
+        counts = self._count(x, torch.ones_like(x, dtype=torch.bool))[..., :-1]
+        after = self.num_variables - counts.cumsum(-1)
+        # Vectors that agree so far and have a smaller next count come before.
+        ways, category = self._ways.to(x.device), torch.arange(len(self._ways), device=x.device)
+        return (ways[category, after + counts] - ways[category, after]).sum(-1)
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
         """Multinomial coefficients."""
@@ -85,7 +83,8 @@ class CategoryCounts(Statistic):
         return self._fill(level, value, observed, torch.arange(float(self.num_variables), device=value.device))
 
     def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
-        missing = self.counts.to(value.device)[level] - self._count(value, observed)
+        # Indices without axes would be made Python numbers, which function transforms refuse.
+        missing = self.counts.to(value.device)[level.unsqueeze(-1)].squeeze(-2) - self._count(value, observed)
         return complete_counts(value, observed, missing, keys)
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ def check_distribution(
       ``subsets``, Kullback-Leibler divergence, by enumeration; the identity that ``conjugate_update`` promises;
     - derivatives of the first and second order, of ``log_prob``, moments, marginals and entropy, along all parameters
       and along one, also by ``torch.func``, and where evidence of probability zero is masked out; float32 against
-      float64, ``torch.vmap``;
+      float64, ``torch.vmap`` over values and parameters, alone and of gradients;
     - inference: plates, ``mask``, ``to_event``, ``Predictive(parallel=True)``, ``TraceEnum_ELBO``, and NUTS with the
       distribution as an observed and as an enumerated site;
     - no warnings.

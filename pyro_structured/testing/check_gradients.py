@@ -3,6 +3,7 @@
 __all__ = ["GRADIENT_CHECKS"]
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -110,7 +111,7 @@ def single_precision(case: DistributionCase) -> None:
 
 
 def vmap_values(case: DistributionCase) -> None:
-    """``torch.vmap`` over values equals a loop, also when validating."""
+    """``torch.vmap`` over values, also when validating, and of gradients at them, equals a loop."""
     distribution = case.make()
     values = distribution.sample((3,))
     expected = torch.stack([distribution.log_prob(value) for value in values])
@@ -118,6 +119,17 @@ def vmap_values(case: DistributionCase) -> None:
         again = rebuild(distribution, {}, validate_args=validate)
         found = torch.vmap(again.log_prob)(values)
         expect_close(f"vmap of log_prob over values, validate_args={validate}", found, expected, case.tolerance)
+    loops = [_slope(distribution, value) for value in values]
+    for slope, *rows in zip(torch.vmap(partial(_slope, distribution))(values), *loops, strict=True):
+        expect_close("vmap of the gradient of log_prob over values", slope, torch.stack(rows), case.tolerance)
+
+
+def _slope(distribution: Any, value: Tensor) -> tuple[Tensor, ...]:
+    """The gradient with respect to the parameters, by function transforms."""
+    tensors, log_prob = _as_function(distribution, value)
+    argnums = tuple(range(len(tensors)))
+    slopes: tuple[Tensor, ...] = torch.func.grad(lambda *t: log_prob(*t).sum(), argnums=argnums)(*tensors.values())
+    return slopes
 
 
 def vmap_parameters(case: DistributionCase) -> None:

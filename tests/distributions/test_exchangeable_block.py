@@ -159,6 +159,29 @@ def test_categories():
     )
 
 
+@pytest.mark.parametrize("name", STATISTICS)
+def test_function_transforms_of_samples(name):
+    statistic = STATISTICS[name]
+
+    def draw(logits):
+        return ExchangeableBlock(logits, statistic).sample()
+
+    def score(logits):
+        """A term of the score function estimator."""
+        d = ExchangeableBlock(logits, statistic)
+        return d.log_prob(d.sample())
+
+    certain = torch.full((statistic.num_levels,) * 2, -math.inf).fill_diagonal_(0.0)
+    possible = statistic.log_sizes > -math.inf
+    values = torch.vmap(draw, randomness="different")(certain[possible])
+    assert torch.equal(statistic.value(values), possible.nonzero().squeeze(-1))
+    many = torch.vmap(draw, randomness="different")(torch.zeros(20, statistic.num_levels))
+    assert len(many.unique(dim=0)) > 1
+    gradient = torch.vmap(torch.func.grad(score), randomness="different")(torch.zeros(20, statistic.num_levels))
+    # One for the level that was drawn, minus the probabilities.
+    torch.testing.assert_close((gradient + possible / possible.sum()).amax(-1), torch.ones(20))
+
+
 def test_values_of_other_kinds():
     d = ExchangeableBlock(torch.randn(4), Count(3), validate_args=False)
     value = torch.tensor([1, 0, 1])

@@ -135,6 +135,17 @@ def test_maximum_likelihood():
     torch.testing.assert_close(batch.count_probs[1, :6], torch.tensor([0.5, 0.5, 0.0, 0.0, 0.5, 0.5]).double())
 
 
+def test_vmap_of_samples():
+    logits = torch.tensor([[0.0, -math.inf, 0.0, 0.0, -math.inf, 0.0], [-math.inf, 0.0, -math.inf, 0.0, 0.0, 0.0]])
+    partition = Partition(torch.tensor([0, 1, 0]))
+
+    def draw(row):
+        return ExchangeablePartition(row, partition).sample((50,))
+
+    both = torch.vmap(draw, randomness="different")(logits)
+    assert (both[0, :, 0] == both[0, :, 2]).all() and (both[1, :, 0] != both[1, :, 2]).all()
+
+
 def test_missing_entries():
     d = NanMasked(ExchangeablePartition(torch.randn(8, dtype=torch.float64), Partition(torch.tensor([0, 1, 1, 0]))))
     value = torch.tensor([1.0, math.nan, 0.0, math.nan], dtype=torch.float64)

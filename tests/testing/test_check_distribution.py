@@ -650,6 +650,13 @@ class BranchesOnValues(Chain):
         return super().log_prob(value) if bool((value >= 0).all()) else -torch.inf * torch.ones(value.shape[:-1])
 
 
+@breaks("vmap_values", batch_shapes=[()])
+class LooksUpSingleValues(Chain):
+    def log_prob(self, value):
+        inside = (value[..., 0] == 1).long()
+        return super().log_prob(value) + torch.zeros(2)[inside]
+
+
 @breaks("vmap_parameters")
 class BranchesOnParameters(Chain):
     def log_prob(self, value):
