@@ -173,7 +173,7 @@ class ExchangeableMixture(TorchDistribution):
     def component(self, z: Tensor) -> ExchangeablePartition:
         """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
 
-        A class that the evidence excludes keeps its own distribution.
+        A class that the evidence of a :meth:`condition` excludes keeps the distribution that it had before.
 
         :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
         :return: Batch shape: that of ``z`` broadcast with ``batch_shape``.
@@ -194,7 +194,10 @@ class ExchangeableMixture(TorchDistribution):
         return alone.condition(value, observed)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
-        """Log-probabilities of a value given each class, shape ``(..., K)``."""
+        """Log-probabilities of a value given each class and the evidence, as in :meth:`component`, shape ``(..., K)``.
+
+        A class that the evidence excludes keeps the distribution that it had before.
+        """
         if self._validate_args:
             self._validate_sample(value)
         return self._cast(self._components.log_prob(value.unsqueeze(-2)))

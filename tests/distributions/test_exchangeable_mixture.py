@@ -86,6 +86,26 @@ def test_component_of_a_conditioned_mixture():
         torch.testing.assert_close(given_some.component_log_prob(values)[..., z], expected.log_prob(values))
 
 
+def test_component_that_the_evidence_excludes():
+    """It keeps the distribution that it had before, with the evidence that did not exclude it."""
+    d = mixture_of_two()
+    first, second = (torch.tensor(observed) for observed in ([True, False, False], [True, True, False]))
+    before = d.condition(torch.tensor([1.0, 0.0, 0.0]), first)
+    after = before.condition(torch.tensor([1.0, 0.0, 0.0]), second)  # the first two of the first class are equal
+    assert after.class_probs.tolist() == [0.0, 1.0]
+    values = d.enumerate_support()
+    excluded = torch.tensor(0)
+    torch.testing.assert_close(after.component(excluded).log_prob(values), before.component(excluded).log_prob(values))
+    torch.testing.assert_close(after.component_log_prob(values)[:, 0], before.component(excluded).log_prob(values))
+    assert after.component_log_prob(torch.ones(3)).tolist()[0] == pytest.approx(math.log(0.5))
+
+
+def mixture_of_two():
+    partition = Partition(torch.tensor([[0, 0, 1], [0, 1, 2]]))
+    equal = torch.tensor([0.0, -math.inf, 0.0, 0.0, 0.0, 0.0])
+    return ExchangeableMixture(torch.zeros(2), torch.stack([equal, torch.zeros(6)]), partition)
+
+
 def test_partly_observed_rows_inside_a_larger_model():
     """An enumerated class with masked observations equals the closed form."""
     d, _ = draw_mixture(2, 4, 3, ())
