@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import seeded_generator
-from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.argument_checks import check_size
 
 
 def conjunction_task(

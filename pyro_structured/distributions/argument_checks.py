@@ -1,11 +1,14 @@
 """Errors that name the argument, what was expected and what came."""
 
-__all__ = ["check_entries", "check_vector", "common_batch", "expanded_batch"]
+__all__ = ["check_data", "check_entries", "check_memberships", "check_vector", "common_batch", "expanded_batch"]
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from pyro_structured.ops.cardinality import require
 
 
 def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
@@ -65,3 +68,40 @@ def check_entries(shape: torch.Size, **tensors: Tensor) -> None:
                 f"{tuple(tensor.shape)}"
             )
         shape = joined
+
+
+def check_data(
+    values: Tensor, num_variables: int, num_categories: int, smoothing: float, weights: Tensor | None
+) -> Tensor:
+    """Raises a ValueError unless a distribution can be fitted to data.
+
+    :param Tensor values: Integers in ``range(num_categories)``, shape ``(N, num_variables)``.
+    :param float smoothing: At least 0.
+    :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1.
+    :return: The weights.
+    """
+    if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] != num_variables:
+        raise ValueError(f"values: expected a tensor of shape (N, {num_variables}), got {_shape(values)}")
+    known = (values >= 0) & (values < num_categories) & (values == values.long())
+    require(~known, f"values: expected integers in range({num_categories}), got other numbers or NaN")
+    if not isinstance(smoothing, Real) or not 0 <= smoothing < torch.inf:
+        raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
+    if weights is None:
+        return values.new_ones(len(values), dtype=torch.double)
+    if not isinstance(weights, Tensor) or weights.shape[-1:] != values.shape[:1]:
+        raise ValueError(f"weights: expected a tensor with a last axis of {len(values)} numbers, got {_shape(weights)}")
+    require(~((weights >= 0) & (weights < torch.inf)), "weights: expected finite numbers of at least 0, got others")
+    return weights
+
+
+def check_memberships(memberships: Tensor, number: int) -> None:
+    """Raises a ValueError unless these are probabilities of classes, of shape ``(number, K)``."""
+    if not isinstance(memberships, Tensor) or memberships.dim() != 2 or len(memberships) != number:
+        raise ValueError(f"memberships: expected a tensor of shape ({number}, K), got {_shape(memberships)}")
+    total = memberships.double().sum(-1)
+    wrong = (memberships < 0).any(-1) | ~torch.isclose(total, torch.ones_like(total), atol=1e-3)
+    require(wrong, "memberships: expected probabilities that add up to 1 in every row, got other numbers")
+
+
+def _shape(argument: object) -> object:
+    return tuple(argument.shape) if isinstance(argument, Tensor) else type(argument).__name__

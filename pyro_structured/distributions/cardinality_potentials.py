@@ -26,7 +26,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.argument_checks import check_size
 
 
 def exactly(n: int, k: int | Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import check_data, check_entries, check_vector, expanded_batch
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
@@ -106,18 +106,10 @@ class ExchangeableBlock(TorchDistribution):
         :param Tensor values: Shape ``(N, n)``.
         :param Statistic statistic: What the probability depends on.
         :param float smoothing: Added to the number of rows of every level that is not empty, at least 0.
-        :param Tensor weights: Weights of the rows, shape ``(..., N)``, which makes a batch of distributions; ``None``:
-            all are 1.
+        :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
+            distributions; ``None``: all are 1.
         """
-        if values.dim() != 2 or values.shape[1] != statistic.num_variables:
-            raise ValueError(f"values: expected shape (N, {statistic.num_variables}), got {tuple(values.shape)}")
-        known = (values >= 0) & (values < statistic.num_categories) & (values == values.long())
-        require(~known, f"values: expected integers in range({statistic.num_categories}), got other numbers or NaN")
-        if not 0 <= smoothing < torch.inf:
-            raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
-        weights = values.new_ones(len(values), dtype=torch.double) if weights is None else weights
-        if weights.shape[-1:] != values.shape[:1]:
-            raise ValueError(f"weights: expected a last axis of {len(values)} numbers, got {tuple(weights.shape)}")
+        weights = check_data(values, statistic.num_variables, statistic.num_categories, smoothing, weights)
         level = statistic.value(values).expand(weights.shape)
         number = weights.new_zeros(weights.shape[:-1] + (statistic.num_levels,)).scatter_add(-1, level, weights)
         possible = statistic.log_sizes.to(number.device) > -torch.inf

@@ -9,7 +9,7 @@ from pyro.distributions import Categorical, TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import check_entries, check_memberships, check_vector, expanded_batch
 from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.ops.cardinality import require, require_support
@@ -102,11 +102,15 @@ class ExchangeableMixture(TorchDistribution):
 
         :param Tensor values: Zeros and ones, shape ``(N, n)``.
         :param Tensor memberships: Probabilities of the classes for every row, shape ``(N, K)``.
-        :param Partition partition: The blocks, batch shape ``(K,)``.
+        :param Partition partition: The blocks, batch shape ``(K,)``, or ``()`` if they are the same for all classes.
         :param float smoothing: Added to the number of rows of every count of every block, at least 0.
         """
-        if memberships.dim() != 2 or len(memberships) != len(values):
-            raise ValueError(f"memberships: expected shape ({len(values)}, K), got {tuple(memberships.shape)}")
+        check_memberships(memberships, len(values))
+        if partition.batch_shape not in ((), memberships.shape[1:]):
+            raise ValueError(
+                f"partition: expected one for each of {memberships.shape[1]} classes, as in memberships, got batch "
+                f"shape {tuple(partition.batch_shape)}"
+            )
         parts = ExchangeablePartition.from_data(values, partition, smoothing, memberships.mT)
         return cls(memberships.sum(0).log(), parts.statistic_logits, partition)
 
@@ -209,7 +213,8 @@ class ExchangeableMixture(TorchDistribution):
         :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
         :raises ValueError: where the evidence is impossible.
         """
-        observed = torch.ones(self.event_shape, dtype=torch.bool, device=value.device) if observed is None else observed
+        if observed is None:
+            observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.statistic_logits.device)
         given = self.condition(value, observed)
         return Categorical(logits=self._cast(given._class_weights - given._log_z.unsqueeze(-1)))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import check_data, check_entries, check_vector, expanded_batch
 from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
@@ -91,17 +91,10 @@ class ExchangeablePartition(TorchDistribution):
         :param Tensor values: Zeros and ones, shape ``(N, n)``.
         :param Partition partition: The blocks; a batch of partitions makes a batch of distributions.
         :param float smoothing: Added to the number of rows of every count of every block, at least 0.
-        :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1. Where all are zero, counts
-            are uniform.
+        :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``; ``None``: all are 1. Where all are
+            zero, counts are uniform.
         """
-        if values.dim() != 2 or values.shape[1] != partition.num_variables:
-            raise ValueError(f"values: expected shape (N, {partition.num_variables}), got {tuple(values.shape)}")
-        require(~((values == 0) | (values == 1)), "values: expected zeros and ones, got other numbers or NaN")
-        if not 0 <= smoothing < torch.inf:
-            raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
-        weights = values.new_ones(len(values), dtype=torch.double) if weights is None else weights
-        if weights.shape[-1:] != values.shape[:1]:
-            raise ValueError(f"weights: expected a last axis of {len(values)} numbers, got {tuple(weights.shape)}")
+        weights = check_data(values, partition.num_variables, 2, smoothing, weights)
         batch = torch.broadcast_shapes(weights.shape[:-1], partition.batch_shape)
         number = weights.new_zeros(batch + (partition.table_size,))
         weights, named = weights.expand(batch + weights.shape[-1:]).unsqueeze(-1), partition.sizes > 0

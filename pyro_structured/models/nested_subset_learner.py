@@ -8,12 +8,12 @@ from functools import lru_cache
 from numbers import Real
 
 import numpy as np
-import torch
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 from tqdm import tqdm
 
+from pyro_structured.distributions.argument_checks import check_memberships
 from pyro_structured.models.argument_checks import check_binary
 from pyro_structured.ops.count_information import count_information
 from pyro_structured.structures import NestedSubsets
@@ -56,6 +56,7 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
 
     Example::
 
+        >>> import torch
         >>> groups = torch.randint(2, (500, 2)).repeat_interleave(2, dim=1).double()
         >>> [subset.tolist() for subset in learn_nested_subsets(groups).subsets]
         [[0, 1], [2, 3], [0, 1, 2, 3]]
@@ -76,14 +77,8 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
 
 def _check(values: Tensor, memberships: Tensor | None) -> None:
     check_binary(values, fewest_columns=2)
-    if memberships is None:
-        return
-    if not isinstance(memberships, Tensor) or memberships.dim() != 2 or len(memberships) != len(values):
-        got = tuple(memberships.shape) if isinstance(memberships, Tensor) else type(memberships).__name__
-        raise ValueError(f"memberships: expected a tensor of shape ({len(values)}, K), got {got}")
-    total = memberships.double().sum(-1)
-    if not bool((memberships >= 0).all()) or not torch.allclose(total, torch.ones_like(total), atol=1e-3):
-        raise ValueError("memberships: expected probabilities that add up to 1 in every row, got other numbers")
+    if memberships is not None:
+        check_memberships(memberships, len(values))
 
 
 def _covariance_within(data: Tensor, weights: Tensor) -> np.ndarray:

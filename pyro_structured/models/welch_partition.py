@@ -2,6 +2,8 @@
 
 __all__ = ["welch_partition"]
 
+from numbers import Real
+
 import numpy as np
 import torch
 from scipy import stats
@@ -57,7 +59,7 @@ def _check(means: Tensor, sizes: Tensor, level: float, linkage: str, correction:
         raise ValueError("means: expected numbers between 0 and 1, got others")
     if not isinstance(sizes, Tensor) or sizes.shape != means.shape[:-1] or not bool((sizes >= 0).all()):
         raise ValueError(f"sizes: expected {tuple(means.shape[:-1])} numbers of at least 0, got {sizes!r}")
-    if not 0 < level < 1:
+    if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
     for name, value, known in (("linkage", linkage, LINKAGES), ("correction", correction, CORRECTIONS)):
         if value not in known:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.automaton import Automaton
-from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.argument_checks import check_levels, check_size, checked_indices
 from pyro_structured.structures.statistic import Statistic
 
 
@@ -23,7 +23,7 @@ class AutomatonStatistic(Statistic):
         state, or ``(n, states, categories)`` if it depends on the variable. The first state is 0.
     :param Tensor levels: Integers of shape ``(states,)``: the level that a last state means, at least 0.
     :param order: The variables in the order in which they are read; ``None`` for ``range(n)``.
-    :raises ValueError: if shapes or numbers do not fit.
+    :raises ValueError: if shapes or numbers do not fit, or there are more than ``2 ** 22`` levels.
 
     Example::
 
@@ -37,30 +37,38 @@ class AutomatonStatistic(Statistic):
         self, num_variables: int, transitions: Tensor, levels: Tensor, order: Sequence[int] | None = None
     ) -> None:
         check_size("num_variables", num_variables)
-        table = transitions.unsqueeze(0) if transitions.dim() == 2 else transitions
+        self.num_variables = int(num_variables)
+        table = self._checked_table(transitions)
+        _, states, self.num_categories = table.shape
+        known = isinstance(levels, Tensor) and levels.shape == (states,) and levels.dtype == torch.long
+        if not known or levels.min() < 0:
+            raise ValueError(f"levels: expected a tensor of {states} integers of at least 0, got {levels!r}")
+        self.num_levels = int(levels.max()) + 1
+        check_levels("levels", self.num_levels, "number them without gaps")
+        read = list(range(self.num_variables)) if order is None else checked_indices("order", order)
+        if sorted(read) != list(range(self.num_variables)):
+            raise ValueError(f"order: expected all of range({num_variables}) once, got {order!r}")
+        self._order = torch.tensor(read)
+        self._rank = self._order.argsort()
+        self._automaton = Automaton(self.num_variables, table.cpu(), levels.cpu(), self.num_levels)
+
+    def _checked_table(self, transitions: Tensor) -> Tensor:
+        table = transitions.unsqueeze(0) if isinstance(transitions, Tensor) and transitions.dim() == 2 else transitions
         if (
-            table.dim() != 3
-            or table.shape[0] not in (1, num_variables)
+            not isinstance(table, Tensor)
+            or table.dim() != 3
+            or table.shape[0] not in (1, self.num_variables)
             or table.dtype != torch.long
             or not table.numel()
         ):
+            came = f"{table.dtype} of shape {tuple(table.shape)}" if isinstance(table, Tensor) else repr(table)
             raise ValueError(
-                f"transitions: expected integers of shape (states, categories) or ({num_variables}, states, "
-                f"categories), got {transitions.dtype} of shape {tuple(transitions.shape)}"
+                "transitions: expected a tensor of integers of shape (states, categories) or "
+                f"({self.num_variables}, states, categories), got {came}"
             )
-        states = table.shape[1]
-        if bool(((table < 0) | (table >= states)).any()):
-            raise ValueError(f"transitions: expected states in range({states}), got others")
-        if levels.shape != (states,) or levels.dtype != torch.long or bool((levels < 0).any()):
-            raise ValueError(f"levels: expected {states} integers of at least 0, got {levels!r}")
-        read = torch.arange(int(num_variables)) if order is None else torch.tensor([int(d) for d in order])
-        if read.sort().values.tolist() != list(range(num_variables)):
-            raise ValueError(f"order: expected all of range({num_variables}) once, got {order!r}")
-        self.num_variables = int(num_variables)
-        self._order, self._rank = read, read.argsort()
-        self.num_categories = table.shape[2]
-        self.num_levels = int(levels.max()) + 1
-        self._automaton = Automaton(self.num_variables, table.cpu(), levels.cpu(), self.num_levels)
+        if table.min() < 0 or table.max() >= table.shape[1]:
+            raise ValueError(f"transitions: expected states in range({table.shape[1]}), got others")
+        return table
 
     def value(self, x: Tensor) -> Tensor:
         """Levels, shape ``(...)``."""

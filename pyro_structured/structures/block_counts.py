@@ -2,10 +2,12 @@
 
 __all__ = ["BlockCounts"]
 
+import math
 from collections.abc import Sequence
 
+from pyro_structured.structures.argument_checks import check_levels, checked_partition
 from pyro_structured.structures.count import Count
-from pyro_structured.structures.product import Product
+from pyro_structured.structures.product import INSTEAD, Product
 
 
 class BlockCounts(Product):
@@ -16,7 +18,8 @@ class BlockCounts(Product):
     every combination of counts, :math:`\prod_b (n_b + 1)` of them.
 
     :param blocks: Variables of every block, a partition of ``range(n)``.
-    :raises ValueError: if blocks are empty or overlap, or leave a variable out.
+    :raises ValueError: if blocks are empty or overlap, or leave a variable out, or there are more than ``2 ** 22``
+        levels.
 
     Example::
 
@@ -27,4 +30,6 @@ class BlockCounts(Product):
     """
 
     def __init__(self, blocks: Sequence[Sequence[int]]) -> None:
-        super().__init__([Count(len(block)) for block in blocks], blocks)
+        groups = checked_partition("blocks", blocks)
+        check_levels("blocks", math.prod(len(group) + 1 for group in groups), INSTEAD)
+        super().__init__([Count(len(group)) for group in groups], groups)

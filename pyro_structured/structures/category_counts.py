@@ -11,10 +11,8 @@ from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_sets import complete_counts, log_multinomial, normalize
-from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.argument_checks import check_levels, check_size
 from pyro_structured.structures.statistic import Statistic
-
-MAX_LEVELS = 2**22
 
 
 class CategoryCounts(Statistic):
@@ -41,11 +39,7 @@ class CategoryCounts(Statistic):
         check_size("num_categories", num_categories)
         self.num_variables, self.num_categories = int(num_variables), int(num_categories)
         self.num_levels = math.comb(self.num_variables + self.num_categories - 1, self.num_categories - 1)
-        if self.num_levels > MAX_LEVELS:
-            raise ValueError(
-                f"num_categories: expected at most {MAX_LEVELS} count vectors, got {self.num_levels} for "
-                f"{num_variables} variables with {num_categories} categories"
-            )
+        check_levels("num_categories", self.num_levels, "there is one for every count vector: merge categories")
         # Stars and bars: the bars' places among stars and bars say how many stars are between them.
         places = range(self.num_variables + self.num_categories - 1)
         bars = np.array(list(combinations(places, self.num_categories - 1)), dtype=np.int64)

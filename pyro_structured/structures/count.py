@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_sets import complete_counts, log_binomial, normalize
-from pyro_structured.structures.nested_subsets import check_size
+from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.statistic import Statistic
 
 

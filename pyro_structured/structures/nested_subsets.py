@@ -1,6 +1,6 @@
 """Nested families of subsets."""
 
-__all__ = ["NestedSubsets", "check_size"]
+__all__ = ["NestedSubsets"]
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.structures.argument_checks import check_last_axis, check_size
 
 
 class NestedSubsets:
@@ -169,7 +170,7 @@ class NestedSubsets:
         if len(tables) != len(self.sizes):
             raise ValueError(f"tables: expected {len(self.sizes)} tables, one for each subset, got {len(tables)}")
         for index, (table, size) in enumerate(zip(tables, self.sizes, strict=True)):
-            _check_last_axis(f"tables[{index}]", table, size + 1)
+            check_last_axis(f"tables[{index}]", table, size + 1)
         if not tables:
             return torch.zeros(0)
         try:
@@ -185,7 +186,7 @@ class NestedSubsets:
         :param Tensor count_logits: Shape ``(..., table_size)``.
         :return: Tensors of shape ``(..., len(subset) + 1)``.
         """
-        _check_last_axis("count_logits", count_logits, self.table_size)
+        check_last_axis("count_logits", count_logits, self.table_size)
         parts: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
         return parts
 
@@ -200,7 +201,7 @@ class NestedSubsets:
             >>> NestedSubsets([[0], [0, 2]], 3).counts(torch.tensor([1.0, 1.0, 1.0]))
             tensor([1, 2])
         """
-        _check_last_axis("value", value, self.num_variables)
+        check_last_axis("value", value, self.num_variables)
         order = torch.as_tensor(self._order, device=value.device)
         first = torch.as_tensor(self._first, device=value.device)
         sizes = torch.as_tensor(self.sizes, dtype=torch.long, device=value.device)
@@ -218,19 +219,6 @@ class NestedSubsets:
 
     def __repr__(self) -> str:
         return f"NestedSubsets({len(self.sizes)} subsets, num_variables={self.num_variables})"
-
-
-def check_size(name: str, size: object) -> None:
-    """Raises a ValueError, with the argument's name, unless it is an integer of at least 1."""
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise ValueError(f"{name}: expected an integer of at least 1, got {size!r}")
-
-
-def _check_last_axis(name: str, tensor: Tensor, size: int) -> None:
-    shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else None
-    if shape is None or shape[-1:] != (size,):
-        got = type(tensor).__name__ if shape is None else f"shape {shape}"
-        raise ValueError(f"{name}: expected a tensor with a last axis of {size} numbers, got {got}")
 
 
 def _members(subset: Iterable[int], index: int, num_variables: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from pyro_structured.structures.argument_checks import checked_partition
 from pyro_structured.structures.automaton_statistic import AutomatonStatistic
 
 
@@ -32,9 +33,7 @@ class NestedThreshold(AutomatonStatistic):
     def __init__(self, groups: Sequence[Sequence[int]], threshold: int) -> None:
         if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < 0:
             raise ValueError(f"threshold: expected an integer of at least 0, got {threshold!r}")
-        order = [int(d) for group in groups for d in group]
-        if sorted(order) != list(range(len(order))) or not order or not all(len(group) for group in groups):
-            raise ValueError(f"groups: expected a partition of range({len(order)}), got {[list(g) for g in groups]}")
+        groups = checked_partition("groups", groups)
         # A state is the number of groups above the threshold so far, and the count of the present one, cut off above.
         width = threshold + 2
         count = torch.arange(width)
@@ -44,4 +43,5 @@ class NestedThreshold(AutomatonStatistic):
         closed = (groups_above.unsqueeze(-1) + (next_count > threshold)).clamp(max=len(groups)) * width
         last = torch.tensor([i == len(group) - 1 for group in groups for i in range(len(group))])
         table = torch.where(last[:, None, None], closed.flatten(0, 1), inside)
+        order = [d for group in groups for d in group]
         super().__init__(len(order), table, groups_above.expand(-1, width).flatten(), order)

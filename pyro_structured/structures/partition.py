@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_groups
+
 
 class Partition:
     r"""Blocks of variables, one partition or a batch of them.
@@ -50,10 +52,10 @@ class Partition:
             >>> Partition.from_blocks([[3, 1]], num_variables=4).labels
             tensor([0, 1, 2, 1])
         """
-        labels = torch.arange(num_variables)
+        check_size("num_variables", num_variables)
+        labels = torch.arange(int(num_variables))
         seen: set[int] = set()
-        for index, block in enumerate(blocks):
-            members = [int(d) for d in block]
+        for index, members in enumerate(checked_groups("blocks", blocks)):
             wrong = [d for d in members if d in seen or not 0 <= d < num_variables]
             if wrong or len(set(members)) < len(members):
                 raise ValueError(
@@ -81,7 +83,17 @@ class Partition:
 
     def expand(self, batch_shape: Any) -> "Partition":
         """Partitions of another batch shape, without copying."""
-        return self._like(self.labels.expand(torch.Size(batch_shape) + self.labels.shape[-1:]))
+        try:
+            return self._like(self.labels.expand(torch.Size(batch_shape) + self.labels.shape[-1:]))
+        except RuntimeError:
+            raise ValueError(
+                f"batch_shape: expected a shape to which {tuple(self.batch_shape)} expands, got {tuple(batch_shape)}"
+            ) from None
+
+    def __len__(self) -> int:
+        if not self.batch_shape:
+            raise TypeError("len() of a single partition")
+        return self.batch_shape[0]
 
     def __getitem__(self, index: Any) -> "Partition":
         chosen = self.labels[index]
@@ -118,6 +130,7 @@ class Partition:
         :param Tensor marked: Booleans of shape ``(..., n)`` that broadcast with the partitions.
         :return: Integers of the same shape, at the blocks' smallest variables; 0 elsewhere.
         """
+        check_last_axis("marked", marked, self.num_variables)
         shape = torch.broadcast_shapes(marked.shape, self.labels.shape)
         empty = torch.zeros(shape, dtype=torch.long, device=self.labels.device)
         return empty.scatter_add(-1, self.labels.expand(shape), marked.expand(shape).long())

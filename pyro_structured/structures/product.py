@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.structures.argument_checks import check_levels, checked_partition
 from pyro_structured.structures.statistic import Statistic
+
+INSTEAD = "use ExchangeablePartition, whose blocks are independent, or fewer groups"
 
 
 class Product(Statistic):
@@ -23,7 +26,8 @@ class Product(Statistic):
     :param statistics: One for each group, all with the same number of categories.
     :param groups: The variables of every group, a partition of ``range(n)``; the order of a group's variables is that
         in which its statistic sees them.
-    :raises ValueError: if groups overlap or leave a variable out, or numbers or categories do not fit.
+    :raises ValueError: if groups overlap or leave a variable out, numbers or categories do not fit, or there are more
+        than ``2 ** 22`` levels.
 
     Example::
 
@@ -36,9 +40,10 @@ class Product(Statistic):
     """
 
     def __init__(self, statistics: Sequence[Statistic], groups: Sequence[Sequence[int]]) -> None:
-        if len(statistics) != len(groups) or not len(groups):
-            raise ValueError(f"groups: expected one for each of {len(statistics)} statistics, got {len(groups)}")
-        for index, (statistic, group) in enumerate(zip(statistics, groups, strict=True)):
+        members = checked_partition("groups", groups)
+        if not isinstance(statistics, Sequence) or len(statistics) != len(members):
+            raise ValueError(f"statistics: expected one for each of {len(members)} groups, got {statistics!r}")
+        for index, (statistic, group) in enumerate(zip(statistics, members, strict=True)):
             if not isinstance(statistic, Statistic):
                 raise ValueError(f"statistics: expected a Statistic in statistics[{index}], got {statistic!r}")
             if statistic.num_variables != len(group):
@@ -51,16 +56,14 @@ class Product(Statistic):
                     f"statistics: expected {statistics[0].num_categories} categories in statistics[{index}], as in the "
                     f"first one, got {statistic.num_categories}"
                 )
-        order = [int(d) for group in groups for d in group]
-        if sorted(order) != list(range(len(order))):
-            raise ValueError(f"groups: expected a partition of range({len(order)}), got {[list(g) for g in groups]}")
-        self.statistics = tuple(statistics)
-        self.groups = tuple(tuple(int(d) for d in group) for group in groups)
-        self.num_variables = len(order)
+        self.statistics, self.groups = tuple(statistics), tuple(map(tuple, members))
         self.num_categories = statistics[0].num_categories
         self._bases = [statistic.num_levels for statistic in statistics]
         self.num_levels = math.prod(self._bases)
-        self._order, self._rank = torch.tensor(order), torch.tensor(order).argsort()
+        check_levels("groups", self.num_levels, INSTEAD)
+        self._order = torch.tensor([d for group in members for d in group])
+        self._rank = self._order.argsort()
+        self.num_variables = len(self._order)
 
     def digits(self, level: Tensor) -> Tensor:
         """Levels of the groups, shape ``(..., groups)``."""

@@ -4,8 +4,8 @@ __all__ = ["Transitions"]
 
 import torch
 
+from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.automaton_statistic import AutomatonStatistic
-from pyro_structured.structures.nested_subsets import check_size
 
 
 class Transitions(AutomatonStatistic):

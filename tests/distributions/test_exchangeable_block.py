@@ -238,15 +238,31 @@ def test_latent_class_in_a_pyro_model():
         (lambda: ExchangeableBlock(torch.zeros(3), 3), "statistic: expected a Statistic, got int"),
         (lambda: ExchangeableBlock(torch.tensor([0.0, math.nan]), Count(1)), "statistic_logits"),
         (lambda: ExchangeableBlock(torch.tensor([0.0, math.inf]), Count(1)), "statistic_logits"),
-        (lambda: ExchangeableBlock.from_data(torch.zeros(3), Count(3)), r"values: expected shape \(N, 3\), got \(3,\)"),
+        (
+            lambda: ExchangeableBlock.from_data(torch.zeros(3), Count(3)),
+            r"values: expected a tensor of shape \(N, 3\), got \(3,\)",
+        ),
+        (
+            lambda: ExchangeableBlock.from_data([[0]], Count(1)),
+            r"values: expected a tensor of shape \(N, 1\), got list",
+        ),
         (
             lambda: ExchangeableBlock.from_data(torch.full((2, 3), math.nan), Count(3)),
             r"values: expected integers in range\(2\), got other numbers or NaN",
         ),
         (lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), -1.0), "smoothing: expected a number"),
+        (lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), "a"), "smoothing: expected a number .*'a'"),
+        (
+            lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), weights=[1.0, 1.0]),
+            "weights: expected a tensor with a last axis of 2 numbers, got list",
+        ),
+        (
+            lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), weights=torch.tensor([2.0, -1.0])),
+            "weights: expected finite numbers of at least 0, got others",
+        ),
         (
             lambda: ExchangeableBlock.from_data(torch.zeros(2, 3), Count(3), weights=torch.ones(3)),
-            r"weights: expected a last axis of 2 numbers, got \(3,\)",
+            r"weights: expected a tensor with a last axis of 2 numbers, got \(3,\)",
         ),
         (
             lambda: ExchangeableBlock(torch.zeros(4), Count(3)).condition(torch.full((3,), 2.0), torch.tensor([True])),

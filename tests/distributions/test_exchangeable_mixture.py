@@ -171,8 +171,8 @@ def test_maximum_likelihood():
     d = ExchangeableMixture.from_data(data, classes, partition)
     torch.testing.assert_close(d.class_probs, torch.tensor([0.5, 0.5]).double())
     torch.testing.assert_close(d.log_prob(data.double()).exp(), torch.tensor([1 / 6, 1 / 6, 1 / 4, 1 / 4]).double())
-    with pytest.raises(ValueError, match=r"memberships: expected shape \(4, K\), got \(2, 2\)"):
-        ExchangeableMixture.from_data(data, classes[:2], partition)
+    same = ExchangeableMixture.from_data(data, classes, partition[0])
+    torch.testing.assert_close(same.component_log_prob(data.double())[:2, 0].exp(), torch.full((2,), 1 / 3).double())
 
 
 def test_a_class_without_rows():
@@ -180,7 +180,7 @@ def test_a_class_without_rows():
     memberships = torch.tensor([[1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     d = ExchangeableMixture.from_data(data, memberships, partition)
     assert d.class_probs.tolist() == [1.0, 0.0] and d.log_prob(data.double()).isfinite().all()
-    with pytest.raises(ValueError, match="values: expected zeros and ones, got other numbers or NaN"):
+    with pytest.raises(ValueError, match=r"values: expected integers in range\(2\), got other numbers or NaN"):
         ExchangeableMixture.from_data(data * math.nan, memberships, partition)
 
 
@@ -229,6 +229,34 @@ def test_no_closed_form_for_many_variables():
             "statistic_logits: expected a batch that broadcasts",
         ),
         (lambda p: ExchangeableMixture(torch.zeros(2), torch.zeros(2, 6), None), "partition: expected a Partition"),
+        (
+            lambda p: ExchangeableMixture.from_data(torch.zeros(4, 3), torch.ones(2, 2), p),
+            r"memberships: expected a tensor of shape \(4, K\), got \(2, 2\)",
+        ),
+        (
+            lambda p: ExchangeableMixture.from_data(torch.zeros(1, 3), [[1.0, 0.0]], p),
+            r"memberships: expected a tensor of shape \(1, K\), got list",
+        ),
+        (
+            lambda p: ExchangeableMixture.from_data([[0, 0, 1]], torch.tensor([[1.0, 0.0]]), p),
+            r"values: expected a tensor of shape \(N, 3\), got list",
+        ),
+        (
+            lambda p: ExchangeableMixture.from_data(torch.zeros(2, 3), torch.tensor([[2.0, -1.0], [0.0, 1.0]]), p),
+            "memberships: expected probabilities that add up to 1 in every row",
+        ),
+        (
+            lambda p: ExchangeableMixture.from_data(torch.zeros(2, 3), torch.ones(2, 2), p),
+            "memberships: expected probabilities that add up to 1 in every row",
+        ),
+        (
+            lambda p: ExchangeableMixture.from_data(torch.zeros(2, 3), torch.full((2, 3), 1 / 3), p),
+            r"partition: expected one for each of 3 classes, as in memberships, got batch shape \(2,\)",
+        ),
+        (
+            lambda p: ExchangeableMixture(torch.zeros(2), torch.zeros(2, 6), p).posterior([0.0, 0.0, 1.0]),
+            r"value: expected a tensor, got \[0.0, 0.0, 1.0\]",
+        ),
         (lambda p: ExchangeableMixture(torch.zeros(2), torch.full((2, 6), math.nan), p), "statistic_logits"),
         (lambda p: ExchangeableMixture(torch.tensor([0.0, math.inf]), torch.zeros(2, 6), p), "mixture_logits"),
     ],

@@ -162,11 +162,20 @@ def test_missing_entries():
             "partition: expected a batch shape that broadcasts",
         ),
         (lambda p: ExchangeablePartition(torch.full((6,), math.nan), p), "statistic_logits"),
-        (lambda p: ExchangeablePartition.from_data(torch.zeros(2, 4), p), r"values: expected shape \(N, 3\)"),
+        (
+            lambda p: ExchangeablePartition.from_data(torch.zeros(2, 4), p),
+            r"values: expected a tensor of shape \(N, 3\)",
+        ),
+        (lambda p: ExchangeablePartition.from_data([[0, 1, 1]], p), r"values: expected a tensor .*, got list"),
         (lambda p: ExchangeablePartition.from_data(torch.zeros(2, 3), p, -1), "smoothing: expected a number"),
+        (lambda p: ExchangeablePartition.from_data(torch.zeros(2, 3), p, "a"), "smoothing: expected a number"),
         (
             lambda p: ExchangeablePartition.from_data(torch.zeros(2, 3), p, weights=torch.zeros(3)),
-            "weights: expected a last axis of 2 numbers",
+            "weights: expected a tensor with a last axis of 2 numbers",
+        ),
+        (
+            lambda p: ExchangeablePartition.from_data(torch.zeros(2, 3), p, weights=-torch.ones(2)),
+            "weights: expected finite numbers of at least 0",
         ),
         (
             lambda p: ExchangeablePartition(torch.zeros(6), p).condition(torch.full((3,), 0.5), torch.tensor([True])),

@@ -72,6 +72,7 @@ def test_linkages_differ():
         ([torch.tensor([1.5]), torch.tensor(3.0)], "means: expected numbers between 0 and 1"),
         ([torch.tensor([0.5]), torch.tensor([3.0])], r"sizes: expected \(\) numbers of at least 0"),
         ([torch.tensor([0.5]), torch.tensor(3.0), 0.0], "level: expected a number between 0 and 1, got 0.0"),
+        ([torch.tensor([0.5]), torch.tensor(3.0), "a"], "level: expected a number between 0 and 1, got 'a'"),
         ([torch.tensor([0.5]), torch.tensor(3.0), 0.1, "ward"], "linkage: expected one of .*, got 'ward'"),
         ([torch.tensor([0.5]), torch.tensor(3.0), 0.1, "single", "holm"], "correction: expected one of .*, got 'holm'"),
     ],

@@ -40,6 +40,9 @@ def test_indexing_and_expanding():
     z = torch.tensor([[1], [0]])
     assert partition[z].batch_shape == (2, 1) and torch.equal(partition[z].labels[0, 0], partition.labels[1])
     assert partition[0].expand((4,)).batch_shape == (4,)
+    assert len(partition) == 2 and [p.labels.tolist() for p in partition] == partition.labels.tolist()
+    with pytest.raises(TypeError, match="of a single partition"):
+        len(partition[0])
     assert partition != partition[0] and partition[0] != 0
     assert pickle.loads(pickle.dumps(partition)) == partition
     assert hash(partition) == hash(Partition(torch.tensor([[5, 5, 6], [0, 2, 2]])))
@@ -58,6 +61,18 @@ def test_indexing_and_expanding():
         ),
         (lambda: Partition.from_blocks([[0, 3]], 3), r"blocks: expected disjoint subsets of range\(3\), got \[0, 3\]"),
         (lambda: Partition.from_blocks([[0, 0]], 3), r"blocks: expected disjoint subsets"),
+        (lambda: Partition.from_blocks(None, 2), "blocks: expected sequences of integers, got None"),
+        (lambda: Partition.from_blocks([0, 1], 2), r"blocks: expected sequences of integers, got \[0, 1\]"),
+        (lambda: Partition.from_blocks([[0, 1.5]], 2), r"blocks: expected sequences of integers, got \[\[0, 1.5\]\]"),
+        (lambda: Partition.from_blocks([[0]], "2"), "num_variables: expected an integer of at least 1, got '2'"),
+        (
+            lambda: Partition(torch.zeros(2, 3).long()).expand((3,)),
+            r"batch_shape: expected a shape to which \(2,\) expands, got \(3,\)",
+        ),
+        (
+            lambda: Partition(torch.zeros(3).long()).count(torch.ones(4)),
+            r"marked: expected a tensor with a last axis of 3 numbers, got shape \(4,\)",
+        ),
         (lambda: Partition(torch.zeros(2, 3).long()).blocks(), "blocks: expected a single partition, got a batch"),
     ],
 )

@@ -4,6 +4,7 @@ import itertools
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -207,9 +208,21 @@ def test_pickle(statistic):
     [
         (lambda: Count(0), "num_variables: expected an integer of at least 1, got 0"),
         (lambda: Transitions(1.5), "num_variables: expected an integer of at least 1, got 1.5"),
-        (lambda: BlockCounts([[0, 1], [1]]), r"groups: expected a partition of range\(3\), got"),
-        (lambda: BlockCounts([[0], []]), "num_variables: expected an integer of at least 1, got 0"),
-        (lambda: Product([Count(2)], []), "groups: expected one for each of 1 statistics, got 0"),
+        (lambda: BlockCounts([[0, 1], [1]]), r"blocks: expected a partition of range\(3\) into non-empty sets, got"),
+        (lambda: BlockCounts([[0], []]), r"blocks: expected a partition of range\(1\) into non-empty sets"),
+        (lambda: BlockCounts(None), "blocks: expected sequences of integers, got None"),
+        (lambda: BlockCounts([0, 1]), r"blocks: expected sequences of integers, got \[0, 1\]"),
+        (lambda: BlockCounts([[0, 1.7]]), r"blocks: expected sequences of integers, got \[\[0, 1.7\]\]"),
+        (lambda: BlockCounts([[d] for d in range(40)]), r"blocks: expected at most \d+ levels, .* use Exchangeable"),
+        (lambda: Product([Count(2)], []), r"groups: expected a partition of range\(0\) into non-empty sets, got \[\]"),
+        (lambda: Product([Count(1)], [[0], [1]]), "statistics: expected one for each of 2 groups, got"),
+        (lambda: Product(None, [[0]]), "statistics: expected one for each of 1 groups, got None"),
+        (lambda: Product([Count(1)], None), "groups: expected sequences of integers, got None"),
+        (lambda: Product([Count(2)], [[0.0, 1.0]]), "groups: expected sequences of integers, got"),
+        (
+            lambda: Product([Count(1)] * 40, [[d] for d in range(40)]),
+            rf"groups: expected at most {2**22} levels, got {2**40}; use ExchangeablePartition",
+        ),
         (lambda: Product([Count(2)], [[0]]), r"groups: expected 2 variables in groups\[0\]"),
         (lambda: Product(["count"], [[0]]), r"statistics: expected a Statistic in statistics\[0\]"),
         (
@@ -219,10 +232,15 @@ def test_pickle(statistic):
         (lambda: NestedThreshold([[0, 1]], -1), "threshold: expected an integer of at least 0, got -1"),
         (lambda: NestedThreshold([[0, 2]], 1), r"groups: expected a partition of range\(2\)"),
         (lambda: NestedThreshold([], 1), r"groups: expected a partition"),
-        (lambda: CategoryCounts(1000, 10), r"num_categories: expected at most \d+ count vectors, got \d+"),
+        (lambda: NestedThreshold([[0, 1.0]], 1), r"groups: expected sequences of integers, got \[\[0, 1.0\]\]"),
+        (lambda: CategoryCounts(1000, 10), r"num_categories: expected at most \d+ levels, got \d+"),
         (
             lambda: AutomatonStatistic(2, torch.zeros(3, 1, 2, dtype=torch.long), torch.zeros(1, dtype=torch.long)),
-            r"transitions: expected integers of shape",
+            r"transitions: expected a tensor of integers of shape .*, got torch.int64 of shape \(3, 1, 2\)",
+        ),
+        (
+            lambda: AutomatonStatistic(2, [[0, 0]], torch.zeros(1, dtype=torch.long)),
+            r"transitions: expected a tensor of integers of shape .*, got \[\[0, 0\]\]",
         ),
         (
             lambda: AutomatonStatistic(2, torch.ones(1, 2, dtype=torch.long), torch.zeros(1, dtype=torch.long)),
@@ -230,7 +248,19 @@ def test_pickle(statistic):
         ),
         (
             lambda: AutomatonStatistic(2, torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, dtype=torch.long)),
-            r"levels: expected 1 integers",
+            r"levels: expected a tensor of 1 integers",
+        ),
+        (
+            lambda: AutomatonStatistic(2, torch.zeros(1, 2).long(), [0]),
+            r"levels: .* 1 integers of at least 0, got \[0\]",
+        ),
+        (
+            lambda: AutomatonStatistic(2, torch.zeros(1, 2).long(), torch.tensor([10**12])),
+            rf"levels: expected at most {2**22} levels, got {10**12 + 1}; number them without gaps",
+        ),
+        (
+            lambda: AutomatonStatistic(2, torch.zeros(1, 2).long(), torch.zeros(1).long(), [0.5, 1]),
+            r"order: expected a sequence of integers, got \[0.5, 1\]",
         ),
         (
             lambda: AutomatonStatistic(2, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1).long(), [0, 0]),
@@ -241,3 +271,11 @@ def test_pickle(statistic):
 def test_bad_arguments(construct, message):
     with pytest.raises(ValueError, match=message):
         construct()
+
+
+def test_integers_of_other_kinds():
+    expected = BlockCounts([[0, 2], [1]])
+    for blocks in ([np.array([0, 2]), [np.int32(1)]], [torch.tensor([0, 2]), torch.tensor([1])]):
+        assert BlockCounts(blocks).groups == expected.groups
+    order = torch.tensor([1, 0])
+    assert AutomatonStatistic(2, torch.zeros(1, 2).long(), torch.zeros(1).long(), order).num_levels == 1

@@ -1,0 +1,65 @@
+"""Errors that name the argument, what was expected and what came."""
+
+__all__ = [
+    "MAX_LEVELS",
+    "check_last_axis",
+    "check_levels",
+    "check_size",
+    "checked_groups",
+    "checked_indices",
+    "checked_partition",
+]
+
+import operator
+from collections.abc import Iterable
+
+import numpy as np
+from torch import Tensor
+
+# A statistic has a weight, and a size, for every level.
+MAX_LEVELS = 2**22
+
+
+def check_size(name: str, size: object) -> None:
+    """Raises a ValueError, with the argument's name, unless it is an integer of at least 1."""
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise ValueError(f"{name}: expected an integer of at least 1, got {size!r}")
+
+
+def check_last_axis(name: str, tensor: Tensor, size: int) -> None:
+    """Raises a ValueError, with the argument's name, unless it is a tensor whose last axis has a given length."""
+    shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else None
+    if shape is None or shape[-1:] != (size,):
+        got = type(tensor).__name__ if shape is None else f"shape {shape}"
+        raise ValueError(f"{name}: expected a tensor with a last axis of {size} numbers, got {got}")
+
+
+def check_levels(name: str, num_levels: int, instead: str) -> None:
+    """Raises a ValueError, with the argument's name and advice, if a statistic has more than ``2 ** 22`` levels."""
+    if num_levels > MAX_LEVELS:
+        raise ValueError(f"{name}: expected at most {MAX_LEVELS} levels, got {num_levels}; {instead}")
+
+
+def checked_indices(name: str, indices: Iterable[int]) -> list[int]:
+    """The integers of a sequence, or a ValueError with the argument's name."""
+    try:
+        return [operator.index(d) for d in indices]
+    except TypeError:
+        raise ValueError(f"{name}: expected a sequence of integers, got {indices!r}") from None
+
+
+def checked_groups(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:
+    """The integers of sequences of sequences, or a ValueError with the argument's name."""
+    try:
+        return [[operator.index(d) for d in group] for group in groups]
+    except TypeError:
+        raise ValueError(f"{name}: expected sequences of integers, got {groups!r}") from None
+
+
+def checked_partition(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:
+    """The groups of a partition of ``range(n)`` for any n, or a ValueError with the argument's name."""
+    found = checked_groups(name, groups)
+    members = sorted(d for group in found for d in group)
+    if not found or not all(found) or members != list(range(len(members))):
+        raise ValueError(f"{name}: expected a partition of range({len(members)}) into non-empty sets, got {found}")
+    return found
