@@ -1,6 +1,14 @@
 """Errors that name the argument, what was expected and what came."""
 
-__all__ = ["check_data", "check_entries", "check_memberships", "check_vector", "common_batch", "expanded_batch"]
+__all__ = [
+    "check_data",
+    "check_entries",
+    "check_memberships",
+    "check_vector",
+    "check_weights",
+    "common_batch",
+    "expanded_batch",
+]
 
 from numbers import Real
 from typing import Any
@@ -88,10 +96,15 @@ def check_data(
         raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
     if weights is None:
         return values.new_ones(len(values), dtype=torch.double)
-    if not isinstance(weights, Tensor) or weights.shape[-1:] != values.shape[:1]:
-        raise ValueError(f"weights: expected a tensor with a last axis of {len(values)} numbers, got {_shape(weights)}")
-    require(~((weights >= 0) & (weights < torch.inf)), "weights: expected finite numbers of at least 0, got others")
+    check_weights(weights, len(values))
     return weights
+
+
+def check_weights(weights: Any, number: int) -> None:
+    """Raises a ValueError unless there is a finite weight of at least 0 for each of a number of rows."""
+    if not isinstance(weights, Tensor) or weights.shape[-1:] != (number,):
+        raise ValueError(f"weights: expected a tensor with a last axis of {number} numbers, got {_shape(weights)}")
+    require(~((weights >= 0) & (weights < torch.inf)), "weights: expected finite numbers of at least 0, got others")
 
 
 def check_memberships(memberships: Tensor, number: int) -> None:

@@ -7,7 +7,8 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from pyro_structured.models.argument_checks import check_binary, check_weights
+from pyro_structured.distributions.argument_checks import check_weights
+from pyro_structured.models.argument_checks import check_binary
 from pyro_structured.structures import Partition
 
 # Rows of so little weight, relative to the heaviest, do not tell which blocks to merge.
