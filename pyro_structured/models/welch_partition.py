@@ -6,7 +6,7 @@ from numbers import Real
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from pyro_structured.structures import Partition
@@ -91,10 +91,13 @@ def _rejected(left: np.ndarray, right: np.ndarray, size: float, level: float) ->
         return np.zeros(np.broadcast_shapes(np.shape(left), np.shape(right)), dtype=bool)
     # Unbiased variances of the two means; the same variable counts for both degrees of freedom.
     first, second = (mean * (1 - mean) / (size - 1) for mean in (left, right))
+    total = first + second
     with np.errstate(divide="ignore", invalid="ignore"):
-        statistic = np.abs(left - right) / np.sqrt(first + second)
-        freedom = (size - 1) * (first + second) ** 2 / (first**2 + second**2)
-    certain = first + second == 0
-    p_value = 2 * stats.t.sf(np.where(certain, 0.0, statistic), np.where(certain, 1.0, freedom))
-    rejected: np.ndarray = np.where(certain, left != right, p_value < level)
+        statistic = np.where(total > 0, np.abs(left - right) / np.sqrt(total), np.where(left == right, 0, np.inf))
+    # There are between size - 1 and twice as many degrees of freedom: few statistics need to know exactly.
+    most, fewest = -special.stdtrit(np.array([2 * (size - 1), size - 1]), level / 2)
+    rejected: np.ndarray = statistic >= fewest
+    close = np.flatnonzero((statistic >= most) & ~rejected)
+    freedom = (size - 1) * total[close] ** 2 / (first**2 + second**2)[close]
+    rejected[close] = 2 * special.stdtr(freedom, -statistic[close]) < level
     return rejected

@@ -1,0 +1,64 @@
+"""What estimators of binary data have in common."""
+
+__all__ = ["BinaryEstimator"]
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from pyro_structured.models.structural_em import STRUCTURES
+from pyro_structured.ops.binary_rows import BinaryRows
+
+
+class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
+    """Reads dense and sparse data, of which values may be missing (NaN), as zeros and ones."""
+
+    structure: str
+    binarize: float | None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        """Raises ValueError for a parameter that no fit can use."""
+        for name, smallest in (("max_iter", 1), ("n_init", 1), ("n_components", 1)):
+            value = getattr(self, name, 1)
+            if not isinstance(value, Integral) or value < smallest:
+                raise ValueError(f"{name}: expected an integer of at least {smallest}, got {value!r}")
+        for name in ("smoothing", "tol"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) < np.inf:
+                raise ValueError(f"{name}: expected a number larger than 0, got {value!r}")
+        if self.structure not in STRUCTURES:
+            raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
+
+    def _read(self, X: Any, name: str = "X", reset: bool = False) -> Any:
+        """Zeros, ones and NaN, dense or sparse."""
+        values = validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan", copy=True
+        )
+        data = values.data if issparse(values) else values
+        if self.binarize is None:
+            if not ((data == 0) | (data == 1) | np.isnan(data)).all():
+                raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
+            return values
+        if issparse(values) and self.binarize < 0:
+            raise ValueError(f"binarize: expected at least 0 for sparse data, got {self.binarize!r}")
+        known = ~np.isnan(data)
+        data[known] = data[known] > self.binarize
+        return values
+
+    def _read_rows(self, X: Any, sample_weight: Any = None, name: str = "X", reset: bool = False) -> BinaryRows:
+        values = self._read(X, name, reset)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
+        return BinaryRows.from_matrix(values, weights)

@@ -1,0 +1,155 @@
+"""Density estimation with mixtures of exchangeable variable models."""
+
+__all__ = ["MEVMDensity"]
+
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+from sklearn.base import DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from tqdm import tqdm
+
+from pyro_structured.distributions import ExchangeableMixture
+from pyro_structured.models.binary_estimator import BinaryEstimator
+from pyro_structured.models.structural_em import StructuralEM
+
+
+class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
+    r"""Mixture of exchangeable variable models: a latent class, and blocks of exchangeable variables in every class.
+
+    .. math::
+        p(x) = \sum_{k=1}^K p(k) \prod_{b \in \mathcal{X}_k} q_{kb}(t_b) \binom{n_b}{t_b}^{-1}, \qquad
+        t_b = \sum_{d \in b} x_d.
+
+    Parameters and blocks are learned by structural expectation maximisation, from several random starts: new blocks are
+    kept only if the objective, the log-likelihood with the prior that the smoothing amounts to, is larger with them.
+    Each is a local optimum. Equal rows are counted once; an iteration costs about as much as one for a mixture of
+    independent variables with the same number of classes. Missing values (NaN) are summed out.
+
+    :param int n_components: Number of classes K.
+    :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
+        starts with independent variables. ``"welch"`` finds them by :func:`welch_partition` in every iteration, as in
+        the paper. ``"independent"`` is a latent naive Bayes model.
+    :param float smoothing: Added to the number of rows of every class, of every value and of every count of a block.
+    :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
+    :param int max_iter: Largest number of iterations.
+    :param int n_init: Number of random starts. The best mixture has the largest log-likelihood: of the validation rows,
+        if there are any.
+    :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
+    :param float level: Significance level of Welch's tests.
+    :param str linkage: Which means are compared; see :func:`welch_partition`.
+    :param str correction: Of the level; see :func:`welch_partition`.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the random starts.
+    :ivar weights\_: Probabilities of the classes, shape ``(K,)``.
+    :ivar partition\_: Blocks of all classes, a :class:`~pyro_structured.structures.Partition` of batch shape ``(K,)``.
+
+    **References**
+
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Definition 4.1, Theorem 4.2, Algorithm 1. There, rows
+    are dealt to the classes at random; here, distinct rows are.
+
+    Example::
+
+        >>> rng = np.random.default_rng(0)
+        >>> z = rng.integers(2, size=(1000, 1))
+        >>> pair = rng.random((1000, 1)) < 0.5
+        >>> X = np.hstack([np.where(z, pair, rng.random((1000, 1)) < 0.5), pair, np.repeat(z, 4, 1)])
+        >>> density = MEVMDensity(n_components=2, random_state=0).fit(X)
+        >>> np.round(np.exp(density.score_samples([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 1, 1]])), 2)
+        array([0.25, 0.12, 0.  ])
+    """
+
+    def __init__(
+        self,
+        n_components: int = 20,
+        *,
+        structure: str = "merge",
+        smoothing: float = 0.1,
+        tol: float = 1e-3,
+        max_iter: int = 500,
+        n_init: int = 10,
+        binarize: float | None = 0.0,
+        level: float = 0.1,
+        linkage: str = "anchor",
+        correction: str = "none",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.structure = structure
+        self.smoothing = smoothing
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.binarize = binarize
+        self.level = level
+        self.linkage = linkage
+        self.correction = correction
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: None = None, sample_weight: Any = None, X_val: Any = None) -> "MEVMDensity":
+        """Learns blocks and parameters.
+
+        :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
+        :param y: Ignored.
+        :param sample_weight: Weights of the rows, at least 0.
+        :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
+        """
+        self._check_parameters()
+        rows, _ = self._read_rows(X, sample_weight, reset=True).merged()
+        held_out = None if X_val is None else self._read_rows(X_val, name="X_val").merged()[0]
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        learner = StructuralEM(
+            rows,
+            self.structure,
+            self.smoothing,
+            self.tol,
+            self.max_iter,
+            level=self.level,
+            linkage=self.linkage,
+            correction=self.correction,
+        )
+        best = -np.inf
+        for _ in tqdm(range(self.n_init), desc="starts", unit="start", disable=None, leave=False):
+            for mixture, score in learner.run(self._deal(len(rows), rng), rng):
+                if held_out is not None:
+                    score = float(held_out.weights @ logsumexp(mixture.log_joint(held_out), 1))
+                if score > best:
+                    best, self._mixture = score, mixture
+        self.weights_ = np.exp(self._mixture.parameters.log_classes)
+        self.partition_ = self._mixture.partition
+        return self
+
+    def _deal(self, number: int, rng: np.random.Generator) -> np.ndarray:
+        """Rows dealt to the classes at random, as probabilities of the classes."""
+        classes = rng.permutation(np.arange(number) % self.n_components)
+        return np.equal.outer(np.arange(self.n_components), classes).astype(np.float64)
+
+    def _log_joint(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._mixture.log_joint(self._read_rows(X))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-probabilities of rows, shape ``(N,)``; missing values (NaN) are summed out."""
+        scores: np.ndarray = logsumexp(self._log_joint(X), axis=1)
+        return scores
+
+    def score(self, X: Any, y: None = None, sample_weight: Any = None) -> float:
+        """Mean log-probability of rows."""
+        return float(np.average(self.score_samples(X), weights=sample_weight))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes for every row, shape ``(N, K)``."""
+        probabilities: np.ndarray = softmax(self._log_joint(X), axis=1)
+        return probabilities
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of every row, shape ``(N,)``."""
+        classes: np.ndarray = self._log_joint(X).argmax(1)
+        return classes
+
+    def to_pyro(self) -> ExchangeableMixture:
+        """The mixture as a Pyro distribution, with all its queries, in double precision."""
+        check_is_fitted(self)
+        return self._mixture.to_pyro()

@@ -1,0 +1,101 @@
+"""Rows of zeros and ones, dense or sparse, with gaps and weights."""
+
+__all__ = ["BinaryRows", "Matrix"]
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+
+Matrix: TypeAlias = np.ndarray | csr_matrix
+# Rows that are counted at once; their counts have to stay in the cache.
+ROWS_AT_ONCE = 2**13
+# With fewer ones, products with sparse matrices are faster.
+DENSE = 0.2
+
+
+@dataclass(frozen=True)
+class BinaryRows:
+    """Zeros and ones with weights, some of them missing.
+
+    :ivar ones: Ones, shape ``(R, n)``, float64; zero where missing.
+    :ivar gaps: Ones where values are missing, or ``None``.
+    :ivar weights: Weights of the rows, at least 0, shape ``(R,)``.
+    """
+
+    ones: Matrix
+    gaps: Matrix | None
+    weights: np.ndarray
+
+    @classmethod
+    def from_matrix(cls, values: Matrix, weights: np.ndarray | None = None) -> "BinaryRows":
+        """Reads zeros, ones and, for missing values, NaN."""
+        weights = np.ones(values.shape[0]) if weights is None else weights
+        if not issparse(values):
+            missing = np.isnan(values)
+            gaps = _lighter(missing.astype(np.float64)) if missing.any() else None
+            return cls(_lighter(np.where(missing, 0.0, values)), gaps, weights)
+        values = csr_matrix(values, dtype=np.float64)
+        missing, gaps = np.isnan(values.data), None
+        if missing.any():
+            gaps = csr_matrix((missing.astype(np.float64), values.indices, values.indptr), values.shape)
+            values = csr_matrix((np.where(missing, 0.0, values.data), values.indices, values.indptr), values.shape)
+            gaps.eliminate_zeros()
+        values.eliminate_zeros()
+        return cls(_lighter(values), gaps, weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def num_variables(self) -> int:
+        """Number of columns n."""
+        width: int = self.ones.shape[1]
+        return width
+
+    @property
+    def largest_gap(self) -> int:
+        """Largest number of missing values in a row."""
+        return 0 if self.gaps is None else int(np.max(self.gaps.sum(1)))
+
+    def dense(self) -> np.ndarray:
+        """The ones as small integers."""
+        ones = self.ones.astype(np.uint8)
+        return ones if isinstance(ones, np.ndarray) else ones.toarray()
+
+    def merged(self, groups: np.ndarray | None = None) -> tuple["BinaryRows", np.ndarray]:
+        """Equal rows of equal groups made one whose weight is the sum, and a row's place in the result.
+
+        :param np.ndarray groups: Integers of shape ``(R,)``; ``None``: all rows are of one group.
+        """
+        ones, gaps = (None if m is None else csr_matrix(m) for m in (self.ones, self.gaps))
+        keys = [_row_bytes(matrix) for matrix in (ones, gaps) if matrix is not None]
+        keys += [] if groups is None else [groups.tolist()]
+        first: dict[tuple[object, ...], int] = {}
+        place = np.array([first.setdefault(key, len(first)) for key in zip(*keys, strict=True)], dtype=np.int64)
+        kept = np.zeros(len(first), dtype=np.int64)
+        kept[place[::-1]] = np.arange(len(place))[::-1]
+        weights = np.bincount(place, self.weights, len(first))
+        return BinaryRows(self.ones[kept], None if self.gaps is None else self.gaps[kept], weights), place
+
+    def chunks(self) -> Iterator[tuple[slice, "BinaryRows"]]:
+        """Some rows at a time."""
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            yield rows, BinaryRows(self.ones[rows], None if self.gaps is None else self.gaps[rows], self.weights[rows])
+
+
+def _lighter(values: Matrix) -> Matrix:
+    """The form in which products are faster."""
+    if isinstance(values, np.ndarray):
+        return values if np.count_nonzero(values) > DENSE * values.size else csr_matrix(values)
+    return values.toarray() if values.nnz > DENSE * np.prod(values.shape) else values
+
+
+def _row_bytes(matrix: csr_matrix) -> list[bytes]:
+    """What tells rows apart: their columns, in order."""
+    matrix.sort_indices()
+    columns, ends = matrix.indices.tobytes(), matrix.indptr * matrix.indices.itemsize
+    return [columns[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]

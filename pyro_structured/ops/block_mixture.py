@@ -1,0 +1,182 @@
+"""Expectation and maximisation for mixtures of partitions into exchangeable blocks."""
+
+__all__ = [
+    "BlockParameters",
+    "BlockStatistics",
+    "accumulate",
+    "expect",
+    "fill_gaps",
+    "log_joint",
+    "maximize",
+]
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyro_structured.ops.binary_rows import BinaryRows
+from pyro_structured.ops.packed_counts import PackedCounts
+
+
+@dataclass(frozen=True)
+class BlockParameters:
+    """Probabilities of a mixture.
+
+    :ivar log_classes: Logarithms of the probabilities of the classes, shape ``(K,)``.
+    :ivar ones: Probabilities that variables are 1, shape ``(K, n)``; used where a variable is a block of its own.
+    :ivar log_cells: Logarithms of the probabilities of single configurations of the blocks, shape ``(cells,)``.
+    :ivar log_prior: What the smoothing adds to the log-likelihood.
+    """
+
+    log_classes: np.ndarray
+    ones: np.ndarray
+    log_cells: np.ndarray
+    log_prior: float
+
+
+@dataclass(frozen=True)
+class BlockStatistics:
+    """Sums over rows, weighted by the probabilities of the classes.
+
+    :ivar classes: Weights of the classes, shape ``(K,)``.
+    :ivar ones: Weights of the ones of all variables, shape ``(K, n)``.
+    :ivar gaps: Weights of their missing values, shape ``(K, n)``.
+    :ivar histogram: Weights of the counts of all blocks, shape ``(levels, cells)``.
+    """
+
+    classes: np.ndarray
+    ones: np.ndarray
+    gaps: np.ndarray
+    histogram: np.ndarray
+
+    def __add__(self, other: "BlockStatistics") -> "BlockStatistics":
+        names = ("classes", "ones", "gaps", "histogram")
+        return BlockStatistics(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+def log_joint(counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows) -> np.ndarray:
+    """Log-probabilities of rows together with each class, shape ``(K, R)``; gaps are summed out."""
+    return _scores(counts, parameters, rows, counts.levels(parameters.log_cells), counts.words(rows.ones, rows.gaps))
+
+
+def _scores(
+    counts: PackedCounts,
+    parameters: BlockParameters,
+    rows: BinaryRows,
+    log_levels: np.ndarray,
+    words: list[np.ndarray],
+) -> np.ndarray:
+    on = np.where(counts.single, np.log(parameters.ones), 0.0)
+    off = np.where(counts.single, np.log1p(-parameters.ones), 0.0)
+    scores = np.ascontiguousarray((rows.ones @ (on - off).T).T)
+    scores += (off.sum(1) + parameters.log_classes)[:, None]
+    if rows.gaps is not None:
+        scores -= (rows.gaps @ off.T).T
+    counts.add_scores(words, log_levels, scores)
+    return scores
+
+
+def expect(
+    counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, log_allowed: np.ndarray | None = None
+) -> tuple[np.ndarray, float, BlockStatistics]:
+    """The E-step.
+
+    :param np.ndarray log_allowed: Zero for the classes that a row can be of, -inf for the others, shape ``(K, R)``;
+        ``None``: all.
+    :return: Probabilities of the classes, shape ``(K, R)``; the log-likelihood; the statistics for :func:`maximize`.
+    """
+    posterior, total, statistics = np.empty((len(counts.labels), len(rows))), 0.0, None
+    log_levels = counts.levels(parameters.log_cells)
+    for place, some in rows.chunks():
+        words = counts.words(some.ones, some.gaps)
+        scores = _scores(counts, parameters, some, log_levels, words)
+        if log_allowed is not None:
+            scores += log_allowed[:, place]
+        peak = scores.max(0)
+        scores -= peak
+        np.exp(scores, out=scores)
+        mass = scores.sum(0)
+        scores /= mass
+        posterior[:, place] = scores
+        total += float(some.weights @ (np.log(mass) + peak))
+        found = _sums(counts, some, scores * some.weights, words)
+        statistics = found if statistics is None else statistics + found
+    assert statistics is not None
+    return posterior, total, statistics
+
+
+def accumulate(counts: PackedCounts, rows: BinaryRows, posterior: np.ndarray) -> BlockStatistics:
+    """The statistics for :func:`maximize`, for given probabilities of the classes, shape ``(K, R)``."""
+    parts = (
+        _sums(counts, some, posterior[:, place] * some.weights, counts.words(some.ones, some.gaps))
+        for place, some in rows.chunks()
+    )
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total
+
+
+def _sums(counts: PackedCounts, rows: BinaryRows, weights: np.ndarray, words: list[np.ndarray]) -> BlockStatistics:
+    ones = (rows.ones.T @ weights.T).T
+    gaps = np.zeros_like(ones) if rows.gaps is None else (rows.gaps.T @ weights.T).T
+    return BlockStatistics(weights.sum(1), ones, gaps, counts.histogram(words, weights))
+
+
+def maximize(
+    counts: PackedCounts, statistics: BlockStatistics, smoothing: float, previous: BlockParameters | None = None
+) -> BlockParameters:
+    """The M-step: closed form, with smoothing added to all counts, of classes, ones, zeros and cells (Theorem 4.2).
+
+    :param previous: The parameters that the statistics were expected with: they say what the gaps may have been.
+        ``None``, for another partition: variables with gaps count as if they were independent.
+    """
+    ones, classes = statistics.ones, statistics.classes
+    number, width = ones.shape
+    known = np.maximum(classes[:, None] - statistics.gaps, 0)
+    means = (ones + smoothing) / (known + 2 * smoothing) if previous is None else previous.ones
+    ones = (ones + statistics.gaps * means + smoothing) / (classes[:, None] + 2 * smoothing)
+    log_levels = counts.levels(_independent(counts, means) if previous is None else previous.log_cells)
+    cells = counts.fill(statistics.histogram, log_levels)
+    log_probs = np.log(cells + smoothing) - np.log(classes[counts.cell_class] + smoothing * (counts.cell_size + 1))
+    log_classes = np.log(classes + smoothing) - np.log(classes.sum() + smoothing * number)
+    single = np.where(counts.single, np.log(ones) + np.log1p(-ones), 0.0)
+    log_prior = smoothing * float(log_probs.sum() + log_classes.sum() + single.sum())
+    return BlockParameters(log_classes, ones, log_probs - counts.log_choices, log_prior)
+
+
+def _independent(counts: PackedCounts, means: np.ndarray) -> np.ndarray:
+    """Log-probabilities of the cells' configurations if all variables of a block are independent, with one mean."""
+    blocks = counts.block_means(means)[counts.cell_block]
+    log_cells: np.ndarray = counts.cell_count * np.log(blocks)
+    log_cells += (counts.cell_size - counts.cell_count) * np.log1p(-blocks)
+    return log_cells
+
+
+def fill_gaps(
+    counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, k: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Rows whose missing values are drawn given the others and a class, shape ``(R, n)``."""
+    values = rows.dense()
+    if rows.gaps is None:
+        return values
+    missing = rows.gaps.astype(bool) if isinstance(rows.gaps, np.ndarray) else rows.gaps.toarray().astype(bool)
+    log_levels = counts.levels(parameters.log_cells)
+    grouped = np.flatnonzero(~counts.single[k])
+    first = np.searchsorted(counts.classes, k)
+    members = np.zeros((len(counts.single[k]), np.count_nonzero(counts.classes == k)))
+    members[grouped, counts.blocks[k, grouped] - first] = 1
+    ones, gaps = ((marked @ members).astype(np.int64) for marked in (values, missing))
+    for variable in np.flatnonzero(missing.any(0)):
+        where = np.flatnonzero(missing[:, variable])
+        if counts.single[k, variable]:
+            values[where, variable] = rng.random(len(where)) < parameters.ones[k, variable]
+            continue
+        block = counts.blocks[k, variable]
+        place = where, block - first
+        cell = counts.starts[block] + ones[place]
+        drawn = np.log(rng.random(len(where))) < log_levels[gaps[place] - 1, cell + 1] - log_levels[gaps[place], cell]
+        values[where, variable] = drawn
+        gaps[place] -= 1
+        ones[place] += drawn
+    return values

@@ -1,0 +1,164 @@
+"""Counts of ones in the blocks of many partitions at once, several counts in every number."""
+
+__all__ = ["PackedCounts"]
+
+import numpy as np
+from scipy.special import gammaln
+
+from pyro_structured.ops.binary_rows import Matrix
+
+# A float64 sum of integers is exact up to this many bits.
+COLUMN_BITS = 52
+# Tables of words have to stay in the cache, and must not be longer than there are rows.
+WORD_BITS = 9
+
+
+class PackedCounts:
+    r"""How often ones, and gaps, occur in all blocks of two or more variables of K partitions.
+
+    A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits. Digits make words, words
+    make columns of a matrix, one product with which counts everything; and one look-up gives the sum of the log-weights
+    of all counts in a word. So a row costs little more than in a naive Bayes model.
+
+    Blocks are numbered class by class; ``sizes``, ``classes`` and ``names``, their smallest variables, are arrays over
+    them, and ``blocks`` says which a variable is in, unless it is alone (``single``).
+
+    *Cells* are the counts :math:`0, \dots, s` of all blocks, one after the other: their log-weights are those of single
+    configurations. Gaps are missing values. They make *levels*: a cell at level m is a number of ones beside m gaps;
+    the cells themselves are level 0.
+
+    :param np.ndarray labels: The smallest variables of the blocks that variables are in, shape ``(K, n)``.
+    :param int largest_gap: The largest number of gaps in a row.
+    """
+
+    def __init__(self, labels: np.ndarray, largest_gap: int = 0) -> None:
+        number, width = labels.shape
+        apart = labels + np.arange(number)[:, None] * width
+        sizes = np.bincount(apart.ravel(), minlength=number * width)
+        kept = np.flatnonzero(sizes > 1)
+        self.labels, self.single = labels, sizes[apart] == 1
+        self.sizes, self.classes, self.names = sizes[kept], kept // width, kept % width
+        blocks = np.searchsorted(kept, apart)
+        ends = np.cumsum(self.sizes + 1)
+        self.starts = ends - self.sizes - 1
+        self.cell_block = np.repeat(np.arange(len(self.sizes)), self.sizes + 1)
+        self.cell_count = np.arange(len(self.cell_block)) - self.starts[self.cell_block]
+        self.cell_size = self.sizes[self.cell_block]
+        self.log_choices = gammaln(self.cell_size + 1.0) - gammaln(self.cell_count + 1.0)
+        self.log_choices -= gammaln(self.cell_size - self.cell_count + 1.0)
+        self.num_levels = 1 + min(largest_gap, int(self.sizes.max(initial=0)))
+        self.blocks = blocks
+        self._pack(width)
+
+    @property
+    def cell_class(self) -> np.ndarray:
+        """Classes whose cells they are."""
+        classes: np.ndarray = self.classes[self.cell_block]
+        return classes
+
+    def block_means(self, means: np.ndarray) -> np.ndarray:
+        """Means over the variables of each block, of numbers of shape ``(K, n)``."""
+        classes, variables = np.nonzero(~self.single)
+        owner = self.blocks[classes, variables]
+        found: np.ndarray = np.bincount(owner, means[classes, variables], len(self.sizes)) / self.sizes
+        return found
+
+    def _pack(self, width: int) -> None:
+        bits = np.array([int(size).bit_length() for size in self.sizes], dtype=np.int64)
+        gap_bits = np.array([min(int(s), self.num_levels - 1).bit_length() for s in self.sizes], dtype=np.int64)
+        word, offset, self._word_bits = _fill(bits + gap_bits, self.classes, WORD_BITS)
+        self._word_class = np.zeros(len(self._word_bits), dtype=np.int64)
+        self._word_class[word] = self.classes
+        column, self._word_shift, used = _fill(self._word_bits, np.zeros_like(self._word_bits), COLUMN_BITS)
+        self._word_column = column
+        self._word_start = np.cumsum(1 << self._word_bits) - (1 << self._word_bits)
+        classes, variables = np.nonzero(~self.single)
+        owner = self.blocks[classes, variables]
+        shift = self._word_shift[word] + offset
+        self._ones, self._gaps = np.zeros((width, len(used))), np.zeros((width, len(used)))
+        np.add.at(self._ones, (variables, column[word][owner]), 2.0 ** shift[owner])
+        if self.num_levels > 1:
+            np.add.at(self._gaps, (variables, column[word][owner]), 2.0 ** (shift + bits)[owner])
+        self._index_entries(word, offset, bits, gap_bits)
+
+    def _index_entries(self, word: np.ndarray, offset: np.ndarray, bits: np.ndarray, gap_bits: np.ndarray) -> None:
+        """Which cells belong to which values of the words."""
+        entries, cells = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for block, size in enumerate(self.sizes.tolist()):
+            value = np.arange(1 << self._word_bits[word[block]])
+            digit = value >> offset[block]
+            ones, gaps = digit & ((1 << bits[block]) - 1), (digit >> bits[block]) & ((1 << gap_bits[block]) - 1)
+            possible = (ones + gaps <= size) & (gaps < self.num_levels)
+            entries.append(self._word_start[word[block]] + value[possible])
+            cells.append((gaps * len(self.cell_block) + self.starts[block] + ones)[possible])
+        self._entries, self._cells = np.concatenate(entries), np.concatenate(cells)
+
+    def words(self, ones: Matrix, gaps: Matrix | None = None) -> list[np.ndarray]:
+        """Counts of rows, packed.
+
+        :param ones: Zeros and ones, dense or sparse, shape ``(R, n)``; zero where values are missing.
+        :param gaps: Ones where values are missing, the same shape.
+        :return: An integer for each row and word.
+        """
+        total = ones @ self._ones
+        if gaps is not None:
+            total = total + gaps @ self._gaps
+        columns = np.ascontiguousarray(total.T).astype(np.int64)
+        places = zip(self._word_column, self._word_shift, self._word_bits, strict=True)
+        return [(columns[column] >> shift) & ((1 << bits) - 1) for column, shift, bits in places]
+
+    def add_scores(self, words: list[np.ndarray], log_levels: np.ndarray, scores: np.ndarray) -> None:
+        """Adds to the scores of all classes, shape ``(K, R)``, the log-weights of their counts.
+
+        :param np.ndarray log_levels: Log-weights, shape ``(levels, cells)``; see :meth:`levels`.
+        """
+        size = int((1 << self._word_bits).sum())
+        table = np.bincount(self._entries, log_levels.ravel()[self._cells], size)
+        for index, start, bits, row in zip(words, self._word_start, self._word_bits, self._word_class, strict=True):
+            scores[row] += table[start : start + (1 << bits)].take(index)
+
+    def histogram(self, words: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+        """Weights of all cells at all levels, shape ``(levels, cells)``, from weights of shape ``(K, R)``."""
+        found: list[np.ndarray] = [np.zeros(0)]
+        for index, bits, row in zip(words, self._word_bits, self._word_class, strict=True):
+            found.append(np.bincount(index, weights[row], 1 << bits))
+        size = self.num_levels * len(self.cell_block)
+        histogram = np.zeros(size) + np.bincount(self._cells, np.concatenate(found)[self._entries], size)
+        return histogram.reshape(self.num_levels, -1)
+
+    def levels(self, log_cells: np.ndarray) -> np.ndarray:
+        """Log-weights of numbers of ones beside gaps: the last gap is a zero or a one; shape ``(levels, cells)``."""
+        found = [log_cells]
+        for level in range(1, self.num_levels):
+            more = np.append(found[-1][1:], -np.inf)
+            possible = self.cell_count + level <= self.cell_size
+            found.append(np.where(possible, np.logaddexp(found[-1], more), -np.inf))
+        return np.stack(found)
+
+    def fill(self, histogram: np.ndarray, log_levels: np.ndarray) -> np.ndarray:
+        """Expected weights of the cells if all gaps are filled in at random, given the ones; shape ``(cells,)``."""
+        filled: np.ndarray = histogram[-1]
+        for level in range(self.num_levels - 1, 0, -1):
+            present = np.flatnonzero(filled)
+            zero = filled[present] * np.exp(log_levels[level - 1, present] - log_levels[level, present])
+            one = filled[present] - zero
+            filled = histogram[level - 1].copy()
+            filled[present] += zero
+            filled[present + 1] += one
+        return filled
+
+
+def _fill(bits: np.ndarray, groups: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Puts digits into words, no word having digits of two groups: word and offset of each, and bits of the words.
+
+    A digit that is longer than the capacity has a word of its own.
+    """
+    word, offset, used = np.zeros_like(bits), np.zeros_like(bits), [0] * 0
+    last = -1
+    for digit in np.lexsort((bits, groups)).tolist():
+        if groups[digit] != last or used[-1] + bits[digit] > capacity:
+            used.append(0)
+            last = int(groups[digit])
+        word[digit], offset[digit] = len(used) - 1, used[-1]
+        used[-1] += int(bits[digit])
+    return word, offset, np.array(used, dtype=np.int64)
