@@ -1,8 +1,9 @@
 """Learners of structures and parameters."""
 
-__all__ = ["MEVMDensity", "learn_nested_subsets", "merge_partition", "welch_partition"]
+__all__ = ["MEVMClassifier", "MEVMDensity", "learn_nested_subsets", "merge_partition", "welch_partition"]
 
 from pyro_structured.models.merge_partition import merge_partition
+from pyro_structured.models.mevm_classifier import MEVMClassifier
 from pyro_structured.models.mevm_density import MEVMDensity
 from pyro_structured.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.models.welch_partition import welch_partition

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from pyro_structured.models.structural_em import STRUCTURES
 from pyro_structured.ops.binary_rows import BinaryRows
@@ -40,11 +40,16 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         if self.structure not in STRUCTURES:
             raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
 
-    def _read(self, X: Any, name: str = "X", reset: bool = False) -> Any:
-        """Zeros, ones and NaN, dense or sparse."""
-        values = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan", copy=True
+    def _welch_options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("level", "linkage", "correction")}
+
+    def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan", copy=True, **y
         )
+
+    def _binarized(self, values: Any, name: str = "X") -> Any:
+        """Zeros, ones and NaN in place of numbers, dense or sparse."""
         data = values.data if issparse(values) else values
         if self.binarize is None:
             if not ((data == 0) | (data == 1) | np.isnan(data)).all():
@@ -56,9 +61,5 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         data[known] = data[known] > self.binarize
         return values
 
-    def _read_rows(self, X: Any, sample_weight: Any = None, name: str = "X", reset: bool = False) -> BinaryRows:
-        values = self._read(X, name, reset)
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
-        return BinaryRows.from_matrix(values, weights)
+    def _read(self, X: Any, name: str = "X") -> BinaryRows:
+        return BinaryRows.from_matrix(self._binarized(self._validate(X), name))

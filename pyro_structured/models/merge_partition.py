@@ -1,6 +1,6 @@
 """Blocks of exchangeable variables, found by merging as long as that makes the partition more probable."""
 
-__all__ = ["merge_partition"]
+__all__ = ["merge_labels", "merge_partition"]
 
 import numpy as np
 import torch
@@ -9,14 +9,17 @@ from torch import Tensor
 
 from pyro_structured.distributions.argument_checks import check_weights
 from pyro_structured.models.argument_checks import check_binary
+from pyro_structured.ops.binary_rows import Matrix
 from pyro_structured.structures import Partition
 
 # Rows of so little weight, relative to the heaviest, do not tell which blocks to merge.
-NEGLIGIBLE = 1e-6
+NEGLIGIBLE = 1e-4
+# So many rows do.
+ENOUGH_ROWS = 2**14
 
 
-def merge_partition(values: Tensor, weights: Tensor | None = None) -> Partition:
-    r"""Merges single variables, and then blocks, two at a time, as long as the partition becomes more probable.
+def merge_partition(values: Tensor, weights: Tensor | None = None, start: Partition | None = None) -> Partition:
+    r"""Merges blocks of variables, two at a time, as long as the partition becomes more probable.
 
     A block of s variables whose counts t have been seen with total weights :math:`N_t` has the evidence
 
@@ -31,8 +34,10 @@ def merge_partition(values: Tensor, weights: Tensor | None = None) -> Partition:
 
     :param Tensor values: Zeros and ones, shape ``(N, n)``.
     :param Tensor weights: Weights of the rows in every class, at least 0, shape ``(..., N)``; ``None``: all are 1.
-    :return: Partitions of batch shape ``(...)``. Cost about :math:`O(N n^2)` for every class, less if ones are rare;
-        memory :math:`O(N n + n^2)`.
+    :param Partition start: Blocks to begin with, of batch shape ``(...)``; ``None``: single variables.
+    :return: Partitions of batch shape ``(...)``. Cost about :math:`O(N n^2)` for every class, less if ones are rare or
+        there are few blocks; memory :math:`O(N n + n^2)`. The search, not the result, looks at no more than ``2 ** 14``
+        rows, evenly spaced.
     :raises ValueError: if values are not zeros and ones, or weights are negative, or shapes do not fit.
 
     **References**
@@ -49,35 +54,44 @@ def merge_partition(values: Tensor, weights: Tensor | None = None) -> Partition:
     check_binary(values)
     weights = torch.ones(len(values)) if weights is None else weights
     check_weights(weights, len(values))
-    rows, batch = values.detach().cpu().numpy(), weights.shape[:-1]
+    rows, shape = values.detach().cpu().numpy(), weights.shape[:-1] + values.shape[1:]
     classes = weights.detach().double().cpu().reshape(-1, len(values)).numpy()
-    labels = np.stack([merge_labels(rows, each) for each in classes])
-    return Partition(torch.from_numpy(labels).reshape(batch + (rows.shape[1],)).to(values.device))
+    labels = (torch.arange(values.shape[1]) if start is None else start.labels.cpu()).expand(shape)
+    first = labels.reshape(len(classes), -1).numpy()
+    found = np.stack([merge_labels(rows, each, blocks) for each, blocks in zip(classes, first, strict=True)])
+    return Partition(torch.from_numpy(found).reshape(shape).to(values.device))
 
 
-def merge_labels(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Labels of one class's blocks; arguments as for :func:`merge_partition`."""
-    heavy = weights > NEGLIGIBLE * weights.max(initial=0.0)
-    if not heavy.any():
-        return np.arange(values.shape[1])
-    blocks = _Blocks(values[heavy], weights[heavy])
-    gains = blocks.pair_gains()
-    best = gains.argmax(1)
-    gain = gains.max(1)
-    price = np.log(values.shape[1])
+def merge_labels(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The smallest variables of one class's blocks; arguments as for :func:`merge_partition`."""
+    heavy = np.flatnonzero(weights > NEGLIGIBLE * weights.max(initial=0.0))
+    if not len(heavy):
+        return labels
+    heavy = heavy[:: -(-len(heavy) // ENOUGH_ROWS)]
+    names, index = np.unique(labels, return_inverse=True)
+    members = np.equal.outer(index, np.arange(len(names)))
+    counts = np.asarray(values[heavy] @ members.astype(np.float64)).astype(np.int64)
+    blocks = _Blocks(counts, members.sum(0), weights[heavy])
+    _merge_best(blocks, np.log(len(labels)))
+    return names[blocks.name[index]]
+
+
+def _merge_best(blocks: "_Blocks", price: float) -> None:
+    """Merges the best pair, as long as it gains more than its price."""
+    gains = blocks.gains(np.arange(len(blocks.sizes)))
+    best, gain = gains.argmax(1), gains.max(1)
     while gain.max() > price:
         first, second = sorted((int(gain.argmax()), int(best[gain.argmax()])))
         blocks.merge(first, second)
         gains[second], gains[:, second], gain[second] = -np.inf, -np.inf, -np.inf
-        others, found = blocks.gains(first)
-        gains[first, others] = gains[others, first] = found
+        gains[first] = gains[:, first] = blocks.gains(np.array([first]))[0]
         # Only a block whose best partner has changed has to look at all others again.
-        stale = np.append(others[(best[others] == first) | (best[others] == second)], first)
+        stale = np.flatnonzero(np.isfinite(gain) & ((best == first) | (best == second)))
+        stale = np.append(stale, first)
         best[stale] = gains[stale].argmax(1)
         gain[stale] = gains[stale, best[stale]]
-        better = others[found > gain[others]]
-        best[better], gain[better] = first, gains[first, better]
-    return blocks.labels
+        better = np.flatnonzero(gains[:, first] > gain)
+        best[better], gain[better] = first, gains[better, first]
 
 
 class _Blocks:
@@ -87,36 +101,36 @@ class _Blocks:
     columns of its two parts, of which some may stay unused (owner -1).
     """
 
-    def __init__(self, values: np.ndarray, weights: np.ndarray) -> None:
-        number = values.shape[1]
-        self.weights, self.total = weights, weights.sum()
-        self.indicators = np.ascontiguousarray(values, dtype=np.float64)
-        self.labels, self.sizes = np.arange(number), np.ones(number, dtype=np.int64)
-        self.owner, self.count = np.arange(number), np.ones(number, dtype=np.int64)
+    def __init__(self, counts: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> None:
+        self.weights, self.total, self.sizes = weights, weights.sum(), sizes.copy()
+        self.name = np.arange(len(sizes))
+        largest = counts.max(0)
+        ends = np.cumsum(largest)
+        self.columns = [np.arange(end - top, end) for end, top in zip(ends, largest, strict=True)]
+        self.owner = np.repeat(self.name, largest)
+        self.count = np.arange(ends[-1]) - (ends - largest)[self.owner] + 1
+        self.rows = [np.flatnonzero(column) for column in counts.T]
+        self.counts = [column[rows] for column, rows in zip(counts.T, self.rows, strict=True)]
+        self.indicators = np.zeros((len(counts), ends[-1]))
+        for rows, each, columns in zip(self.rows, self.counts, self.columns, strict=True):
+            self.indicators[rows, columns[each - 1]] = 1
         self.mass = weights @ self.indicators
-        self.columns = [np.array([d]) for d in range(number)]
-        self.rows = [np.flatnonzero(column) for column in values.T]
-        self.counts = [np.ones(len(rows), dtype=np.int64) for rows in self.rows]
-        histogram = np.stack([self.total - self.mass, self.mass], 1)
-        self.evidence = self._evidence(histogram, self.sizes)
+        self.log_factorials = gammaln(np.arange(2 * sizes.sum() + 1) + 1.0)
+        histograms = np.zeros((len(sizes), largest.max() + 1))
+        histograms[self.owner, self.count] = self.mass
+        histograms[:, 0] = self.total - histograms.sum(1)
+        self.evidence = self._evidence(histograms, sizes)
 
-    def _evidence(self, histogram: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def _evidence(self, histograms: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Log evidence of blocks; histograms ``(blocks, counts)`` may leave out counts that do not occur."""
-        counts, top = np.arange(histogram.shape[1]), sizes[:, None]
-        choices = gammaln(top + 1.0) - gammaln(counts + 1.0) - gammaln(np.maximum(top - counts, 0) + 1.0)
-        evidence: np.ndarray = (gammaln(histogram + 1) - histogram * choices).sum(1)
-        evidence += gammaln(sizes + 1.0) - gammaln(self.total + sizes + 1)
+        counts, top = np.arange(histograms.shape[1]), sizes[:, None]
+        choices = self.log_factorials[top] - self.log_factorials[counts]
+        choices = choices - self.log_factorials[np.maximum(top - counts, 0)]
+        terms, present = -histograms * choices, histograms > 0
+        terms[present] += gammaln(histograms[present] + 1)
+        evidence: np.ndarray = terms.sum(1)
+        evidence += self.log_factorials[sizes] - gammaln(self.total + sizes + 1)
         return evidence
-
-    def pair_gains(self) -> np.ndarray:
-        """Gains of merging any two single variables, -inf on the diagonal."""
-        both = (self.indicators * self.weights[:, None]).T @ self.indicators
-        one = np.maximum(self.mass[:, None] + self.mass - 2 * both, 0)
-        none = np.maximum(self.total - one - both, 0)
-        joint = gammaln(none + 1) + gammaln(one + 1) + gammaln(both + 1) - one * np.log(2)
-        gains: np.ndarray = joint + gammaln(3) - gammaln(self.total + 3) - self.evidence[:, None] - self.evidence
-        np.fill_diagonal(gains, -np.inf)
-        return gains
 
     def merge(self, first: int, second: int) -> None:
         """Joins two blocks under the name of the first."""
@@ -134,37 +148,39 @@ class _Blocks:
         self.owner[free], self.owner[used] = -1, first
         self.count[used], self.mass[used] = np.arange(1, largest + 1), histogram[1:]
         self.columns[first] = used
-        self.labels[self.labels == second] = first
+        self.name[self.name == second] = first
         self.sizes[first] += self.sizes[second]
         self.sizes[second] = 0
         self.evidence[first] = self._evidence(histogram[None], self.sizes[first : first + 1])[0]
 
-    def gains(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        """Other blocks, and the gains of merging them with one."""
-        others = np.flatnonzero((self.sizes > 0) & (np.arange(len(self.sizes)) != block))
-        histogram = self._joined_histogram(block, others)
-        sizes = self.sizes[others] + self.sizes[block]
-        return others, self._evidence(histogram, sizes) - self.evidence[others] - self.evidence[block]
+    def gains(self, chosen: np.ndarray) -> np.ndarray:
+        """Gains of merging each of the chosen blocks with every other block; -inf for itself, and where is none."""
+        histograms = self._joined_histograms(chosen)
+        sizes = self.sizes[chosen][:, None] + self.sizes
+        joined = self._evidence(histograms.reshape(-1, histograms.shape[-1]), sizes.ravel()).reshape(sizes.shape)
+        gains: np.ndarray = joined - self.evidence[chosen][:, None] - self.evidence
+        gains[(self.sizes == 0) | np.equal.outer(chosen, np.arange(len(self.sizes)))] = -np.inf
+        return gains
 
-    def _joined_histogram(self, block: int, others: np.ndarray) -> np.ndarray:
-        """Weights of the counts of one block together with each other block, shape ``(others, counts)``."""
-        mine = self.columns[block]
-        theirs = np.flatnonzero((self.owner >= 0) & (self.owner != block))
-        place = np.searchsorted(others, self.owner[theirs])
-        rows, counts = self.rows[block], self.count[theirs]
-        weighted = np.zeros((len(rows), len(mine)))
-        weighted[np.arange(len(rows)), self.counts[block] - 1] = self.weights[rows]
-        joint = (weighted.T @ self.indicators[rows])[:, theirs]
-        width = len(mine) + counts.max(initial=0) + 1
-        alone = (place * width + np.arange(1, len(mine) + 1)[:, None]).ravel()
-        both = alone + np.tile(counts, len(mine))
-        size = len(others) * width
-        # Rows where both have ones are first counted as if the other block had none.
-        histogram = np.zeros(size)
-        histogram += np.bincount(both, joint.ravel(), size) - np.bincount(alone, joint.ravel(), size)
-        histogram += np.bincount(place * width + counts, self.mass[theirs] - joint.sum(0), size)
-        table = histogram.reshape(len(others), width)
-        table[:, 1 : len(mine) + 1] += self.mass[mine]
-        table = np.maximum(table, 0)
-        table[:, 0] = np.maximum(self.total - table[:, 1:].sum(1), 0)
-        return table
+    def _joined_histograms(self, chosen: np.ndarray) -> np.ndarray:
+        """Weights of the counts of the chosen blocks together with each other block: ``(chosen, blocks, counts)``."""
+        mine = np.concatenate([self.columns[block] for block in chosen])
+        rows = self.rows[chosen[0]] if len(chosen) == 1 else np.arange(len(self.weights))
+        theirs = np.flatnonzero(self.owner >= 0)
+        some = self.indicators[rows]
+        joint = ((some[:, mine] * self.weights[rows, None]).T @ some)[:, theirs]
+        place, owner = np.searchsorted(chosen, self.owner[mine]), self.owner[theirs]
+        count, other = self.count[mine], self.count[theirs]
+        width = count.max(initial=0) + other.max(initial=0) + 1
+        shape = len(chosen), len(self.sizes), width
+        pairs = ((place * len(self.sizes))[:, None] + owner) * width
+        # At first as if one of the two had no ones in any row, then corrected where both have.
+        histograms = np.zeros(shape)
+        histograms[place, :, count] += self.mass[mine][:, None]
+        histograms[:, owner, other] += self.mass[theirs]
+        for sign, mine_too, theirs_too in ((1, 1, 1), (-1, 1, 0), (-1, 0, 1)):
+            cells = pairs + (mine_too * count[:, None] + theirs_too * other)
+            histograms += sign * np.bincount(cells.ravel(), joint.ravel(), histograms.size).reshape(shape)
+        histograms = np.maximum(histograms, 0)
+        histograms[..., 0] = np.maximum(self.total - histograms[..., 1:].sum(-1), 0)
+        return histograms

@@ -5,15 +5,16 @@ __all__ = ["MEVMDensity"]
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from tqdm import tqdm
 
 from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.models.binary_estimator import BinaryEstimator
 from pyro_structured.models.structural_em import StructuralEM
+from pyro_structured.ops.binary_rows import BinaryRows
 
 
 class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
@@ -31,7 +32,7 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param int n_components: Number of classes K.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
         starts with independent variables. ``"welch"`` finds them by :func:`welch_partition` in every iteration, as in
-        the paper. ``"independent"`` is a latent naive Bayes model.
+        the paper. ``"welch+merge"`` merges the latter's. ``"independent"`` is a latent naive Bayes model.
     :param float smoothing: Added to the number of rows of every class, of every value and of every count of a block.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
@@ -42,6 +43,7 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param str linkage: Which means are compared; see :func:`welch_partition`.
     :param str correction: Of the level; see :func:`welch_partition`.
     :param random_state: Seed, or ``numpy.random.RandomState``, of the random starts.
+    :ivar n_iter\_: Iterations that led to the mixture, from its start.
     :ivar weights\_: Probabilities of the classes, shape ``(K,)``.
     :ivar partition\_: Blocks of all classes, a :class:`~pyro_structured.structures.Partition` of batch shape ``(K,)``.
 
@@ -97,26 +99,20 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
         """
         self._check_parameters()
-        rows, _ = self._read_rows(X, sample_weight, reset=True).merged()
-        held_out = None if X_val is None else self._read_rows(X_val, name="X_val").merged()[0]
+        values = self._binarized(self._validate(X, reset=True))
+        weights = _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
+        rows, _ = BinaryRows.from_matrix(values, weights).merged()
+        held_out = None if X_val is None else self._read(X_val, "X_val").merged()[0]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        learner = StructuralEM(
-            rows,
-            self.structure,
-            self.smoothing,
-            self.tol,
-            self.max_iter,
-            level=self.level,
-            linkage=self.linkage,
-            correction=self.correction,
-        )
+        learner = StructuralEM(rows, self.structure, self.smoothing, self.tol, self.max_iter, **self._welch_options())
         best = -np.inf
         for _ in tqdm(range(self.n_init), desc="starts", unit="start", disable=None, leave=False):
-            for mixture, score in learner.run(self._deal(len(rows), rng), rng):
+            for phase in learner.run(self._deal(len(rows), rng), rng):
+                score = phase.log_likelihood
                 if held_out is not None:
-                    score = float(held_out.weights @ logsumexp(mixture.log_joint(held_out), 1))
+                    score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
                 if score > best:
-                    best, self._mixture = score, mixture
+                    best, self._mixture, self.n_iter_ = score, phase.mixture, phase.num_iterations
         self.weights_ = np.exp(self._mixture.parameters.log_classes)
         self.partition_ = self._mixture.partition
         return self
@@ -124,11 +120,12 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     def _deal(self, number: int, rng: np.random.Generator) -> np.ndarray:
         """Rows dealt to the classes at random, as probabilities of the classes."""
         classes = rng.permutation(np.arange(number) % self.n_components)
-        return np.equal.outer(np.arange(self.n_components), classes).astype(np.float64)
+        posterior: np.ndarray = np.equal.outer(np.arange(self.n_components), classes).astype(np.float64)
+        return posterior
 
     def _log_joint(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._mixture.log_joint(self._read_rows(X))
+        return self._mixture.log_joint(self._read(X))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, shape ``(N,)``; missing values (NaN) are summed out."""
@@ -139,13 +136,8 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         """Mean log-probability of rows."""
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes for every row, shape ``(N, K)``."""
-        probabilities: np.ndarray = softmax(self._log_joint(X), axis=1)
-        return probabilities
-
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of every row, shape ``(N,)``."""
+        """The most probable class of every row, shape ``(N,)``; ``to_pyro().posterior`` has the probabilities."""
         classes: np.ndarray = self._log_joint(X).argmax(1)
         return classes
 

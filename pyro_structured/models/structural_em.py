@@ -1,11 +1,12 @@
 """Structural expectation maximisation for mixtures of partitions into exchangeable blocks (Algorithm 1)."""
 
-__all__ = ["STRUCTURES", "StructuralEM"]
+__all__ = ["STRUCTURES", "Phase", "StructuralEM"]
 
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,20 @@ from pyro_structured.ops.binary_rows import BinaryRows
 from pyro_structured.ops.block_mixture import BlockStatistics, accumulate, expect, fill_gaps, maximize
 from pyro_structured.ops.packed_counts import PackedCounts
 
-STRUCTURES = ("merge", "welch", "independent")
+STRUCTURES = ("merge", "welch+merge", "welch", "independent")
+
+
+class Phase(NamedTuple):
+    """What a phase of :class:`StructuralEM` leads to.
+
+    :ivar BlockMixture mixture: The mixture.
+    :ivar float log_likelihood: Of the training rows.
+    :ivar int num_iterations: Since the start.
+    """
+
+    mixture: BlockMixture
+    log_likelihood: float
+    num_iterations: int
 
 
 @dataclass(frozen=True)
@@ -41,12 +55,12 @@ class StructuralEM:
     """Alternates the steps for parameters with steps for the structure, which are taken only if they are better.
 
     :param BinaryRows rows: The training rows.
-    :param str structure: How blocks are found; ``"welch"`` in every iteration, ``"merge"`` whenever the parameters have
-        settled, ``"independent"`` never.
+    :param str structure: How blocks are found; ``"welch"`` in every iteration, ``"merge"`` and ``"welch+merge"``
+        whenever the parameters have settled, ``"independent"`` never.
     :param float smoothing: Added to all counts.
     :param float tol: Nats per row; a smaller increase of the objective ends a phase.
     :param int max_iter: Largest number of iterations.
-    :param np.ndarray log_allowed: Zero for the classes that a row can be of, -inf for the others, shape ``(K, R)``.
+    :param np.ndarray allowed: One for the classes that a row can be of, zero for the others, shape ``(K, R)``.
     :param welch: Level, linkage and correction of Welch's tests.
     """
 
@@ -57,37 +71,42 @@ class StructuralEM:
         smoothing: float,
         tol: float,
         max_iter: int,
-        log_allowed: np.ndarray | None = None,
+        allowed: np.ndarray | None = None,
         **welch: Any,
     ) -> None:
         self.rows, self.structure, self.smoothing = rows, structure, smoothing
         self.smallest, self.max_iter = tol * rows.weights.sum(), max_iter
-        self.log_allowed, self.welch = log_allowed, welch
+        self.welch = welch
+        with np.errstate(divide="ignore"):
+            self.log_allowed = None if allowed is None else np.log(allowed)
         self.largest_gap = rows.largest_gap
 
-    def run(self, posterior: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[BlockMixture, float]]:
-        """Mixtures whose parameters have settled, one after each change of the structure, with their log-likelihoods.
+    def run(self, posterior: np.ndarray, rng: np.random.Generator) -> Iterator[Phase]:
+        """Mixtures whose parameters have settled, one after each change of the structure.
 
         :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
         :return: The last mixture has the largest objective.
         """
-        labels = np.tile(np.arange(self.rows.num_variables), (len(posterior), 1))
-        state = self._start(labels, posterior)
-        if self.structure == "welch":
+        state = self._start(self._single_labels(len(posterior)), posterior)
+        if "welch" in self.structure:
             state = self._start(self._labels(state, rng), posterior)
-        for _ in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+        tried = None
+        for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
             best = self._advance(state)
             settled = best.objective - state.objective < self.smallest
             if settled:
-                yield best.mixture, best.log_likelihood
-            if self.structure == "welch" or (self.structure == "merge" and settled):
+                yield Phase(best.mixture, best.log_likelihood, iteration + 1)
+            if tried is not None and np.array_equal(tried, state.posterior):
+                return  # the blocks depend on nothing else
+            if self.structure == "welch" or ("merge" in self.structure and settled):
+                tried = state.posterior
                 changed = self._start(self._labels(state, rng), state.posterior)
                 best = max(best, changed, key=lambda each: each.objective)
             if best.objective - state.objective < self.smallest:
                 return
             state = best
         warnings.warn(f"no convergence in {self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
-        yield state.mixture, state.log_likelihood
+        yield Phase(state.mixture, state.log_likelihood, self.max_iter)
 
     def _start(self, labels: np.ndarray, posterior: np.ndarray) -> _State:
         """The best parameters for a structure and probabilities of the classes."""
@@ -104,19 +123,20 @@ class StructuralEM:
 
     def _labels(self, state: _State, rng: np.random.Generator) -> np.ndarray:
         """Blocks for the present probabilities of the classes."""
-        if self.structure == "merge":
-            return self._merged_labels(state, rng)
+        labels = self._welch_labels(state) if "welch" in self.structure else self._single_labels(len(state.posterior))
+        if "merge" not in self.structure:
+            return labels
+        weights, mixture = state.posterior * self.rows.weights, state.mixture
+        filled = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
+        values = filled if self.rows.gaps is not None else repeat(self.rows.ones)
+        return np.stack([merge_labels(*each) for each in zip(values, weights, labels, strict=False)])
+
+    def _welch_labels(self, state: _State) -> np.ndarray:
         statistics = state.statistics
         known = statistics.classes[:, None] - statistics.gaps
         means = np.divide(statistics.ones, known, out=np.zeros_like(known), where=known > 0).clip(0, 1)
         sizes = torch.from_numpy(statistics.classes)
         return welch_partition(torch.from_numpy(means), sizes, **self.welch).labels.numpy()
 
-    def _merged_labels(self, state: _State, rng: np.random.Generator) -> np.ndarray:
-        weights = state.posterior * self.rows.weights
-        if self.rows.gaps is None:
-            values = self.rows.dense()
-            return np.stack([merge_labels(values, each) for each in weights])
-        mixture = state.mixture
-        draws = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
-        return np.stack([merge_labels(values, each) for values, each in zip(draws, weights, strict=True)])
+    def _single_labels(self, number: int) -> np.ndarray:
+        return np.tile(np.arange(self.rows.num_variables), (number, 1))

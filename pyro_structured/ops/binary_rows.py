@@ -70,10 +70,9 @@ class BinaryRows:
 
         :param np.ndarray groups: Integers of shape ``(R,)``; ``None``: all rows are of one group.
         """
-        ones, gaps = (None if m is None else csr_matrix(m) for m in (self.ones, self.gaps))
-        keys = [_row_bytes(matrix) for matrix in (ones, gaps) if matrix is not None]
+        keys: list[list[object]] = [_row_keys(matrix) for matrix in (self.ones, self.gaps) if matrix is not None]
         keys += [] if groups is None else [groups.tolist()]
-        first: dict[tuple[object, ...], int] = {}
+        first: dict[object, int] = {}
         place = np.array([first.setdefault(key, len(first)) for key in zip(*keys, strict=True)], dtype=np.int64)
         kept = np.zeros(len(first), dtype=np.int64)
         kept[place[::-1]] = np.arange(len(place))[::-1]
@@ -94,8 +93,10 @@ def _lighter(values: Matrix) -> Matrix:
     return values.toarray() if values.nnz > DENSE * np.prod(values.shape) else values
 
 
-def _row_bytes(matrix: csr_matrix) -> list[bytes]:
-    """What tells rows apart: their columns, in order."""
+def _row_keys(matrix: Matrix) -> list[object]:
+    """What tells rows apart: their bits, or their columns in order."""
+    if isinstance(matrix, np.ndarray):
+        return [row.tobytes() for row in np.packbits(matrix.astype(bool), axis=1)]
     matrix.sort_indices()
-    columns, ends = matrix.indices.tobytes(), matrix.indptr * matrix.indices.itemsize
-    return [columns[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    columns, ends = matrix.indices.tobytes(), (matrix.indptr * matrix.indices.itemsize).tolist()
+    return [columns[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
