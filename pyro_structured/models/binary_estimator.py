@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from pyro_structured.models.structural_em import STRUCTURES
 from pyro_structured.ops.binary_rows import BinaryRows
@@ -48,8 +48,17 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
             self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan", copy=True, **y
         )
 
+    @staticmethod
+    def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
+        weights: np.ndarray = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise ValueError("sample_weight: expected a weight larger than 0, got zeros only")
+        return weights
+
     def _binarized(self, values: Any, name: str = "X") -> Any:
         """Zeros, ones and NaN in place of numbers, dense or sparse."""
+        if issparse(values):
+            values.sum_duplicates()
         data = values.data if issparse(values) else values
         if self.binarize is None:
             if not ((data == 0) | (data == 1) | np.isnan(data)).all():

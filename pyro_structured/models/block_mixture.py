@@ -27,7 +27,8 @@ class BlockMixture:
 
     def log_joint(self, rows: BinaryRows) -> np.ndarray:
         """Log-probabilities of rows together with each class, shape ``(R, K)``."""
-        return np.concatenate([log_joint(self.counts, self.parameters, some).T for _, some in rows.chunks()])
+        counts = self.counts.with_gaps(rows.largest_gap)
+        return np.concatenate([log_joint(counts, self.parameters, some).T for _, some in rows.chunks()])
 
     @property
     def partition(self) -> Partition:

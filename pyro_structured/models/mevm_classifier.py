@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.models.binary_estimator import BinaryEstimator
@@ -33,7 +33,7 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
         then merges those that belong together by :func:`merge_partition`. ``"welch"`` is the paper's;
         ``"merge"`` starts with single variables, and takes memory for all pairs of them; ``"independent"`` is naive
         Bayes.
-    :param float smoothing: Added to the number of rows of every class, of every value and of every count of a block.
+    :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
     :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
@@ -95,9 +95,10 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
         self._check_parameters()
         X, y = self._validate(X, reset=True, y=y)
         check_classification_targets(y)
-        labels = self._number(y)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        rows, place = BinaryRows.from_matrix(self._binarized(X), weights).merged(labels)
+        weights = self._check_weights(sample_weight, X)
+        counted = weights > 0
+        labels = self._number(y[counted])
+        rows, place = BinaryRows.from_matrix(self._binarized(X)[counted], weights[counted]).merged(labels)
         merged = np.empty(len(rows), dtype=np.int64)
         merged[place] = labels
         allowed = (np.equal.outer(np.arange(len(self.classes_)), merged) | (merged < 0)).astype(np.float64)
@@ -105,7 +106,7 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
             rows, self.structure, self.smoothing, self.tol, self.max_iter, allowed, **self._welch_options()
         )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        *_, last = learner.run(allowed / allowed.sum(0), rng)
+        *_, last = learner.run(allowed * (merged >= 0), rng)  # rows without labels wait for the first E-step
         self._mixture, self.n_iter_ = last.mixture, last.num_iterations
         self.partition_ = self._mixture.partition
         return self

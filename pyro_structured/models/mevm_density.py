@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from pyro_structured.distributions import ExchangeableMixture
@@ -25,7 +25,7 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         t_b = \sum_{d \in b} x_d.
 
     Parameters and blocks are learned by structural expectation maximisation, from several random starts: new blocks are
-    kept only if the objective, the log-likelihood with the prior that the smoothing amounts to, is larger with them.
+    kept only if the objective, the log-likelihood and the prior that the smoothing amounts to, is larger with them.
     Each is a local optimum. Equal rows are counted once; an iteration costs about as much as one for a mixture of
     independent variables with the same number of classes. Missing values (NaN) are summed out.
 
@@ -33,7 +33,7 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
         starts with independent variables. ``"welch"`` finds them by :func:`welch_partition` in every iteration, as in
         the paper. ``"welch+merge"`` merges the latter's. ``"independent"`` is a latent naive Bayes model.
-    :param float smoothing: Added to the number of rows of every class, of every value and of every count of a block.
+    :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
     :param int n_init: Number of random starts. The best mixture has the largest log-likelihood: of the validation rows,
@@ -54,13 +54,12 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
     Example::
 
-        >>> rng = np.random.default_rng(0)
-        >>> z = rng.integers(2, size=(1000, 1))
-        >>> pair = rng.random((1000, 1)) < 0.5
-        >>> X = np.hstack([np.where(z, pair, rng.random((1000, 1)) < 0.5), pair, np.repeat(z, 4, 1)])
-        >>> density = MEVMDensity(n_components=2, random_state=0).fit(X)
-        >>> np.round(np.exp(density.score_samples([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 1, 1]])), 2)
-        array([0.25, 0.12, 0.  ])
+        >>> X = np.random.default_rng(0).integers(2, size=(1000, 3)).repeat(2, axis=1)
+        >>> density = MEVMDensity(n_components=1).fit(X)
+        >>> density.partition_[0].blocks()
+        [[0, 1], [2, 3], [4, 5]]
+        >>> np.exp(density.score_samples([[1, 1, 0, 0, 1, 1], [1, 1, 0, 0, np.nan, np.nan]])).round(2)
+        array([0.12, 0.24])
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         values = self._binarized(self._validate(X, reset=True))
-        weights = _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
-        rows, _ = BinaryRows.from_matrix(values, weights).merged()
+        weights = self._check_weights(sample_weight, values)
+        rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
         held_out = None if X_val is None else self._read(X_val, "X_val").merged()[0]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         learner = StructuralEM(rows, self.structure, self.smoothing, self.tol, self.max_iter, **self._welch_options())

@@ -37,14 +37,14 @@ class BinaryRows:
             missing = np.isnan(values)
             gaps = _lighter(missing.astype(np.float64)) if missing.any() else None
             return cls(_lighter(np.where(missing, 0.0, values)), gaps, weights)
-        values = csr_matrix(values, dtype=np.float64)
-        missing, gaps = np.isnan(values.data), None
+        ones, gaps = csr_matrix(values, dtype=np.float64, copy=True), None
+        missing = np.isnan(ones.data)
         if missing.any():
-            gaps = csr_matrix((missing.astype(np.float64), values.indices, values.indptr), values.shape)
-            values = csr_matrix((np.where(missing, 0.0, values.data), values.indices, values.indptr), values.shape)
+            gaps = ones.copy()
+            gaps.data, ones.data = missing.astype(np.float64), np.where(missing, 0.0, ones.data)
             gaps.eliminate_zeros()
-        values.eliminate_zeros()
-        return cls(_lighter(values), gaps, weights)
+        ones.eliminate_zeros()
+        return cls(_lighter(ones), gaps, weights)
 
     def __len__(self) -> int:
         return len(self.weights)

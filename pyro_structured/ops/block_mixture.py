@@ -126,22 +126,22 @@ def _sums(counts: PackedCounts, rows: BinaryRows, weights: np.ndarray, words: li
 def maximize(
     counts: PackedCounts, statistics: BlockStatistics, smoothing: float, previous: BlockParameters | None = None
 ) -> BlockParameters:
-    """The M-step: closed form, with smoothing added to all counts, of classes, ones, zeros and cells (Theorem 4.2).
+    """The M-step: closed form (Theorem 4.2), with smoothing added to all counts of ones, of zeros and of cells.
 
     :param previous: The parameters that the statistics were expected with: they say what the gaps may have been.
         ``None``, for another partition: variables with gaps count as if they were independent.
     """
     ones, classes = statistics.ones, statistics.classes
-    number, width = ones.shape
     known = np.maximum(classes[:, None] - statistics.gaps, 0)
     means = (ones + smoothing) / (known + 2 * smoothing) if previous is None else previous.ones
     ones = (ones + statistics.gaps * means + smoothing) / (classes[:, None] + 2 * smoothing)
     log_levels = counts.levels(_independent(counts, means) if previous is None else previous.log_cells)
     cells = counts.fill(statistics.histogram, log_levels)
     log_probs = np.log(cells + smoothing) - np.log(classes[counts.cell_class] + smoothing * (counts.cell_size + 1))
-    log_classes = np.log(classes + smoothing) - np.log(classes.sum() + smoothing * number)
+    with np.errstate(divide="ignore"):
+        log_classes = np.log(classes / classes.sum())
     single = np.where(counts.single, np.log(ones) + np.log1p(-ones), 0.0)
-    log_prior = smoothing * float(log_probs.sum() + log_classes.sum() + single.sum())
+    log_prior = smoothing * float(log_probs.sum() + single.sum())
     return BlockParameters(log_classes, ones, log_probs - counts.log_choices, log_prior)
 
 

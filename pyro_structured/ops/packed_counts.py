@@ -50,6 +50,11 @@ class PackedCounts:
         self.blocks = blocks
         self._pack(width)
 
+    def with_gaps(self, largest_gap: int) -> "PackedCounts":
+        """The same cells, with levels for so many gaps in a row."""
+        enough = largest_gap < self.num_levels or self.num_levels > self.sizes.max(initial=0)
+        return self if enough else PackedCounts(self.labels, largest_gap)
+
     @property
     def cell_class(self) -> np.ndarray:
         """Classes whose cells they are."""
