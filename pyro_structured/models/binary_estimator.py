@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from pyro_structured.models.structural_em import STRUCTURES
 from pyro_structured.ops.binary_rows import BinaryRows
@@ -50,10 +50,13 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
 
     @staticmethod
     def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
-        weights: np.ndarray = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
-            raise ValueError("sample_weight: expected a weight larger than 0, got zeros only")
-        return weights
+        number = X.shape[0]
+        weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+        if weights.shape not in ((), (number,)):
+            raise ValueError(f"sample_weight: expected shape ({number},), got {weights.shape}")
+        if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+            raise ValueError("sample_weight: expected finite numbers of at least 0, and not all 0, got others")
+        return np.broadcast_to(weights, number)
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
         """Zeros, ones and NaN in place of numbers, dense or sparse."""

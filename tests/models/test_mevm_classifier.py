@@ -118,7 +118,10 @@ def test_wrong_arguments():
         MEVMClassifier(structure="none").fit(X, y)
     with pytest.raises(ValueError, match="X: expected zeros, ones and NaN"):
         MEVMClassifier(binarize=None).fit(2 * X, y)
-    with pytest.raises(ValueError, match="sample_weight: expected a weight larger than 0"):
-        MEVMClassifier().fit(X, y, np.zeros(20))
+    for weights in (np.zeros(20), -np.ones(20), np.full(20, np.nan)):
+        with pytest.raises(ValueError, match="sample_weight: expected finite numbers of at least 0, and not all 0"):
+            MEVMClassifier().fit(X, y, weights)
+    with pytest.raises(ValueError, match=r"sample_weight: expected shape \(20,\), got \(3,\)"):
+        MEVMClassifier().fit(X, y, np.ones(3))
     with pytest.raises(ValueError, match="continuous"):
         MEVMClassifier().fit(X, np.random.default_rng(0).random(20))
