@@ -55,7 +55,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         if weights.shape not in ((), (number,)):
             raise ValueError(f"sample_weight: expected shape ({number},), got {weights.shape}")
         if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-            raise ValueError("sample_weight: expected finite numbers of at least 0, and not all 0, got others")
+            raise ValueError("sample_weight: expected finite numbers of at least zero, not all zero, got others")
         return np.broadcast_to(weights, number)
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
