@@ -73,7 +73,7 @@ def test_missing_package(monkeypatch, capsys):
     monkeypatch.setattr("pyro_structured.demo.__main__.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         main([])
-    assert re.search(r"scikit-learn is not installed; .* 'pyro-structured\[demo\]'", capsys.readouterr().err)
+    assert re.search(r"matplotlib is not installed; .* 'pyro-structured\[demo\]'", capsys.readouterr().err)
 
 
 def test_digits():

@@ -24,10 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
-        if find_spec(module) is None:
-            parser.error(f"{package} is not installed; python -m pip install 'pyro-structured[demo]' installs it")
-    from pyro_structured.demo import report  # only now, because it needs them
+    if find_spec("matplotlib") is None:
+        parser.error("matplotlib is not installed; python -m pip install 'pyro-structured[demo]' installs it")
+    from pyro_structured.demo import report  # only now, because it needs it
 
     settings = Settings()
     if options.steps is not None:

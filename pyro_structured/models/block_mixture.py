@@ -28,7 +28,8 @@ class BlockMixture:
     def log_joint(self, rows: BinaryRows) -> np.ndarray:
         """Log-probabilities of rows together with each class, shape ``(R, K)``."""
         counts = self.counts.with_gaps(rows.largest_gap)
-        return np.concatenate([log_joint(counts, self.parameters, some).T for _, some in rows.chunks()])
+        scores: np.ndarray = log_joint(counts, self.parameters, rows).T
+        return scores
 
     @property
     def partition(self) -> Partition:

@@ -10,6 +10,7 @@ __all__ = [
     "maximize",
 ]
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,24 +57,29 @@ class BlockStatistics:
 
 def log_joint(counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows) -> np.ndarray:
     """Log-probabilities of rows together with each class, shape ``(K, R)``; gaps are summed out."""
-    return _scores(counts, parameters, rows, counts.levels(parameters.log_cells), counts.words(rows.ones, rows.gaps))
+    score = _scorer(counts, parameters)
+    return np.concatenate([score(some)[0] for _, some in rows.chunks()], 1)
 
 
-def _scores(
-    counts: PackedCounts,
-    parameters: BlockParameters,
-    rows: BinaryRows,
-    log_levels: np.ndarray,
-    words: list[np.ndarray],
-) -> np.ndarray:
-    on = np.where(counts.single, np.log(parameters.ones), 0.0)
-    off = np.where(counts.single, np.log1p(-parameters.ones), 0.0)
-    scores = np.ascontiguousarray((rows.ones @ (on - off).T).T)
-    scores += (off.sum(1) + parameters.log_classes)[:, None]
-    if rows.gaps is not None:
-        scores -= (rows.gaps @ off.T).T
-    counts.add_scores(words, log_levels, scores)
-    return scores
+def _scorer(
+    counts: PackedCounts, parameters: BlockParameters
+) -> Callable[[BinaryRows], tuple[np.ndarray, list[np.ndarray]]]:
+    """A function of rows that returns their scores and words; what does not depend on rows is computed once."""
+    tables = counts.tables(counts.levels(parameters.log_cells))
+    offsets, weights = parameters.log_classes, None
+    if counts.single.any():
+        on = np.where(counts.single, np.log(parameters.ones), 0.0)
+        off = np.where(counts.single, np.log1p(-parameters.ones), 0.0)
+        offsets, weights = offsets + off.sum(1), counts.weights((on - off).T, -off.T)
+
+    def score(rows: BinaryRows) -> tuple[np.ndarray, list[np.ndarray]]:
+        words, sums = counts.words(rows.ones, rows.gaps, weights)
+        scores = sums if len(sums) else np.zeros((len(offsets), len(rows)))
+        scores += offsets[:, None]
+        counts.add_scores(words, tables, scores)
+        return scores, words
+
+    return score
 
 
 def expect(
@@ -86,10 +92,9 @@ def expect(
     :return: Probabilities of the classes, shape ``(K, R)``; the log-likelihood; the statistics for :func:`maximize`.
     """
     posterior, total, statistics = np.empty((len(counts.labels), len(rows))), 0.0, None
-    log_levels = counts.levels(parameters.log_cells)
+    score = _scorer(counts, parameters)
     for place, some in rows.chunks():
-        words = counts.words(some.ones, some.gaps)
-        scores = _scores(counts, parameters, some, log_levels, words)
+        scores, words = score(some)
         if log_allowed is not None:
             scores += log_allowed[:, place]
         peak = scores.max(0)
@@ -108,7 +113,7 @@ def expect(
 def accumulate(counts: PackedCounts, rows: BinaryRows, posterior: np.ndarray) -> BlockStatistics:
     """The statistics for :func:`maximize`, for given probabilities of the classes, shape ``(K, R)``."""
     parts = (
-        _sums(counts, some, posterior[:, place] * some.weights, counts.words(some.ones, some.gaps))
+        _sums(counts, some, posterior[:, place] * some.weights, counts.words(some.ones, some.gaps)[0])
         for place, some in rows.chunks()
     )
     total = next(parts)

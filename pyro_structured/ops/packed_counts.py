@@ -10,18 +10,20 @@ from pyro_structured.ops.binary_rows import Matrix
 # A float64 sum of integers is exact up to this many bits.
 COLUMN_BITS = 52
 # Tables of words have to stay in the cache, and must not be longer than there are rows.
-WORD_BITS = 9
+WORD_BITS = 10
+# More variables that are alone, in a class, are better left to a product with their log-odds.
+FEW_SINGLES = 16
 
 
 class PackedCounts:
-    r"""How often ones, and gaps, occur in all blocks of two or more variables of K partitions.
+    r"""How often ones, and gaps, occur in all blocks of K partitions; many variables that are alone are left out.
 
     A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits. Digits make words, words
     make columns of a matrix, one product with which counts everything; and one look-up gives the sum of the log-weights
     of all counts in a word. So a row costs little more than in a naive Bayes model.
 
     Blocks are numbered class by class; ``sizes``, ``classes`` and ``names``, their smallest variables, are arrays over
-    them, and ``blocks`` says which a variable is in, unless it is alone (``single``).
+    them, and ``blocks`` says which a variable is in, unless it is left out (``single``).
 
     *Cells* are the counts :math:`0, \dots, s` of all blocks, one after the other: their log-weights are those of single
     configurations. Gaps are missing values. They make *levels*: a cell at level m is a number of ones beside m gaps;
@@ -35,8 +37,9 @@ class PackedCounts:
         number, width = labels.shape
         apart = labels + np.arange(number)[:, None] * width
         sizes = np.bincount(apart.ravel(), minlength=number * width)
-        kept = np.flatnonzero(sizes > 1)
-        self.labels, self.single = labels, sizes[apart] == 1
+        smallest = 1 if (sizes == 1).sum() <= FEW_SINGLES * number else 2
+        kept = np.flatnonzero(sizes >= smallest)
+        self.labels, self.single = labels, sizes[apart] < smallest
         self.sizes, self.classes, self.names = sizes[kept], kept // width, kept % width
         blocks = np.searchsorted(kept, apart)
         ends = np.cumsum(self.sizes + 1)
@@ -98,29 +101,45 @@ class PackedCounts:
             cells.append((gaps * len(self.cell_block) + self.starts[block] + ones)[possible])
         self._entries, self._cells = np.concatenate(entries), np.concatenate(cells)
 
-    def words(self, ones: Matrix, gaps: Matrix | None = None) -> list[np.ndarray]:
+    def weights(self, ones: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of ones and of gaps, for :meth:`words`: those that count, and others of shape ``(n, K)``."""
+        return np.hstack([self._ones, ones]), np.hstack([self._gaps, gaps])
+
+    def words(
+        self, ones: Matrix, gaps: Matrix | None = None, weights: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> tuple[list[np.ndarray], np.ndarray]:
         """Counts of rows, packed.
 
         :param ones: Zeros and ones, dense or sparse, shape ``(R, n)``; zero where values are missing.
         :param gaps: Ones where values are missing, the same shape.
-        :return: An integer for each row and word.
+        :param weights: From :meth:`weights`; ``None``: those that count.
+        :return: An integer for each row and word; and the sums of the other weights, shape ``(K, R)``.
         """
-        total = ones @ self._ones
+        for_ones, for_gaps = (self._ones, self._gaps) if weights is None else weights
+        sums = _product(ones, for_ones)
         if gaps is not None:
-            total = total + gaps @ self._gaps
-        columns = np.ascontiguousarray(total.T).astype(np.int64)
-        places = zip(self._word_column, self._word_shift, self._word_bits, strict=True)
-        return [(columns[column] >> shift) & ((1 << bits) - 1) for column, shift, bits in places]
+            sums += _product(gaps, for_gaps)
+        number = self._ones.shape[1]
+        columns = sums[:number].astype(np.int64)
+        words = []
+        for column, shift, bits in zip(self._word_column, self._word_shift, self._word_bits, strict=True):
+            word = columns[column] >> shift
+            word &= (1 << bits) - 1
+            words.append(word)
+        return words, sums[number:]
 
-    def add_scores(self, words: list[np.ndarray], log_levels: np.ndarray, scores: np.ndarray) -> None:
-        """Adds to the scores of all classes, shape ``(K, R)``, the log-weights of their counts.
-
-        :param np.ndarray log_levels: Log-weights, shape ``(levels, cells)``; see :meth:`levels`.
-        """
+    def tables(self, log_levels: np.ndarray) -> list[np.ndarray]:
+        """Log-weights of all values of the words, from those of the cells, shape ``(levels, cells)``."""
         size = int((1 << self._word_bits).sum())
         table = np.bincount(self._entries, log_levels.ravel()[self._cells], size)
-        for index, start, bits, row in zip(words, self._word_start, self._word_bits, self._word_class, strict=True):
-            scores[row] += table[start : start + (1 << bits)].take(index)
+        ends = np.cumsum(1 << self._word_bits)
+        return [table[start:end] for start, end in zip(self._word_start, ends, strict=True)]
+
+    def add_scores(self, words: list[np.ndarray], tables: list[np.ndarray], scores: np.ndarray) -> None:
+        """Adds to the scores of all classes, shape ``(K, R)``, the log-weights of their counts."""
+        for index, table, row in zip(words, tables, self._word_class.tolist(), strict=True):
+            each = scores[row]
+            each += table.take(index)
 
     def histogram(self, words: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
         """Weights of all cells at all levels, shape ``(levels, cells)``, from weights of shape ``(K, R)``."""
@@ -167,3 +186,9 @@ def _fill(bits: np.ndarray, groups: np.ndarray, capacity: int) -> tuple[np.ndarr
         word[digit], offset[digit] = len(used) - 1, used[-1]
         used[-1] += int(bits[digit])
     return word, offset, np.array(used, dtype=np.int64)
+
+
+def _product(values: Matrix, weights: np.ndarray) -> np.ndarray:
+    """Sums of weights over rows, shape ``(columns, R)``."""
+    product: np.ndarray = weights.T @ values.T if isinstance(values, np.ndarray) else (values @ weights).T
+    return np.ascontiguousarray(product)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyro_structured.ops.binary_rows import BinaryRows
-from pyro_structured.ops.packed_counts import PackedCounts
+from pyro_structured.ops.packed_counts import FEW_SINGLES, PackedCounts
 from pyro_structured.structures import Partition
 
 
@@ -29,11 +29,12 @@ def rows_with_gaps(seed, number, width, missing):
 
 
 def blocks_of(labels):
-    """Class and members of every block of two or more variables, in the order of the cells."""
+    """Class and members of every block, but for single variables if they are many, in the order of the cells."""
+    few = sum((row == name).sum() == 1 for row in labels for name in row) <= FEW_SINGLES * len(labels)
     for k, row in enumerate(labels):
         for name in np.unique(row):
             members = np.flatnonzero(row == name)
-            if len(members) > 1:
+            if few or len(members) > 1:
                 yield k, members
 
 
@@ -50,9 +51,12 @@ def test_scores_and_histograms(shape, seed, missing):
     counts = PackedCounts(labels, rows.largest_gap)
     log_levels = rng.normal(size=(counts.num_levels, len(counts.cell_block)))
     weights = rng.random((shape[0], len(rows)))
-    words = counts.words(rows.ones, rows.gaps)
+    others = rng.normal(size=(2, shape[1], 3))
+    words, sums = counts.words(rows.ones, rows.gaps, counts.weights(*others))
+    expected = np.nan_to_num(values) @ others[0] + np.isnan(values) @ others[1]
+    np.testing.assert_allclose(sums, expected.T, rtol=1e-9, atol=1e-9)
     scores = np.zeros((shape[0], len(rows)))
-    counts.add_scores(words, log_levels, scores)
+    counts.add_scores(words, counts.tables(log_levels), scores)
     expected, histogram = np.zeros_like(scores), np.zeros_like(log_levels)
     for start, (k, members) in zip(counts.starts, blocks_of(labels), strict=True):
         for r, row in enumerate(values[:, members]):
@@ -113,4 +117,4 @@ def test_levels_are_added():
 def test_means_of_blocks():
     counts = PackedCounts(np.array([[0, 0, 2], [0, 1, 2], [0, 1, 1]]))
     means = np.arange(9.0).reshape(3, 3)
-    np.testing.assert_array_equal(counts.block_means(means), [0.5, 7.5])
+    np.testing.assert_array_equal(counts.block_means(means), [0.5, 2, 3, 4, 5, 6, 7.5])
