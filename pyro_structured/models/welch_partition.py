@@ -16,7 +16,12 @@ CORRECTIONS = ("none", "bonferroni")
 
 
 def welch_partition(
-    means: Tensor, sizes: Tensor, level: float = 0.1, linkage: str = "anchor", correction: str = "none"
+    means: Tensor,
+    sizes: Tensor,
+    level: float = 0.1,
+    linkage: str = "anchor",
+    correction: str = "none",
+    pair_means: Tensor | None = None,
 ) -> Partition:
     """Puts binary variables into one block whose means do not differ significantly.
 
@@ -25,13 +30,21 @@ def welch_partition(
     where Welch's test rejects equal means. Which pair is tested, the paper does not say, and not being rejected is not
     transitive: so choose.
 
+    They also have equal covariances: condition (3), tested if there are means of pairs. A variable then joins the first
+    block whose first two variables occur together as often, up to significance, as it does with each of the block's
+    variables. That the covariance is at least ``-variance / (n - 1)`` needs no test: the mean covariance of a block
+    always is.
+
     :param Tensor means: Means of the variables in every class, between 0 and 1, shape ``(..., n)``.
     :param Tensor sizes: Numbers of examples in every class, or sums of their weights, shape ``(...)``.
     :param float level: Significance level of the two-sided tests, between 0 and 1; 0.1 in the paper.
     :param str linkage: ``"anchor"`` tests against the block's smallest mean; ``"single"``, against the neighbour, which
         makes few and large blocks.
     :param str correction: ``"none"``, or ``"bonferroni"`` for the level divided by the number of variables.
-    :return: Partitions of the same batch shape. Cost O(n) for every block, after sorting.
+    :param Tensor pair_means: How often two variables are both 1, shape ``(..., n, n)``; ``None``: condition (3) is not
+        tested.
+    :return: Partitions of the same batch shape. Cost O(n) for every block, after sorting; with pairs, O(n) for every
+        variable and block.
     :raises ValueError: if an argument is out of range or shapes do not fit.
 
     **References**
@@ -45,10 +58,14 @@ def welch_partition(
         [[0, 2], [1, 3]]
     """
     _check(means, sizes, level, linkage, correction)
+    _check_pairs(pair_means, means)
     each = level / means.shape[-1] if correction == "bonferroni" else level
     rows = means.detach().double().cpu().reshape(-1, means.shape[-1]).numpy()
     numbers = sizes.detach().double().cpu().expand(means.shape[:-1]).reshape(-1).numpy()
     labels = np.stack([_label(row, number, each, linkage) for row, number in zip(rows, numbers, strict=True)])
+    if pair_means is not None:
+        pairs = pair_means.detach().double().cpu().reshape(-1, *pair_means.shape[-2:]).numpy()
+        labels = np.stack([_split(*row, each) for row in zip(labels, rows, pairs, numbers, strict=True)])
     return Partition(torch.from_numpy(labels).reshape(means.shape).to(means.device))
 
 
@@ -64,6 +81,18 @@ def _check(means: Tensor, sizes: Tensor, level: float, linkage: str, correction:
     for name, value, known in (("linkage", linkage, LINKAGES), ("correction", correction, CORRECTIONS)):
         if value not in known:
             raise ValueError(f"{name}: expected one of {known}, got {value!r}")
+
+
+def _check_pairs(pair_means: Tensor | None, means: Tensor) -> None:
+    if pair_means is None:
+        return
+    shape = (*means.shape, means.shape[-1])
+    if not isinstance(pair_means, Tensor) or pair_means.shape != shape:
+        raise ValueError(
+            f"pair_means: expected a tensor of shape {shape}, got {getattr(pair_means, 'shape', pair_means)}"
+        )
+    if not bool(((pair_means >= 0) & (pair_means <= 1)).all()):
+        raise ValueError("pair_means: expected numbers between 0 and 1, got others")
 
 
 def _label(means: np.ndarray, size: float, level: float, linkage: str) -> np.ndarray:
@@ -83,6 +112,24 @@ def _label(means: np.ndarray, size: float, level: float, linkage: str) -> np.nda
     labels = np.empty(len(means), dtype=np.int64)
     labels[order] = np.concatenate([[0], np.cumsum(starts)])
     return labels
+
+
+def _split(labels: np.ndarray, means: np.ndarray, pairs: np.ndarray, size: float, level: float) -> np.ndarray:
+    """Labels of blocks in which pairs of variables also occur equally often."""
+    found: list[list[int]] = []
+    for variable in np.lexsort((np.arange(len(means)), means)).tolist():
+        for block in found:
+            if labels[block[0]] != labels[variable]:
+                continue
+            if len(block) == 1 or not _rejected(pairs[block[0], block[1]], pairs[block, variable], size, level).any():
+                block.append(variable)
+                break
+        else:
+            found.append([variable])
+    split = np.empty_like(labels)
+    for number, block in enumerate(found):
+        split[block] = number
+    return split
 
 
 def _rejected(left: np.ndarray, right: np.ndarray, size: float, level: float) -> np.ndarray:

@@ -80,3 +80,46 @@ def test_linkages_differ():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         welch_partition(*arguments)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 8), st.sampled_from([0.01, 0.3]))
+def test_pairs_occur_equally_often(seed, n, level):
+    rng = np.random.default_rng(seed)
+    values = rng.random((30, n)) < 0.5
+    values[:, n // 2] = values[:, 0] ^ (rng.random(30) < 0.1)
+    means, pairs = values.mean(0), values.T.astype(float) @ values / 30
+    arguments = [torch.from_numpy(means), torch.tensor(30.0), level]
+    with_pairs = welch_partition(*arguments, pair_means=torch.from_numpy(pairs))
+    coarse = welch_partition(*arguments).labels.tolist()
+    expected = []
+    for d in sorted(range(n), key=lambda d: means[d]):
+        for block in expected:
+            same = coarse[block[0]] == coarse[d]
+            if same and all(p_value(pairs[block[0], block[1]], pairs[m, d], 30) >= level for m in block if block[1:]):
+                block.append(d)
+                break
+        else:
+            expected.append([d])
+    assert {frozenset(block) for block in with_pairs.blocks()} == {frozenset(block) for block in expected}
+
+
+def test_equal_means_do_not_make_variables_exchangeable():
+    pair, other = torch.rand(2, 1000, 1) < 0.5
+    values = torch.cat([pair, pair, other, other], 1).double()
+    means, pairs = torch.full((4,), 0.5).double(), values.T @ values / 1000
+    assert welch_partition(means, torch.tensor(1000.0)).blocks() == [[0, 1, 2, 3]]
+    found = welch_partition(means, torch.tensor(1000.0), pair_means=pairs)
+    assert found.blocks() == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    "pairs, message",
+    [
+        (torch.zeros(3, 3), r"pair_means: expected a tensor of shape \(2, 2\), got torch.Size\(\[3, 3\]\)"),
+        ([[0, 0], [0, 0]], r"pair_means: expected a tensor of shape \(2, 2\), got \[\["),
+        (torch.full((2, 2), 2.0), "pair_means: expected numbers between 0 and 1, got others"),
+    ],
+)
+def test_wrong_pairs(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        welch_partition(torch.tensor([0.5, 0.5]), torch.tensor(10.0), pair_means=pairs)
