@@ -1,6 +1,7 @@
 """Whole programs as users write them: Pyro models, guides and networks, checked against enumeration and quadrature."""
 
 import math
+import warnings
 
 import pyro
 import pyro.distributions as dist
@@ -11,7 +12,7 @@ from pyro.infer.discrete import infer_discrete
 from pyro.nn import PyroModule
 
 import pyro_structured.distributions as sdist
-from pyro_structured.structures import NestedSubsets
+from pyro_structured.structures import NestedSubsets, Partition
 from pyro_structured.testing import brute_force
 
 ON_GPU = pytest.param("cuda", True, marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
@@ -247,3 +248,34 @@ def test_learning_from_counts_of_bags():
 
     fit(model, no_guide, Trace_ELBO(), steps=80)
     assert (pyro.param("weights") - truth).abs().max() < 0.4
+
+
+def test_semi_supervised_mixture_in_a_larger_model():
+    """Program 7: some classes are known, the others are enumerated; another observation depends on the class too."""
+    partition = Partition(torch.tensor([[0, 0, 0, 3], [0, 1, 1, 1]]))
+    shares, tables = torch.tensor([0.3, -0.2], requires_grad=True), torch.randn(2, 8, requires_grad=True)
+    levels = torch.tensor([-1.0, 1.0], requires_grad=True)
+    with torch.no_grad():
+        z = dist.Categorical(logits=shares).sample((30,))
+        x = sdist.ExchangeableMixture(shares, tables, partition).component(z).sample()
+        y = dist.Normal(levels[z], 1.0).sample()
+    labelled = torch.arange(30) < 12
+
+    @pyro.infer.config_enumerate(default="parallel")  # Pyro does not pass a site's own infer on to its masked part
+    def model():
+        mixture = sdist.ExchangeableMixture(shares, tables, partition)
+        with pyro.plate("rows", 30):
+            k = pyro.sample("z", dist.Categorical(logits=shares), obs=z, obs_mask=labelled)
+            pyro.sample("x", mixture.component(k), obs=x)
+            pyro.sample("y", dist.Normal(levels[k], 1.0), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Found vars in model but not guide")
+        found = -TraceEnum_ELBO(max_plate_nesting=1).differentiable_loss(model, no_guide)
+    mixture = sdist.ExchangeableMixture(shares, tables, partition)
+    joint = shares.log_softmax(0) + mixture.component_log_prob(x) + dist.Normal(levels, 1.0).log_prob(y.unsqueeze(-1))
+    known = joint.gather(1, z.unsqueeze(-1)).squeeze(-1)
+    expected = torch.where(labelled, known, joint.logsumexp(-1)).sum()
+    torch.testing.assert_close(found, expected)
+    parameters = [shares, tables, levels]
+    torch.testing.assert_close(torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters))
