@@ -147,7 +147,7 @@ class _Blocks:
         histogram = np.bincount(counts, weights=self.weights)
         self.owner[free], self.owner[used] = -1, first
         self.count[used], self.mass[used] = np.arange(1, largest + 1), histogram[1:]
-        self.columns[first] = used
+        self.columns[first], self.columns[second] = used, free[:0]
         self.name[self.name == second] = first
         self.sizes[first] += self.sizes[second]
         self.sizes[second] = 0
@@ -155,32 +155,44 @@ class _Blocks:
 
     def gains(self, chosen: np.ndarray) -> np.ndarray:
         """Gains of merging each of the chosen blocks with every other block; -inf for itself, and where is none."""
-        histograms = self._joined_histograms(chosen)
-        sizes = self.sizes[chosen][:, None] + self.sizes
-        joined = self._evidence(histograms.reshape(-1, histograms.shape[-1]), sizes.ravel()).reshape(sizes.shape)
-        gains: np.ndarray = joined - self.evidence[chosen][:, None] - self.evidence
-        gains[(self.sizes == 0) | np.equal.outer(chosen, np.arange(len(self.sizes)))] = -np.inf
-        return gains
-
-    def _joined_histograms(self, chosen: np.ndarray) -> np.ndarray:
-        """Weights of the counts of the chosen blocks together with each other block: ``(chosen, blocks, counts)``."""
         mine = np.concatenate([self.columns[block] for block in chosen])
         rows = self.rows[chosen[0]] if len(chosen) == 1 else np.arange(len(self.weights))
-        theirs = np.flatnonzero(self.owner >= 0)
         some = self.indicators[rows]
-        joint = ((some[:, mine] * self.weights[rows, None]).T @ some)[:, theirs]
-        place, owner = np.searchsorted(chosen, self.owner[mine]), self.owner[theirs]
+        joint = (some[:, mine] * self.weights[rows, None]).T @ some
+        gains = np.full((len(chosen), len(self.sizes)), -np.inf)
+        # Blocks with small counts apart from those with large ones, which would make all histograms long.
+        lengths = np.array([len(columns).bit_length() for columns in self.columns])
+        for length in np.unique(lengths[self.sizes > 0]):
+            others = np.flatnonzero((lengths == length) & (self.sizes > 0))
+            histograms = self._joined_histograms(chosen, mine, others, joint)
+            sizes = self.sizes[chosen][:, None] + self.sizes[others]
+            joined = self._evidence(histograms.reshape(-1, histograms.shape[-1]), sizes.ravel()).reshape(sizes.shape)
+            gains[:, others] = joined - self.evidence[chosen][:, None] - self.evidence[others]
+        gains[np.equal.outer(chosen, np.arange(len(self.sizes)))] = -np.inf
+        return gains
+
+    def _joined_histograms(
+        self, chosen: np.ndarray, mine: np.ndarray, others: np.ndarray, joint: np.ndarray
+    ) -> np.ndarray:
+        """Weights of the counts of the chosen blocks together with others, shape ``(chosen, others, counts)``.
+
+        :param mine: Columns of the chosen blocks.
+        :param joint: Weights of the rows where both of two columns are 1, shape ``(mine, columns)``.
+        """
+        theirs = np.concatenate([self.columns[block] for block in others])
+        joint = joint[:, theirs]
+        place, owner = np.searchsorted(chosen, self.owner[mine]), np.searchsorted(others, self.owner[theirs])
         count, other = self.count[mine], self.count[theirs]
         width = count.max(initial=0) + other.max(initial=0) + 1
-        shape = len(chosen), len(self.sizes), width
-        pairs = ((place * len(self.sizes))[:, None] + owner) * width
+        histograms = np.zeros((len(chosen), len(others), width))
         # At first as if one of the two had no ones in any row, then corrected where both have.
-        histograms = np.zeros(shape)
         histograms[place, :, count] += self.mass[mine][:, None]
         histograms[:, owner, other] += self.mass[theirs]
+        pairs = ((place * len(others))[:, None] + owner) * width
         for sign, mine_too, theirs_too in ((1, 1, 1), (-1, 1, 0), (-1, 0, 1)):
             cells = pairs + (mine_too * count[:, None] + theirs_too * other)
-            histograms += sign * np.bincount(cells.ravel(), joint.ravel(), histograms.size).reshape(shape)
+            found = np.bincount(cells.ravel(), joint.ravel(), histograms.size)
+            histograms += sign * found.reshape(histograms.shape)
         histograms = np.maximum(histograms, 0)
         histograms[..., 0] = np.maximum(self.total - histograms[..., 1:].sum(-1), 0)
         return histograms
