@@ -16,6 +16,8 @@ from pyro_structured.structures import Partition
 NEGLIGIBLE = 1e-4
 # So many rows do.
 ENOUGH_ROWS = 2**14
+# Blocks whose largest counts are between two of these are compared with a block at once.
+MAGNITUDES = np.array([1, 4, 16, 64, 256])
 
 
 def merge_partition(values: Tensor, weights: Tensor | None = None, start: Partition | None = None) -> Partition:
@@ -104,11 +106,11 @@ class _Blocks:
     def __init__(self, counts: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> None:
         self.weights, self.total, self.sizes = weights, weights.sum(), sizes.copy()
         self.name = np.arange(len(sizes))
-        largest = counts.max(0)
-        ends = np.cumsum(largest)
-        self.columns = [np.arange(end - top, end) for end, top in zip(ends, largest, strict=True)]
-        self.owner = np.repeat(self.name, largest)
-        self.count = np.arange(ends[-1]) - (ends - largest)[self.owner] + 1
+        self.largest = counts.max(0)
+        ends = np.cumsum(self.largest)
+        self.columns = [np.arange(end - top, end) for end, top in zip(ends, self.largest, strict=True)]
+        self.owner = np.repeat(self.name, self.largest)
+        self.count = np.arange(ends[-1]) - (ends - self.largest)[self.owner] + 1
         self.rows = [np.flatnonzero(column) for column in counts.T]
         self.counts = [column[rows] for column, rows in zip(counts.T, self.rows, strict=True)]
         self.indicators = np.zeros((len(counts), ends[-1]))
@@ -116,7 +118,7 @@ class _Blocks:
             self.indicators[rows, columns[each - 1]] = 1
         self.mass = weights @ self.indicators
         self.log_factorials = gammaln(np.arange(2 * sizes.sum() + 1) + 1.0)
-        histograms = np.zeros((len(sizes), largest.max() + 1))
+        histograms = np.zeros((len(sizes), self.largest.max() + 1))
         histograms[self.owner, self.count] = self.mass
         histograms[:, 0] = self.total - histograms.sum(1)
         self.evidence = self._evidence(histograms, sizes)
@@ -147,7 +149,7 @@ class _Blocks:
         histogram = np.bincount(counts, weights=self.weights)
         self.owner[free], self.owner[used] = -1, first
         self.count[used], self.mass[used] = np.arange(1, largest + 1), histogram[1:]
-        self.columns[first], self.columns[second] = used, free[:0]
+        self.columns[first], self.largest[first] = used, largest
         self.name[self.name == second] = first
         self.sizes[first] += self.sizes[second]
         self.sizes[second] = 0
@@ -161,10 +163,11 @@ class _Blocks:
         joint = (some[:, mine] * self.weights[rows, None]).T @ some
         gains = np.full((len(chosen), len(self.sizes)), -np.inf)
         # Blocks with small counts apart from those with large ones, which would make all histograms long.
-        lengths = np.array([len(columns).bit_length() for columns in self.columns])
-        for length in np.unique(lengths[self.sizes > 0]):
-            others = np.flatnonzero((lengths == length) & (self.sizes > 0))
-            histograms = self._joined_histograms(chosen, mine, others, joint)
+        magnitude = np.searchsorted(MAGNITUDES, self.largest)
+        for each in np.unique(magnitude[self.sizes > 0]):
+            others = np.flatnonzero((magnitude == each) & (self.sizes > 0))
+            theirs = np.flatnonzero((self.owner >= 0) & (magnitude[self.owner] == each))
+            histograms = self._joined_histograms(chosen, mine, others, theirs, joint[:, theirs])
             sizes = self.sizes[chosen][:, None] + self.sizes[others]
             joined = self._evidence(histograms.reshape(-1, histograms.shape[-1]), sizes.ravel()).reshape(sizes.shape)
             gains[:, others] = joined - self.evidence[chosen][:, None] - self.evidence[others]
@@ -172,15 +175,14 @@ class _Blocks:
         return gains
 
     def _joined_histograms(
-        self, chosen: np.ndarray, mine: np.ndarray, others: np.ndarray, joint: np.ndarray
+        self, chosen: np.ndarray, mine: np.ndarray, others: np.ndarray, theirs: np.ndarray, joint: np.ndarray
     ) -> np.ndarray:
         """Weights of the counts of the chosen blocks together with others, shape ``(chosen, others, counts)``.
 
         :param mine: Columns of the chosen blocks.
-        :param joint: Weights of the rows where both of two columns are 1, shape ``(mine, columns)``.
+        :param theirs: Columns of the others.
+        :param joint: Weights of the rows where both of two columns are 1, shape ``(mine, theirs)``.
         """
-        theirs = np.concatenate([self.columns[block] for block in others])
-        joint = joint[:, theirs]
         place, owner = np.searchsorted(chosen, self.owner[mine]), np.searchsorted(others, self.owner[theirs])
         count, other = self.count[mine], self.count[theirs]
         width = count.max(initial=0) + other.max(initial=0) + 1

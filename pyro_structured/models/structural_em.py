@@ -20,6 +20,8 @@ from pyro_structured.ops.binary_rows import BinaryRows
 from pyro_structured.ops.block_mixture import BlockStatistics, accumulate, expect, fill_gaps, maximize
 from pyro_structured.ops.packed_counts import PackedCounts
 
+# So many times what an iteration has to gain, a phase with merged blocks has to gain.
+WORTHWHILE = 10
 STRUCTURES = ("merge", "welch+merge", "welch", "independent")
 
 
@@ -90,12 +92,15 @@ class StructuralEM:
         state = self._start(self._single_labels(len(posterior)), posterior)
         if "welch" in self.structure:
             state = self._start(self._labels(state, rng), posterior)
-        tried = None
+        tried, reached = None, -np.inf
         for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
             best = self._advance(state)
             settled = best.objective - state.objective < self.smallest
             if settled:
                 yield Phase(best.mixture, best.log_likelihood, iteration + 1)
+                if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
+                    return
+                reached = best.objective
             if tried is not None and np.array_equal(tried, state.posterior):
                 return  # the blocks depend on nothing else
             if self.structure == "welch" or ("merge" in self.structure and settled):
