@@ -149,7 +149,8 @@ class ExchangeablePartition(TorchDistribution):
         constants, which would swallow their digits; and the sum of the constants.
         """
         names, num_variables = self.partition.cell_blocks, self.partition.num_variables
-        completions = log_binomial(self.partition.sizes.gather(-1, names), self.partition.cell_counts)
+        sizes = self.partition.sizes.gather(-1, names)
+        completions = log_binomial(sizes, self.partition.cell_counts, num_variables)
         unused = completions == -torch.inf
         logits = self.statistic_logits.double().masked_fill(unused, -torch.inf)
         peaks = segment_max(logits.detach(), names, num_variables)
@@ -165,7 +166,7 @@ class ExchangeablePartition(TorchDistribution):
     def _log_counts(self) -> Tensor:
         """Log-weights of what the evidence leaves of the cells."""
         free, missing = self._open
-        return self._weights + log_binomial(free, missing)
+        return self._weights + log_binomial(free, missing, self.partition.num_variables)
 
     @property
     def _open(self) -> tuple[Tensor, Tensor]:

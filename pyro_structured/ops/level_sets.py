@@ -8,15 +8,24 @@ from torch import Tensor
 from pyro_structured.ops.convolution import logsumexp
 
 
-def log_binomial(total: Tensor, chosen: Tensor) -> Tensor:
+def log_binomial(total: Tensor, chosen: Tensor, largest: int) -> Tensor:
     r"""Logarithm of :math:`\binom{n}{k}` in float64, -inf where k is not among ``0, ..., n``; arguments are integers.
+
+    :param int largest: No n is larger.
 
     Example::
 
-        >>> log_binomial(torch.tensor(4), torch.tensor([-1, 0, 2, 5])).exp().round()
+        >>> log_binomial(torch.tensor(4), torch.tensor([-1, 0, 2, 5]), 4).exp().round()
         tensor([0., 1., 6., 0.], dtype=torch.float64)
     """
-    return log_multinomial(total, torch.stack(torch.broadcast_tensors(chosen, total - chosen), -1))
+    log_factorials = torch.lgamma(torch.arange(largest + 1, dtype=torch.double, device=total.device) + 1)
+    total, chosen = torch.broadcast_tensors(total, chosen)
+    parts = (_look_up(log_factorials, number) for number in (chosen, total - chosen))
+    return (_look_up(log_factorials, total) - sum(parts)).masked_fill((chosen < 0) | (chosen > total), -torch.inf)
+
+
+def _look_up(table: Tensor, index: Tensor) -> Tensor:
+    return table.index_select(0, index.clamp(0, len(table) - 1).flatten()).view(index.shape)
 
 
 def log_multinomial(total: Tensor, counts: Tensor) -> Tensor:

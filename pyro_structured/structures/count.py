@@ -39,7 +39,7 @@ class Count(Statistic):
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
         """Binomial coefficients."""
         ones, free = _split(value, observed)
-        return log_binomial(free, torch.arange(self.num_levels, device=value.device) - ones)
+        return log_binomial(free, torch.arange(self.num_levels, device=value.device) - ones, self.num_variables)
 
     def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Ones at random places that are free."""
