@@ -124,6 +124,37 @@ class Partition:
             found.setdefault(label, []).append(variable)
         return list(found.values())
 
+    def pack(self, tables: Sequence[Tensor]) -> Tensor:
+        """Concatenates tables, one for each block of a single partition, in the order of :meth:`blocks`.
+
+        :param tables: Tensors of shape ``batch + (len(block) + 1,)`` whose batch shapes broadcast.
+        :return: Shape ``batch + (table_size,)``; zeros where unused.
+
+        Example::
+
+            >>> Partition(torch.tensor([0, 1, 0])).pack([torch.ones(3), torch.tensor([2.0, 3.0])])
+            tensor([1., 1., 1., 2., 3., 0.])
+        """
+        blocks = self.blocks()
+        if len(tables) != len(blocks):
+            raise ValueError(f"tables: expected {len(blocks)} tables, one for each block, got {len(tables)}")
+        for index, (table, block) in enumerate(zip(tables, blocks, strict=True)):
+            check_last_axis(f"tables[{index}]", table, len(block) + 1)
+        parts = [*tables, tables[0].new_zeros(self.num_variables - len(blocks))]
+        batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+        return torch.cat([part.expand(batch + part.shape[-1:]) for part in parts], -1)
+
+    def split(self, statistic_logits: Tensor) -> tuple[Tensor, ...]:
+        """Splits what :meth:`pack` makes, or ``count_probs``, into a view for each block of a single partition.
+
+        :param Tensor statistic_logits: Shape ``(..., table_size)``.
+        :return: Tensors of shape ``(..., len(block) + 1)``, in the order of :meth:`blocks`.
+        """
+        check_last_axis("statistic_logits", statistic_logits, self.table_size)
+        widths = [len(block) + 1 for block in self.blocks()]
+        parts: tuple[Tensor, ...] = statistic_logits[..., : sum(widths)].split(widths, -1)
+        return parts
+
     def count(self, marked: Tensor) -> Tensor:
         """Counts marked variables in every block.
 

@@ -49,6 +49,19 @@ def test_indexing_and_expanding():
     assert Partition.from_blocks([], 3).blocks() == [[0], [1], [2]]
 
 
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=6))
+def test_tables_are_packed(labels):
+    partition = Partition(torch.tensor(labels))
+    tables = [torch.rand(3, len(block) + 1) for block in partition.blocks()]
+    packed = partition.pack([tables[0][:1], *tables[1:]])
+    assert packed.shape == (3 if tables[1:] else 1, partition.table_size)
+    for table, found in zip([tables[0][:1].expand(len(packed), -1), *tables[1:]], partition.split(packed), strict=True):
+        assert torch.equal(table, found)
+    cells = [(block[0], t) for block in partition.blocks() for t in range(len(block) + 1)]
+    found = zip(partition.cell_blocks.tolist(), partition.cell_counts.tolist(), strict=True)
+    assert list(found)[: len(cells)] == cells
+
+
 @pytest.mark.parametrize(
     ("construct", "message"),
     [
@@ -74,6 +87,9 @@ def test_indexing_and_expanding():
             r"marked: expected a tensor with a last axis of 3 numbers, got shape \(4,\)",
         ),
         (lambda: Partition(torch.zeros(2, 3).long()).blocks(), "blocks: expected a single partition, got a batch"),
+        (lambda: Partition(torch.zeros(2).long()).pack([]), "tables: expected 1 tables, one for each block, got 0"),
+        (lambda: Partition(torch.zeros(2).long()).pack([torch.zeros(2)]), r"tables\[0\]: expected .* of 3 numbers"),
+        (lambda: Partition(torch.zeros(2).long()).split(torch.zeros(3)), "statistic_logits: expected .* of 4 numbers"),
     ],
 )
 def test_bad_arguments(construct, message):
