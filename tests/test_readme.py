@@ -1,12 +1,17 @@
 import re
 from pathlib import Path
 
+import pytest
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_example_runs(capsys):
-    """The first example is short, and prints what stands below it."""
-    code, printed = re.search(r"```python\n(.*?)```\n+prints\n+```text\n(.*?)```", README, re.DOTALL).groups()
+@pytest.mark.parametrize("number", [0, 1])
+def test_examples_run(number, capsys):
+    """The examples are short, and print what stands below them."""
+    examples = re.findall(r"```python\n(.*?)```\n+prints\n+```text\n(.*?)```", README, re.DOTALL)
+    assert len(examples) == README.count("```python") == 2
+    code, printed = examples[number]
     assert len(code.splitlines()) <= 24
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == printed
