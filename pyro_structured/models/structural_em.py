@@ -19,6 +19,7 @@ from pyro_structured.models.welch_partition import welch_partition
 from pyro_structured.ops.binary_rows import BinaryRows
 from pyro_structured.ops.block_mixture import BlockStatistics, accumulate, expect, fill_gaps, maximize
 from pyro_structured.ops.packed_counts import PackedCounts
+from pyro_structured.structures import Partition
 
 # So many times what an iteration has to gain, a phase with merged blocks has to gain.
 WORTHWHILE = 10
@@ -101,9 +102,9 @@ class StructuralEM:
                 if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
                     return
                 reached = best.objective
-            if tried is not None and np.array_equal(tried, state.posterior):
-                return  # the blocks depend on nothing else
-            if self.structure == "welch" or ("merge" in self.structure and settled):
+            # Where all classes are known, they never change, and the blocks depend on nothing else.
+            changing = tried is None or not np.array_equal(tried, state.posterior)
+            if changing and (self.structure == "welch" or ("merge" in self.structure and settled)):
                 tried = state.posterior
                 changed = self._start(self._labels(state, rng), state.posterior)
                 best = max(best, changed, key=lambda each: each.objective)
@@ -137,11 +138,15 @@ class StructuralEM:
         return np.stack([merge_labels(*each) for each in zip(values, weights, labels, strict=False)])
 
     def _welch_labels(self, state: _State) -> np.ndarray:
+        """By Welch's tests; variables that are never 1 in any class are left out, and are one block."""
         statistics = state.statistics
         known = statistics.classes[:, None] - statistics.gaps
         means = np.divide(statistics.ones, known, out=np.zeros_like(known), where=known > 0).clip(0, 1)
-        sizes = torch.from_numpy(statistics.classes)
-        return welch_partition(torch.from_numpy(means), sizes, **self.welch).labels.numpy()
+        labels, seen = np.zeros(known.shape, dtype=np.int64), np.flatnonzero(statistics.ones.any(0))
+        if len(seen):
+            sizes = torch.from_numpy(statistics.classes)
+            labels[:, seen] = 1 + welch_partition(torch.from_numpy(means[:, seen]), sizes, **self.welch).labels.numpy()
+        return Partition(torch.from_numpy(labels)).labels.numpy()
 
     def _single_labels(self, number: int) -> np.ndarray:
         return np.tile(np.arange(self.rows.num_variables), (number, 1))

@@ -125,3 +125,13 @@ def test_wrong_arguments():
         MEVMClassifier().fit(X, y, np.ones(3))
     with pytest.raises(ValueError, match="continuous"):
         MEVMClassifier().fit(X, np.random.default_rng(0).random(20))
+
+
+def test_variables_that_are_never_ones_are_one_block():
+    X, y = blobs(300)
+    X = np.hstack([X, np.zeros((300, 3))])
+    X[:, 7] = np.nan
+    for structure in ("welch", "welch+merge"):
+        classifier = MEVMClassifier(structure=structure).fit(X, y)
+        assert all([6, 7, 8] in partition.blocks() for partition in classifier.partition_)
+        assert MEVMClassifier(structure=structure).fit(X[:, 6:], y).partition_[0].blocks() == [[0, 1, 2]]
