@@ -1,7 +1,8 @@
 """Learners of structures and parameters."""
 
-__all__ = ["learn_nested_subsets", "merge_partition", "welch_partition"]
+__all__ = ["ExchangeableSPN", "learn_nested_subsets", "merge_partition", "welch_partition"]
 
+from pyro_structured.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.models.welch_partition import welch_partition

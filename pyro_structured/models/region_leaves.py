@@ -1,0 +1,113 @@
+"""Leaves of one region: for every state a tree and a partition of its variables, fitted to weighted rows."""
+
+__all__ = ["RegionLeaves"]
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from pyro_structured.models.merge_partition import merge_labels
+from pyro_structured.models.variable_regions import maximum_spanning_trees, pair_information
+from pyro_structured.ops.level_sets import log_binomial
+from pyro_structured.structures import Partition
+
+# Share of the tree in a leaf, and the rows that this prior share counts for.
+TREE_SHARE, SHARE_ROWS = 0.7, 10.0
+
+
+class RegionLeaves:
+    """States of one region, whose parameters are found by expectation maximisation.
+
+    Rows of the region's variables that are equal are kept once: a pattern.
+
+    :param Tensor values: Zeros and ones, floating point, of the region's variables, shape ``(N, m)``.
+    :param int num_train: The first rows, of which statistics are taken; the others are only scored.
+    :param int num_states: Number of states K.
+    :param float smoothing: Rows, drawn like all the data, that are added to those of every state.
+    """
+
+    def __init__(self, values: Tensor, num_train: int, num_states: int, smoothing: float) -> None:
+        patterns, places = np.unique(values.numpy().astype(np.uint8), axis=0, return_inverse=True)
+        self.patterns, self.places = torch.from_numpy(patterns).to(values), torch.from_numpy(places.reshape(-1))
+        self.smoothing, self.num_states = smoothing, num_states
+        number = torch.bincount(self.places[:num_train], minlength=len(patterns))
+        self.shares = number.to(values) / num_train
+        size = values.shape[1]
+        self.first, self.second = torch.triu_indices(size, size, 1)
+        ones = self.patterns.new_ones(len(patterns), 1)
+        # The log-probability of a tree is linear in these features, and they are its sufficient statistics.
+        self.features = torch.cat([ones, self.patterns, self.patterns[:, self.first] * self.patterns[:, self.second]], 1)
+        self.prior = smoothing * self.shares @ self.features
+
+    def start(self, memberships: Tensor) -> None:
+        """Learns the blocks, and all parameters, from weights of the states for every pattern, shape ``(U, K)``."""
+        rows = self.patterns.numpy().astype(np.uint8)
+        labels = np.stack([merge_labels(rows, weights) for weights in memberships.mT.double().numpy()])
+        self.partition = Partition(torch.from_numpy(labels))
+        names, counts = self.partition.cell_blocks, self.partition.cell_counts
+        self.completions = log_binomial(self.partition.sizes.gather(-1, names), counts).to(self.patterns)
+        self.used = self.completions > -torch.inf
+        self.cells = [self._cells(state) for state in range(self.num_states)]
+        prior = self.smoothing * self.shares.numpy()
+        self.cell_prior = torch.from_numpy(np.stack([cells.T @ prior for cells in self.cells])) + 1
+        share = self.patterns.new_tensor([TREE_SHARE, 1 - TREE_SHARE])
+        self.update(memberships.unsqueeze(-1) * share)
+
+    def _cells(self, state: int) -> csr_array:
+        """Which cells of a state's tables the patterns are in."""
+        labels, starts = self.partition.labels[state], self.partition.starts[state]
+        names = labels.unique()
+        counts = self.patterns @ (labels.unsqueeze(-1) == names).to(self.patterns)
+        index = (counts.int() + starts[names].int()).reshape(-1).numpy()
+        shape = len(self.patterns), self.partition.table_size
+        ends = np.arange(0, len(index) + 1, len(names), dtype=np.int32)
+        return csr_array((np.ones(len(index), dtype=np.float32), index, ends), shape=shape)
+
+    def update(self, weights: Tensor) -> None:
+        """Maximises the expected objective: weights of the states' trees and blocks for every pattern,
+        ``(U, K, 2)``.
+        """
+        total = weights.sum(0)
+        share = total + SHARE_ROWS * weights.new_tensor([TREE_SHARE, 1 - TREE_SHARE])
+        self.leaf_logits = share.log() - share.sum(-1, keepdim=True).log()
+        self._update_trees(weights[..., 0].mT @ self.features + self.prior)
+        found = [cells.T @ each for cells, each in zip(self.cells, weights[..., 1].mT.numpy(), strict=True)]
+        number = (torch.from_numpy(np.stack(found)) + self.cell_prior).masked_fill(~self.used, 0.0)
+        names = self.partition.cell_blocks
+        totals = number.new_zeros(self.partition.labels.shape).scatter_add(-1, names, number).gather(-1, names)
+        self.statistic_logits = (number / totals).log()
+        tree = self.features @ self.coefficients.mT
+        each = (self.statistic_logits - self.completions).masked_fill(~self.used, 0.0).numpy()
+        blocks = np.stack([cells @ table for cells, table in zip(self.cells, each, strict=True)], 1)
+        self.scores = torch.stack([tree, torch.from_numpy(blocks)], -1) + self.leaf_logits
+
+    def _update_trees(self, statistics: Tensor) -> None:
+        """Learns trees from the sums of the features of all states, shape ``(K, features)``."""
+        size = self.patterns.shape[1]
+        places = torch.arange(size)
+        # One more row of independent, fair coins.
+        total = statistics[:, 0, None] + 1
+        single = (statistics[:, 1 : size + 1] + 0.5) / total
+        both = statistics.new_empty(self.num_states, size, size)
+        both[:, self.first, self.second] = (statistics[:, size + 1 :] + 0.25) / total
+        both[:, self.second, self.first] = both[:, self.first, self.second]
+        both[:, places, places] = single
+        self.parents = maximum_spanning_trees(pair_information(single, both))
+        is_root = self.parents == places
+        above = single.gather(-1, self.parents)
+        joint = both.gather(-1, self.parents.unsqueeze(-1)).squeeze(-1)
+        given = torch.stack([(single - joint) / (1 - above), joint / above], -1)
+        probs = torch.where(is_root.unsqueeze(-1), single.unsqueeze(-1), given)
+        smallest = torch.finfo(probs.dtype).eps
+        self.conditional_logits = torch.logit(probs.clamp(smallest, 1 - smallest))
+        off = -torch.nn.functional.softplus(self.conditional_logits)
+        change = off[..., 1] - off[..., 0]
+        self.coefficients = statistics.new_zeros(statistics.shape)
+        self.coefficients[:, 0] = off[..., 0].sum(-1)
+        self.coefficients[:, 1 : size + 1] = self.conditional_logits[..., 0]
+        self.coefficients.scatter_add_(1, self.parents + 1, change.masked_fill(is_root, 0.0))
+        pairs = self.parents.new_zeros(size, size)
+        pairs[self.first, self.second] = pairs[self.second, self.first] = size + 1 + torch.arange(len(self.first))
+        slope = self.conditional_logits[..., 1] - self.conditional_logits[..., 0]
+        self.coefficients.scatter_add_(1, pairs[self.parents, places], slope.masked_fill(is_root, 0.0))
