@@ -48,39 +48,50 @@ class RegionLeaves:
         names, counts = self.partition.cell_blocks, self.partition.cell_counts
         self.completions = log_binomial(self.partition.sizes.gather(-1, names), counts).to(self.patterns)
         self.used = self.completions > -torch.inf
-        self.cells = [self._cells(state) for state in range(self.num_states)]
-        prior = self.smoothing * self.shares.numpy()
-        self.cell_prior = torch.from_numpy(np.stack([cells.T @ prior for cells in self.cells])) + 1
-        share = self.patterns.new_tensor([TREE_SHARE, 1 - TREE_SHARE])
-        self.update(memberships.unsqueeze(-1) * share)
+        self.cells = self._cells()
+        self.cell_prior = self._count(self.smoothing * self.shares.expand(self.num_states, -1)) + 1
+        self._update(TREE_SHARE * memberships, (1 - TREE_SHARE) * memberships)
 
-    def _cells(self, state: int) -> csr_array:
-        """Which cells of a state's tables the patterns are in."""
-        labels, starts = self.partition.labels[state], self.partition.starts[state]
-        names = labels.unique()
-        counts = self.patterns @ (labels.unsqueeze(-1) == names).to(self.patterns)
-        index = (counts.int() + starts[names].int()).reshape(-1).numpy()
-        shape = len(self.patterns), self.partition.table_size
-        ends = np.arange(0, len(index) + 1, len(names), dtype=np.int32)
+    def _cells(self) -> csr_array:
+        """Which cells of the states' tables the patterns are in: a row for every state and pattern."""
+        found, width = [], []
+        for state, (labels, starts) in enumerate(zip(self.partition.labels, self.partition.starts, strict=True)):
+            names = labels.unique()
+            counts = self.patterns @ (labels.unsqueeze(-1) == names).to(self.patterns)
+            found.append((counts.int() + starts[names].int() + state * self.partition.table_size).flatten())
+            width.append(np.full(len(self.patterns), len(names)))
+        index, ends = torch.cat(found).numpy(), np.concatenate([[0], *width]).cumsum(dtype=np.int32)
+        shape = len(self.patterns) * self.num_states, self.partition.table_size * self.num_states
         return csr_array((np.ones(len(index), dtype=np.float32), index, ends), shape=shape)
 
-    def update(self, weights: Tensor) -> None:
-        """Maximises the expected objective: weights of the states' trees and blocks for every pattern,
-        ``(U, K, 2)``.
-        """
-        total = weights.sum(0)
-        share = total + SHARE_ROWS * weights.new_tensor([TREE_SHARE, 1 - TREE_SHARE])
+    def _count(self, weights: Tensor) -> Tensor:
+        """Weights of the counts of all blocks, from those of the patterns in every state, shape ``(K, U)``."""
+        found = self.cells.T @ weights.flatten().numpy()
+        return torch.from_numpy(found).reshape(self.num_states, self.partition.table_size)
+
+    def step(self, weights: Tensor) -> None:
+        """Maximises the expected objective, given weights of the states for every pattern, shape ``(U, K)``."""
+        trees = weights * torch.sigmoid(self.tree_scores - self.block_scores)
+        self._update(trees, weights - trees)
+
+    def _update(self, trees: Tensor, blocks: Tensor) -> None:
+        """The same from weights of the states' trees and blocks."""
+        share = torch.stack([trees.sum(0) + SHARE_ROWS * TREE_SHARE, blocks.sum(0) + SHARE_ROWS * (1 - TREE_SHARE)], -1)
         self.leaf_logits = share.log() - share.sum(-1, keepdim=True).log()
-        self._update_trees(weights[..., 0].mT @ self.features + self.prior)
-        found = [cells.T @ each for cells, each in zip(self.cells, weights[..., 1].mT.numpy(), strict=True)]
-        number = (torch.from_numpy(np.stack(found)) + self.cell_prior).masked_fill(~self.used, 0.0)
+        self._update_trees(trees.mT @ self.features + self.prior)
+        number = (self._count(blocks.mT) + self.cell_prior).masked_fill(~self.used, 0.0)
         names = self.partition.cell_blocks
         totals = number.new_zeros(self.partition.labels.shape).scatter_add(-1, names, number).gather(-1, names)
         self.statistic_logits = (number / totals).log()
-        tree = self.features @ self.coefficients.mT
-        each = (self.statistic_logits - self.completions).masked_fill(~self.used, 0.0).numpy()
-        blocks = np.stack([cells @ table for cells, table in zip(self.cells, each, strict=True)], 1)
-        self.scores = torch.stack([tree, torch.from_numpy(blocks)], -1) + self.leaf_logits
+        each = (self.statistic_logits - self.completions).masked_fill(~self.used, 0.0)
+        found = torch.from_numpy(self.cells @ each.flatten().numpy()).reshape(self.num_states, -1).mT
+        self.tree_scores = self.features @ self.coefficients.mT + self.leaf_logits[:, 0]
+        self.block_scores = found + self.leaf_logits[:, 1]
+
+    @property
+    def scores(self) -> Tensor:
+        """Log-probabilities of the patterns given the states, shape ``(U, K)``."""
+        return torch.logaddexp(self.tree_scores, self.block_scores)
 
     def _update_trees(self, statistics: Tensor) -> None:
         """Learns trees from the sums of the features of all states, shape ``(K, features)``."""
@@ -93,7 +104,7 @@ class RegionLeaves:
         both[:, self.first, self.second] = (statistics[:, size + 1 :] + 0.25) / total
         both[:, self.second, self.first] = both[:, self.first, self.second]
         both[:, places, places] = single
-        self.parents = maximum_spanning_trees(pair_information(single, both))
+        _, self.parents = maximum_spanning_trees(pair_information(single, both))
         is_root = self.parents == places
         above = single.gather(-1, self.parents)
         joint = both.gather(-1, self.parents.unsqueeze(-1)).squeeze(-1)

@@ -69,7 +69,7 @@ class RegionNetwork:
 
     def _chunks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
         """Log-probabilities of the regions' values given their states, shape ``(rows, 1, G, K)``."""
-        totals = [leaves.scores.logsumexp(-1) for leaves in self.leaves]
+        totals = [leaves.scores for leaves in self.leaves]
         for start in range(rows.start, rows.stop, ROWS_AT_ONCE):
             part = slice(start, min(start + ROWS_AT_ONCE, rows.stop))
             each = [total[leaves.places[part]] for total, leaves in zip(totals, self.leaves, strict=True)]
@@ -87,7 +87,7 @@ class RegionNetwork:
         """One step of expectation maximisation; the mean log-probability of the training rows before it."""
         transitions = self.log_transitions.clone().requires_grad_()
         counts, total = torch.zeros_like(self.log_transitions), 0.0
-        weights = [torch.zeros(leaves.scores.shape[:2]) for leaves in self.leaves]
+        weights = [torch.zeros_like(leaves.tree_scores) for leaves in self.leaves]
         for part, each in self._chunks(range(self.num_train)):
             each.requires_grad_()
             log_prob = region_inward(transitions.unsqueeze(0), each, self.parents.unsqueeze(0))[1][:, 0, 0, 0].sum()
@@ -100,7 +100,7 @@ class RegionNetwork:
         counts[0] = counts[0, 0]
         self._update_transitions(counts)
         for leaves, weight in zip(self.leaves, weights, strict=True):
-            leaves.update(weight.unsqueeze(-1) * leaves.scores.softmax(-1))
+            leaves.step(weight)
         return total / self.num_train
 
     def tables(self) -> dict[str, Tensor]:

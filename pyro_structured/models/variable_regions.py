@@ -4,7 +4,6 @@ __all__ = ["maximum_spanning_trees", "pair_information", "variable_regions"]
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 
@@ -19,13 +18,12 @@ def variable_regions(values: Tensor, largest: int) -> tuple[Tensor, Tensor]:
     information = pair_information(values.mean(0), values.mT @ values / len(values))
     members = _link(information.numpy(), largest)
     strongest = torch.tensor([[float(information[a][:, b].max()) for b in members] for a in members])
-    order, parents = _breadth_first(strongest.numpy())
-    place = np.empty(len(members), dtype=np.int64)
-    place[order] = np.arange(len(members))
+    (order,), (parents,) = maximum_spanning_trees(strongest.fill_diagonal_(0.0).unsqueeze(0))
+    place = order.argsort()
     regions = torch.empty(values.shape[1], dtype=torch.long)
     for region, variables in enumerate(members):
-        regions[variables] = int(place[region])
-    return regions, torch.from_numpy(place[parents[order]])
+        regions[variables] = place[region]
+    return regions, place[parents[order]]
 
 
 def pair_information(single: Tensor, both: Tensor) -> Tensor:
@@ -48,25 +46,28 @@ def pair_information(single: Tensor, both: Tensor) -> Tensor:
     return total - torch.diag_embed(total.diagonal(dim1=-2, dim2=-1))
 
 
-def maximum_spanning_trees(weights: Tensor) -> Tensor:
-    """Parents in the trees of largest total weight, each root its own parent.
+def maximum_spanning_trees(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Trees of largest total weight, by Prim's algorithm for all of them at once.
 
-    :param Tensor weights: Symmetric, shape ``(K, n, n)``.
-    :return: Integers of shape ``(K, n)``.
+    :param Tensor weights: Symmetric, at least 0, shape ``(K, n, n)``.
+    :return: ``(order, parents)``, integers of shape ``(K, n)``: nodes behind their parents; the parents of the nodes,
+        the root being its own.
     """
-    return torch.from_numpy(np.stack([_breadth_first(each)[1] for each in weights.numpy()]))
-
-
-def _breadth_first(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of the best tree in the order of their distance from the most connected one, and their parents."""
-    # The solver takes a zero for a missing edge, so all lengths are kept positive.
-    lengths = (weights.max() + 1 - weights).astype(np.float64)
-    np.fill_diagonal(lengths, 0.0)
-    root = int(weights.sum(0).argmax())
-    order, parents = breadth_first_order(minimum_spanning_tree(lengths), root, directed=False)
-    parents = parents.astype(np.int64)
-    parents[root] = root
-    return order, parents
+    rows = torch.arange(len(weights))
+    node = weights.sum(-1).argmax(-1)
+    parents = node.unsqueeze(-1).repeat(1, weights.shape[-1])
+    strongest = weights[rows, node]
+    order = [node]
+    for _ in range(weights.shape[-1] - 1):
+        strongest[rows, node] = -torch.inf
+        node = strongest.argmax(-1)
+        order.append(node)
+        edges = weights[rows, node]
+        better = (edges > strongest) & (strongest > -torch.inf)
+        better[rows, node] = False
+        parents = torch.where(better, node.unsqueeze(-1), parents)
+        strongest = torch.where(better, edges, strongest)
+    return torch.stack(order, -1), parents
 
 
 def _link(similarity: np.ndarray, largest: int) -> list[list[int]]:
