@@ -17,10 +17,8 @@ from pyro_structured.distributions import SumProductNetwork
 from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.structures import Partition, RegionTree
 
-# Steps without a better result on the validation rows, after which a network is finished.
-PATIENCE = 2
-# Nats per row: a smaller gain of the training rows ends it, too.
-SMALLEST_GAIN = 1e-4
+# Steps that gain less nats per row, after which a network is finished.
+PATIENCE, SMALLEST_GAIN = 2, 1e-4
 # Rows times numbers of networks, states and variables that are scored at once.
 SCORED_AT_ONCE = 2**20
 
@@ -64,11 +62,11 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_networks: int = 5,
+        n_networks: int = 6,
         n_states: int = 40,
         max_region_size: int = 20,
-        smoothing: float = 5.0,
-        max_iter: int = 20,
+        smoothing: float = 2.0,
+        max_iter: int = 50,
         random_state: Any = None,
     ) -> None:
         self.n_networks = n_networks
@@ -84,15 +82,22 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         :param X: Zeros and ones, shape ``(N, n)``.
         :param y: Not used.
         :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
-            early. ``None``: the last one is kept.
+            early. ``None``: it is judged on the rows it learns from.
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
         rows = _binary("X", validate_data(self, X, dtype=np.float32))
-        held_out = None
+        judged = rows[:0]
         if X_val is not None:
-            held_out = _binary("X_val", validate_data(self, X_val, dtype=np.float32, reset=False))
-        values = torch.from_numpy(rows if held_out is None else np.concatenate([rows, held_out]))
+            judged = _binary("X_val", validate_data(self, X_val, dtype=np.float32, reset=False))
+        # Equal rows are counted, because many data sets have few different ones.
+        joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
+        places = places.reshape(-1)
+        values = torch.from_numpy(joined)
+        weights, held_out = (
+            torch.from_numpy(np.bincount(part, minlength=len(joined)).astype(np.float32))
+            for part in (places[: len(rows)], places[len(rows) :])
+        )
         generator = check_random_state(self.random_state)
         networks: list[RegionNetwork] = []
         tables: list[dict[str, Tensor]] = []
@@ -100,9 +105,9 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
             for index in range(self.n_networks):
                 network = RegionNetwork(
-                    values, len(rows), self.n_states, self.max_region_size, self.smoothing, generator
+                    values, weights, self.n_states, self.max_region_size, self.smoothing, generator
                 )
-                tables.append(self._improve(network, bar))
+                tables.append(self._improve(network, held_out, bar))
                 networks.append(network)
                 bar.update((index + 1) * self.max_iter - bar.n)
         self._distribution = _assemble(networks, tables)
@@ -116,24 +121,24 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.smoothing, Real) or not 0 <= self.smoothing < np.inf:
             raise ValueError(f"smoothing: expected a number of at least 0, got {self.smoothing!r}")
 
-    def _improve(self, network: RegionNetwork, bar: Any) -> dict[str, Tensor]:
-        judged = network.num_rows > network.num_train
+    def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> dict[str, Tensor]:
+        """Learns until nothing gets better; the tables of the best step."""
         best, kept, waited = -np.inf, network.tables(), 0
+        judging = held_out if held_out.any() else network.weights
         gained: list[float] = []
-        for _ in range(self.max_iter):
-            if judged:
-                score = network.held_out()
-                waited = 0 if score > best else waited + 1
-                if score > best:
-                    best, kept = score, network.tables()
-                if waited == PATIENCE:
-                    break
-            gained.append(network.step())
-            bar.update()
-            if len(gained) > 1 and gained[-1] - gained[-2] < SMALLEST_GAIN:
+        for step in range(self.max_iter + 1):
+            log_prob, counts, uses = network.expect()
+            gained.append(float(log_prob @ network.weights / network.weights.sum()))
+            score = float(log_prob @ judging / judging.sum())
+            waited = 0 if score > best + SMALLEST_GAIN else waited + 1
+            if score > best:
+                best, kept = score, network.tables()
+            if waited == PATIENCE or step == self.max_iter:
                 break
+            network.maximize(counts, uses)
+            bar.update()
         self.objective_.append(gained)
-        return kept if judged and network.held_out() <= best else network.tables()
+        return kept
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.

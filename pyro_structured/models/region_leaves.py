@@ -22,23 +22,26 @@ class RegionLeaves:
     Rows of the region's variables that are equal are kept once: a pattern.
 
     :param Tensor values: Zeros and ones, floating point, of the region's variables, shape ``(N, m)``.
-    :param int num_train: The first rows, of which statistics are taken; the others are only scored.
+    :param Tensor weights: How often each row comes in the training data, shape ``(N,)``.
     :param int num_states: Number of states K.
     :param float smoothing: Rows, drawn like all the data, that are added to those of every state.
     """
 
-    def __init__(self, values: Tensor, num_train: int, num_states: int, smoothing: float) -> None:
+    def __init__(self, values: Tensor, weights: Tensor, num_states: int, smoothing: float) -> None:
         patterns, places = np.unique(values.numpy().astype(np.uint8), axis=0, return_inverse=True)
         self.patterns, self.places = torch.from_numpy(patterns).to(values), torch.from_numpy(places.reshape(-1))
         self.smoothing, self.num_states = smoothing, num_states
-        number = torch.bincount(self.places[:num_train], minlength=len(patterns))
-        self.shares = number.to(values) / num_train
+        self.shares = self.gather(weights) / weights.sum()
         size = values.shape[1]
         self.first, self.second = torch.triu_indices(size, size, 1)
         ones = self.patterns.new_ones(len(patterns), 1)
         # The log-probability of a tree is linear in these features, and they are its sufficient statistics.
         self.features = torch.cat([ones, self.patterns, self.patterns[:, self.first] * self.patterns[:, self.second]], 1)
         self.prior = smoothing * self.shares @ self.features
+
+    def gather(self, weights: Tensor) -> Tensor:
+        """Sums weights of the rows for every pattern: from shape ``(N, ...)`` to ``(U, ...)``."""
+        return weights.new_zeros(len(self.patterns), *weights.shape[1:]).index_add_(0, self.places, weights)
 
     def start(self, memberships: Tensor) -> None:
         """Learns the blocks, and all parameters, from weights of the states for every pattern, shape ``(U, K)``."""
@@ -69,7 +72,7 @@ class RegionLeaves:
         found = self.cells.T @ weights.flatten().numpy()
         return torch.from_numpy(found).reshape(self.num_states, self.partition.table_size)
 
-    def step(self, weights: Tensor) -> None:
+    def maximize(self, weights: Tensor) -> None:
         """Maximises the expected objective, given weights of the states for every pattern, shape ``(U, K)``."""
         trees = weights * torch.sigmoid(self.tree_scores - self.block_scores)
         self._update(trees, weights - trees)

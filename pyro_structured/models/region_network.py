@@ -26,8 +26,8 @@ ROWS_AT_ONCE = 2**12
 class RegionNetwork:
     """A tree of regions with latent states, and leaves.
 
-    :param Tensor values: Zeros and ones, floating point, shape ``(N, n)``.
-    :param int num_train: The first rows, from which the network is learned; the others are only scored.
+    :param Tensor values: Zeros and ones, floating point, shape ``(N, n)``, all rows different.
+    :param Tensor weights: How often each row comes in the training data, shape ``(N,)``; 0 for rows only to be scored.
     :param int num_states: States of each region.
     :param int largest: Most variables in a region.
     :param float smoothing: Rows, drawn like all the data, that are added to those of every state.
@@ -35,73 +35,62 @@ class RegionNetwork:
     """
 
     def __init__(
-        self, values: Tensor, num_train: int, num_states: int, largest: int, smoothing: float, random_state: Any
+        self, values: Tensor, weights: Tensor, num_states: int, largest: int, smoothing: float, random_state: Any
     ) -> None:
-        self.num_rows, self.num_train = len(values), num_train
-        train = values[:num_train]
+        self.weights = weights
+        train = torch.nonzero(weights).squeeze(-1)
         # Half of the rows, so that the regions differ between networks.
-        half = torch.from_numpy(random_state.permutation(num_train)[: (num_train + 1) // 2])
-        self.regions, self.parents = variable_regions(train[half], largest)
+        half = train[torch.from_numpy(random_state.permutation(len(train))[: (len(train) + 1) // 2])]
+        self.regions, self.parents = variable_regions(values[half], weights[half], largest)
         self.members = [torch.nonzero(self.regions == region).squeeze(-1) for region in range(len(self.parents))]
-        self.leaves = [RegionLeaves(values[:, each], num_train, num_states, smoothing) for each in self.members]
-        clusters = [self._cluster(train, each, num_states, random_state) for each in self.members]
-        hard = [torch.nn.functional.one_hot(each, num_states).to(values) for each in clusters]
-        counts = [hard[above].mT @ hard[region] for region, above in enumerate(self.parents.tolist())]
+        self.leaves = [RegionLeaves(values[:, each], weights, num_states, smoothing) for each in self.members]
+        hard = [values.new_zeros(len(values), num_states) for _ in self.members]
+        for memberships, each in zip(hard, self.members, strict=True):
+            clusters = _cluster(values[train], weights[train], each, num_states, random_state)
+            memberships[train, clusters] = weights[train]
+        counts = [(hard[above] > 0).to(values).mT @ hard[region] for region, above in enumerate(self.parents.tolist())]
         counts[0] = counts[0].sum(0).expand(num_states, num_states) / num_states
         self._update_transitions(torch.stack(counts))
         for leaves, memberships in zip(self.leaves, hard, strict=True):
-            weights = memberships.new_zeros(len(leaves.patterns), num_states)
-            leaves.start(weights.index_add_(0, leaves.places[:num_train], memberships))
-
-    @staticmethod
-    def _cluster(train: Tensor, members: Tensor, num_states: int, random_state: Any) -> Tensor:
-        weights = torch.full(train.shape[1:], OUTSIDE_WEIGHT)
-        weights[members] = 1.0
-        means = KMeans(min(num_states, len(train)), n_init=1, max_iter=10, random_state=random_state)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than states
-            return torch.from_numpy(means.fit_predict((train * weights).numpy())).long()
+            leaves.start(leaves.gather(memberships))
 
     def _update_transitions(self, counts: Tensor) -> None:
         share = counts.sum(-2, keepdim=True) + 1.0
         number = counts + TRANSITION_ROWS * share / share.sum(-1, keepdim=True)
         self.log_transitions = (number / number.sum(-1, keepdim=True)).log()
 
-    def _chunks(self, rows: range) -> Iterator[tuple[slice, Tensor]]:
+    def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
         """Log-probabilities of the regions' values given their states, shape ``(rows, 1, G, K)``."""
-        totals = [leaves.scores for leaves in self.leaves]
-        for start in range(rows.start, rows.stop, ROWS_AT_ONCE):
-            part = slice(start, min(start + ROWS_AT_ONCE, rows.stop))
-            each = [total[leaves.places[part]] for total, leaves in zip(totals, self.leaves, strict=True)]
+        scores = [leaves.scores for leaves in self.leaves]
+        for start in range(0, len(self.weights), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            each = [score[leaves.places[part]] for score, leaves in zip(scores, self.leaves, strict=True)]
             yield part, torch.stack(each, 1).unsqueeze(1)
 
-    def held_out(self) -> float:
-        """Mean log-probability of the rows that are not for training."""
-        found = [
-            region_inward(self.log_transitions.unsqueeze(0), leaves, self.parents.unsqueeze(0))[1][:, 0, 0, 0]
-            for _, leaves in self._chunks(range(self.num_train, self.num_rows))
-        ]
-        return float(torch.cat(found).mean())
-
-    def step(self) -> float:
-        """One step of expectation maximisation; the mean log-probability of the training rows before it."""
-        transitions = self.log_transitions.clone().requires_grad_()
-        counts, total = torch.zeros_like(self.log_transitions), 0.0
+    def expect(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Log-probabilities of all rows, shape ``(N,)``; expected numbers of the training rows' transitions, and of
+        their states for all patterns of each region.
+        """
+        transitions, found = self.log_transitions.clone().requires_grad_(), []
+        counts = torch.zeros_like(self.log_transitions)
         weights = [torch.zeros_like(leaves.tree_scores) for leaves in self.leaves]
-        for part, each in self._chunks(range(self.num_train)):
-            each.requires_grad_()
-            log_prob = region_inward(transitions.unsqueeze(0), each, self.parents.unsqueeze(0))[1][:, 0, 0, 0].sum()
-            # Derivatives along log-probabilities are expected numbers of uses.
-            used, posterior = torch.autograd.grad(log_prob, (transitions, each))
+        for part, each in self._chunks():
+            _, messages = region_inward(transitions.unsqueeze(0), each.requires_grad_(), self.parents.unsqueeze(0))
+            log_prob = messages[:, 0, 0, 0]
+            # Derivatives along log-probabilities are expected numbers.
+            used, posterior = torch.autograd.grad(log_prob @ self.weights[part], (transitions, each))
             counts += used
-            total += float(log_prob.detach())
             for region, leaves in enumerate(self.leaves):
                 weights[region].index_add_(0, leaves.places[part], posterior[:, 0, region])
+            found.append(log_prob.detach())
         counts[0] = counts[0, 0]
+        return torch.cat(found), counts, weights
+
+    def maximize(self, counts: Tensor, weights: list[Tensor]) -> None:
+        """The parameters that fit expected numbers best."""
         self._update_transitions(counts)
         for leaves, weight in zip(self.leaves, weights, strict=True):
-            leaves.step(weight)
-        return total / self.num_train
+            leaves.maximize(weight)
 
     def tables(self) -> dict[str, Tensor]:
         """Copies of the parameters, and of the parents and blocks of the variables."""
@@ -123,3 +112,14 @@ class RegionNetwork:
             "parents": parents,
             "labels": labels,
         }
+
+
+def _cluster(values: Tensor, weights: Tensor, members: Tensor, num_states: int, random_state: Any) -> Tensor:
+    """Clusters rows by all variables, most of all by those of a region."""
+    scale = torch.full(values.shape[1:], OUTSIDE_WEIGHT)
+    scale[members] = 1.0
+    means = KMeans(min(num_states, len(values)), n_init=1, max_iter=10, random_state=random_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than states
+        found = means.fit_predict((values * scale).numpy(), sample_weight=weights.numpy())
+    return torch.from_numpy(found).long()

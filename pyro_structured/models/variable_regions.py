@@ -7,15 +7,17 @@ import torch
 from torch import Tensor
 
 
-def variable_regions(values: Tensor, largest: int) -> tuple[Tensor, Tensor]:
+def variable_regions(values: Tensor, weights: Tensor, largest: int) -> tuple[Tensor, Tensor]:
     """Joins variables by average linkage of their mutual information, and the regions by a tree of largest information.
 
     :param Tensor values: Zeros and ones, floating point, shape ``(N, n)``.
+    :param Tensor weights: Weights of the rows, shape ``(N,)``.
     :param int largest: Most variables in a region.
     :return: Regions of the variables, shape ``(n,)``; and the parents of the regions, shape ``(G,)``, smaller than
         they are; the root is region 0, its own parent.
     """
-    information = pair_information(values.mean(0), values.mT @ values / len(values))
+    both = values.mT @ (values * (weights / weights.sum()).unsqueeze(-1))
+    information = pair_information(both.diagonal(), both)
     members = _link(information.numpy(), largest)
     strongest = torch.tensor([[float(information[a][:, b].max()) for b in members] for a in members])
     (order,), (parents,) = maximum_spanning_trees(strongest.fill_diagonal_(0.0).unsqueeze(0))
