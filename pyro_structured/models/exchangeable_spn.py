@@ -30,7 +30,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
     mutual information; the tree of the regions is that of largest mutual information. Rows are clustered for each
     region, and a state of the region starts as one cluster: a Chow-Liu tree and the blocks of
     :func:`merge_partition`. Then all parameters, and the trees, are improved by expectation maximisation. Networks
-    differ by their random clusters, and by the half of the rows that tells the regions.
+    differ by their random clusters, and by random weights of the rows that tell the regions.
 
     Rows are arrays of zeros and ones, shape ``(N, n)``. Log-probabilities are exact.
 

@@ -31,7 +31,8 @@ class RegionNetwork:
     :param int num_states: States of each region.
     :param int largest: Most variables in a region.
     :param float smoothing: Rows, drawn like all the data, that are added to those of every state.
-    :param numpy.random.RandomState random_state: Chooses the rows that tell the regions, and the first clusters.
+    :param numpy.random.RandomState random_state: Chooses random weights of the rows that tell the regions, and the
+        first clusters.
     """
 
     def __init__(
@@ -39,9 +40,9 @@ class RegionNetwork:
     ) -> None:
         self.weights = weights
         train = torch.nonzero(weights).squeeze(-1)
-        # Half of the rows, so that the regions differ between networks.
-        half = train[torch.from_numpy(random_state.permutation(len(train))[: (len(train) + 1) // 2])]
-        self.regions, self.parents = variable_regions(values[half], weights[half], largest)
+        # The Bayesian bootstrap (Rubin 1981), so that the regions differ between networks.
+        shaken = torch.from_numpy(random_state.gamma(weights.numpy())).to(values)
+        self.regions, self.parents = variable_regions(values, shaken, largest)
         self.members = [torch.nonzero(self.regions == region).squeeze(-1) for region in range(len(self.parents))]
         self.leaves = [RegionLeaves(values[:, each], weights, num_states, smoothing) for each in self.members]
         hard = [values.new_zeros(len(values), num_states) for _ in self.members]
@@ -72,7 +73,7 @@ class RegionNetwork:
         their states for all patterns of each region.
         """
         transitions, found = self.log_transitions.clone().requires_grad_(), []
-        counts = torch.zeros_like(self.log_transitions)
+        counts = torch.zeros(self.log_transitions.shape)
         weights = [torch.zeros_like(leaves.tree_scores) for leaves in self.leaves]
         for part, each in self._chunks():
             _, messages = region_inward(transitions.unsqueeze(0), each.requires_grad_(), self.parents.unsqueeze(0))
@@ -83,7 +84,7 @@ class RegionNetwork:
             for region, leaves in enumerate(self.leaves):
                 weights[region].index_add_(0, leaves.places[part], posterior[:, 0, region])
             found.append(log_prob.detach())
-        counts[0] = counts[0, 0]
+        counts[0] = counts[0, 0].clone()  # the first row counts for the root
         return torch.cat(found), counts, weights
 
     def maximize(self, counts: Tensor, weights: list[Tensor]) -> None:
