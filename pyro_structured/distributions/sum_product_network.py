@@ -297,10 +297,10 @@ class SumProductNetwork(TorchDistribution):
         network = _categorical(weights.expand(sample_shape.numel(), -1, -1))
         parents = structure.region_parents[network]
         states = torch.zeros_like(parents)
-        for region in range(structure.num_regions):
-            above = states.gather(-1, parents[..., region, None]).squeeze(-1)
-            logits = transitions[rows, network, region, above] + beliefs[rows, network, region]
-            states[..., region] = _categorical(logits)
+        for index in range(structure.num_regions):
+            above = states.gather(-1, parents[..., index, None]).squeeze(-1)
+            logits = transitions[rows, network, index, above] + beliefs[rows, network, index]
+            states[..., index] = _categorical(logits)
         places = torch.arange(structure.num_regions, device=rows.device)
         choice = rows[:, None], network.unsqueeze(-1), places, states
         leaf = _categorical((leaves + flat(self._leaf_scores, 4))[choice])
@@ -323,7 +323,7 @@ class SumProductNetwork(TorchDistribution):
         names = joined.cell_blocks
         source = network.unsqueeze(-1), state.gather(-1, names), names
         cells = (structure.partition.starts[source] + joined.cell_counts).clamp(max=joined.table_size - 1)
-        logits = flat(self.statistic_logits, 3)[rows[:, None], *source[:2], cells]
+        logits = flat(self.statistic_logits, 3)[rows[:, None], source[0], source[1], cells]
         drawn = ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
         found = torch.where(leaf == 0, forest.to(drawn.dtype), drawn)
         return found.reshape(sample_shape + batch + self.event_shape)
@@ -441,4 +441,5 @@ class SumProductNetwork(TorchDistribution):
 
 
 def _categorical(logits: Tensor) -> Tensor:
-    return Categorical(logits=logits, validate_args=False).sample()
+    drawn: Tensor = Categorical(logits=logits, validate_args=False).sample()
+    return drawn

@@ -62,7 +62,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_networks: int = 6,
+        n_networks: int = 10,
         n_states: int = 40,
         max_region_size: int = 20,
         smoothing: float = 2.0,
@@ -104,9 +104,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.objective_: list[list[float]] = []
         with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
             for index in range(self.n_networks):
-                network = RegionNetwork(
-                    values, weights, self.n_states, self.max_region_size, self.smoothing, generator
-                )
+                network = RegionNetwork(values, weights, self.n_states, self.max_region_size, self.smoothing, generator)
                 tables.append(self._improve(network, held_out, bar))
                 networks.append(network)
                 bar.update((index + 1) * self.max_iter - bar.n)

@@ -36,7 +36,9 @@ class RegionLeaves:
         self.first, self.second = torch.triu_indices(size, size, 1)
         ones = self.patterns.new_ones(len(patterns), 1)
         # The log-probability of a tree is linear in these features, and they are its sufficient statistics.
-        self.features = torch.cat([ones, self.patterns, self.patterns[:, self.first] * self.patterns[:, self.second]], 1)
+        self.features = torch.cat(
+            [ones, self.patterns, self.patterns[:, self.first] * self.patterns[:, self.second]], 1
+        )
         self.prior = smoothing * self.shares @ self.features
 
     def gather(self, weights: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning

@@ -238,7 +238,13 @@ REGIONS = RegionTree(
 
 
 def sum_product_network(batch_shape, dtype, device="cpu"):
-    shapes = {"network": (2,), "transition": (2, 2, 2, 2), "leaf": (2, 2, 2, 2), "odds": (2, 2, 4, 2), "count": (2, 2, 8)}
+    shapes = {
+        "network": (2,),
+        "transition": (2, 2, 2, 2),
+        "leaf": (2, 2, 2, 2),
+        "odds": (2, 2, 4, 2),
+        "count": (2, 2, 8),
+    }
     tables = (numbers((*batch_shape, *s[:-1]), s[-1], dtype, device, -2.0, 2.0) for s in shapes.values())
     return sdist.SumProductNetwork(*tables, REGIONS)
 

@@ -14,7 +14,6 @@ from pyro_structured.models import ExchangeableSPN
 from pyro_structured.models.region_leaves import RegionLeaves
 from pyro_structured.models.variable_regions import maximum_spanning_trees, pair_information, variable_regions
 
-
 # Mean log-probability of the data of the next function.
 TRUTH = np.log(0.5) + (2 * np.log(1 / 2) + 2 * np.log(1 / 6)) / 2
 
