@@ -17,8 +17,8 @@ from pyro_structured.distributions import SumProductNetwork
 from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.structures import Partition, RegionTree
 
-# Steps that gain less nats per row, after which a network is finished.
-PATIENCE, SMALLEST_GAIN = 2, 1e-4
+# Steps that gain a smaller share of the log-probability, after which a network is finished.
+PATIENCE, SMALLEST_GAIN = 2, 2e-5
 # Rows times numbers of networks, states and variables that are scored at once.
 SCORED_AT_ONCE = 2**20
 
@@ -42,6 +42,8 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
     :param int max_iter: Most steps of expectation maximisation for each network.
     :param random_state: An integer, a generator, or ``None``.
 
+    After :meth:`fit`, ``objective_`` has the mean log-probabilities of the rows for all steps of every network.
+
     Cost about O(N n K (n + K)) a step; memory O(N n (n + K)).
 
     **References**
@@ -62,7 +64,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_networks: int = 10,
+        n_networks: int = 8,
         n_states: int = 40,
         max_region_size: int = 20,
         smoothing: float = 2.0,
@@ -99,16 +101,14 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
             for part in (places[: len(rows)], places[len(rows) :])
         )
         generator = check_random_state(self.random_state)
-        networks: list[RegionNetwork] = []
         tables: list[dict[str, Tensor]] = []
         self.objective_: list[list[float]] = []
         with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
             for index in range(self.n_networks):
                 network = RegionNetwork(values, weights, self.n_states, self.max_region_size, self.smoothing, generator)
                 tables.append(self._improve(network, held_out, bar))
-                networks.append(network)
                 bar.update((index + 1) * self.max_iter - bar.n)
-        self._distribution = _assemble(networks, tables)
+        self._distribution = _assemble(tables)
         return self
 
     def _check_parameters(self) -> None:
@@ -128,7 +128,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
             log_prob, counts, uses = network.expect()
             gained.append(float(log_prob @ network.weights / network.weights.sum()))
             score = float(log_prob @ judging / judging.sum())
-            waited = 0 if score > best + SMALLEST_GAIN else waited + 1
+            waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
             if score > best:
                 best, kept = score, network.tables()
             if waited == PATIENCE or step == self.max_iter:
@@ -186,14 +186,15 @@ def _binary(name: str, values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _assemble(networks: list[RegionNetwork], tables: list[dict[str, Tensor]]) -> SumProductNetwork:
+def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
     """The mixture of all networks; those with fewer regions get empty ones."""
-    number = max(len(network.parents) for network in networks)
+    number = max(len(each["region_parents"]) for each in tables)
 
     def stack(name: str) -> Tensor:
         return torch.stack([each[name] for each in tables])
 
-    def pad(tensors: list[Tensor]) -> Tensor:
+    def pad(name: str) -> Tensor:
+        tensors = [each[name] for each in tables]
         return torch.stack([torch.cat([t, t.new_zeros(number - len(t), *t.shape[1:])]) for t in tensors])
 
     partition = Partition(stack("labels"))
@@ -202,14 +203,14 @@ def _assemble(networks: list[RegionNetwork], tables: list[dict[str, Tensor]]) ->
     # Unused cells have counts that are larger than any block.
     cells = names * block_logits.shape[-1] + counts.clamp(max=block_logits.shape[-1] - 1)
     return SumProductNetwork(
-        torch.zeros(len(networks), dtype=torch.float64),
-        pad([each["transition_logits"] for each in tables]).double(),
-        pad([each["leaf_logits"] for each in tables]).double(),
+        torch.zeros(len(tables), dtype=torch.float64),
+        pad("transition_logits").double(),
+        pad("leaf_logits").double(),
         stack("conditional_logits").double(),
         block_logits.flatten(-2).gather(-1, cells),
         RegionTree(
-            torch.stack([network.regions for network in networks]),
-            pad([network.parents for network in networks]),
+            stack("regions"),
+            pad("region_parents"),
             stack("parents"),
             partition,
         ),

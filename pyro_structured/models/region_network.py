@@ -93,7 +93,7 @@ class RegionNetwork:
             leaves.maximize(weight)
 
     def tables(self) -> dict[str, Tensor]:
-        """Copies of the parameters, and of the parents and blocks of the variables."""
+        """The parameters, and regions, parents and blocks."""
         states, size = self.log_transitions.shape[-1], len(self.regions)
         parents, labels = torch.empty(2, states, size, dtype=torch.long)
         conditional_logits, block_logits = torch.empty(states, size, 2), torch.zeros(states, size, size + 1)
@@ -105,6 +105,8 @@ class RegionNetwork:
             place = used[0], members[leaves.partition.cell_blocks[used]], leaves.partition.cell_counts[used]
             block_logits[place] = leaves.statistic_logits[used]
         return {
+            "regions": self.regions,
+            "region_parents": self.parents,
             "transition_logits": self.log_transitions,
             "leaf_logits": torch.stack([leaves.leaf_logits for leaves in self.leaves]),
             "conditional_logits": conditional_logits,
