@@ -121,16 +121,17 @@ def test_enumeration(seed, networks, regions, states, n, lost):
     assert (both.log_prob(both.sample((5,))) > -math.inf).all()
 
 
-@pytest.mark.parametrize("observed", [[False] * 4, [True, False, False, True]], ids=str)
+@pytest.mark.parametrize("observed", [[False] * 5, [True, False, False, True, False]], ids=str)
 @pytest.mark.parametrize("lost", [0.0, 0.4])
-def test_samples(observed, lost):
+@pytest.mark.parametrize("seed", range(4))
+def test_samples(observed, lost, seed):
     torch.manual_seed(0)
-    d, _ = draw_network(5, lost=lost)
+    d, _ = draw_network(seed, regions=2, n=5, lost=lost)
     evidence = d.condition(d.sample(), torch.tensor(observed))
     drawn = evidence.sample((20000,))
-    states = (drawn * 2 ** torch.arange(3, -1, -1)).sum(-1).long()
+    states = (drawn * 2 ** torch.arange(4, -1, -1)).sum(-1).long()
     probs = evidence.log_prob(d.enumerate_support()).exp()
-    assert discrete_goodness_of_fit(probs, states.bincount(minlength=16)) > 1e-4
+    assert discrete_goodness_of_fit(probs, states.bincount(minlength=32)) > 1e-4
 
 
 def test_contradicting_evidence():
