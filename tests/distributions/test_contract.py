@@ -229,12 +229,13 @@ def mixture_with_impossible_counts(batch_shape, dtype, device="cpu"):
     return sdist.ExchangeableMixture(numbers(batch_shape, 2, dtype, device), logits, blocks)
 
 
-REGIONS = RegionTree(
-    torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0]]),
-    torch.tensor([[0, 0], [0, 0]]),
-    torch.tensor([[[0, 3, 0, 3], [2, 1, 2, 1]], [[1, 2, 2, 0], [0, 1, 2, 3]]]),
-    Partition(torch.tensor([[[0, 1, 0, 1], [0, 1, 2, 1]], [[0, 0, 0, 0], [0, 1, 1, 0]]])),
-)
+def regions(device):
+    return RegionTree(
+        torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0]], device=device),
+        torch.tensor([[0, 0], [0, 0]], device=device),
+        torch.tensor([[[0, 3, 0, 3], [2, 1, 2, 1]], [[1, 2, 2, 0], [0, 1, 2, 3]]], device=device),
+        Partition(torch.tensor([[[0, 1, 0, 1], [0, 1, 2, 1]], [[0, 0, 0, 0], [0, 1, 1, 0]]], device=device)),
+    )
 
 
 def sum_product_network(batch_shape, dtype, device="cpu"):
@@ -246,7 +247,7 @@ def sum_product_network(batch_shape, dtype, device="cpu"):
         "count": (2, 2, 8),
     }
     tables = (numbers((*batch_shape, *s[:-1]), s[-1], dtype, device, -2.0, 2.0) for s in shapes.values())
-    return sdist.SumProductNetwork(*tables, REGIONS)
+    return sdist.SumProductNetwork(*tables, regions(device))
 
 
 def network_with_impossible_counts(batch_shape, dtype, device="cpu"):
