@@ -11,6 +11,7 @@ __all__ = [
     "RecursiveCardinality",
     "RecursiveCardinalityStraightThrough",
     "SelectionMixture",
+    "SumProductNetwork",
     "cardinality_potentials",
 ]
 
@@ -26,3 +27,4 @@ from pyro_structured.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.distributions.recursive_cardinality_straight_through import RecursiveCardinalityStraightThrough
 from pyro_structured.distributions.selection_mixture import SelectionMixture
+from pyro_structured.distributions.sum_product_network import SumProductNetwork

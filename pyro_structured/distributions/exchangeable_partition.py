@@ -256,15 +256,18 @@ class ExchangeablePartition(TorchDistribution):
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         binary = ((value == 0) | (value == 1)).all(-1)
+        agrees = (~observed | (value == given)).all(-1) & consistent
+        return self._block_scores(value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
+
+    def _block_scores(self, value: Tensor) -> Tensor:
+        """Log-weights of the blocks' parts of a value, at their smallest variables; 0 elsewhere."""
         counts = self.partition.count(value == 1)
         batch = torch.broadcast_shapes(counts.shape[:-1], self.batch_shape)
         cells = (self.partition.starts + counts).clamp(max=self.partition.table_size - 1)
         weights = self._weights.expand(batch + self._weights.shape[-1:]).gather(
             -1, cells.expand(batch + cells.shape[-1:])
         )
-        score = weights.masked_fill(self.partition.sizes == 0, 0.0).sum(-1)
-        agrees = (~observed | (value == given)).all(-1) & consistent
-        return score.masked_fill(~(binary & agrees), -torch.inf)
+        return weights.masked_fill(self.partition.sizes == 0, 0.0)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]

@@ -1,7 +1,15 @@
 """Learners of structures and parameters."""
 
-__all__ = ["MEVMClassifier", "MEVMDensity", "learn_nested_subsets", "merge_partition", "welch_partition"]
+__all__ = [
+    "ExchangeableSPN",
+    "MEVMClassifier",
+    "MEVMDensity",
+    "learn_nested_subsets",
+    "merge_partition",
+    "welch_partition",
+]
 
+from pyro_structured.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.mevm_classifier import MEVMClassifier
 from pyro_structured.models.mevm_density import MEVMDensity

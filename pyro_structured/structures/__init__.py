@@ -9,6 +9,7 @@ __all__ = [
     "NestedThreshold",
     "Partition",
     "Product",
+    "RegionTree",
     "Statistic",
     "Transitions",
 ]
@@ -21,5 +22,6 @@ from pyro_structured.structures.nested_subsets import NestedSubsets
 from pyro_structured.structures.nested_threshold import NestedThreshold
 from pyro_structured.structures.partition import Partition
 from pyro_structured.structures.product import Product
+from pyro_structured.structures.region_tree import RegionTree
 from pyro_structured.structures.statistic import Statistic
 from pyro_structured.structures.transitions import Transitions

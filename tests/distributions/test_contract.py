@@ -14,6 +14,7 @@ from pyro_structured.structures import (
     NestedThreshold,
     Partition,
     Product,
+    RegionTree,
     Statistic,
     Transitions,
 )
@@ -228,6 +229,36 @@ def mixture_with_impossible_counts(batch_shape, dtype, device="cpu"):
     return sdist.ExchangeableMixture(numbers(batch_shape, 2, dtype, device), logits, blocks)
 
 
+def regions(device):
+    return RegionTree(
+        torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0]], device=device),
+        torch.tensor([[0, 0], [0, 0]], device=device),
+        torch.tensor([[[0, 3, 0, 3], [2, 1, 2, 1]], [[1, 2, 2, 0], [0, 1, 2, 3]]], device=device),
+        Partition(torch.tensor([[[0, 1, 0, 1], [0, 1, 2, 1]], [[0, 0, 0, 0], [0, 1, 1, 0]]], device=device)),
+    )
+
+
+def sum_product_network(batch_shape, dtype, device="cpu"):
+    shapes = {
+        "network": (2,),
+        "transition": (2, 2, 2, 2),
+        "leaf": (2, 2, 2, 2),
+        "odds": (2, 2, 4, 2),
+        "count": (2, 2, 8),
+    }
+    tables = (numbers((*batch_shape, *s[:-1]), s[-1], dtype, device, -2.0, 2.0) for s in shapes.values())
+    return sdist.SumProductNetwork(*tables, regions(device))
+
+
+def network_with_impossible_counts(batch_shape, dtype, device="cpu"):
+    """Its leaves are blocks only, and some transitions are impossible."""
+    d = sum_product_network(batch_shape, dtype, device)
+    d.leaf_logits[..., 0] = -math.inf
+    d.transition_logits[..., 1, 0, 1] = -math.inf
+    d.statistic_logits[..., [0, 4]] = -math.inf
+    return d
+
+
 def masked_exchangeable_mixture(batch_shape, dtype, device="cpu"):
     return sdist.NanMasked(exchangeable_mixture(batch_shape, dtype, device))
 
@@ -261,6 +292,7 @@ FACTORIES = {
     "KSubsetStraightThrough": [k_subset_straight_through],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],
     "SelectionMixture": [mixture, mixture_of_binary, mixture_of_counts],
+    "SumProductNetwork": [sum_product_network, network_with_impossible_counts],
     "NanMasked": [masked_selector, masked_subset, masked_mixture, masked_exchangeable_mixture],
 }
 

@@ -1,0 +1,445 @@
+"""Sum-product networks whose leaves are forests and blocks of exchangeable variables."""
+
+__all__ = ["SumProductNetwork"]
+
+from typing import Any
+
+import torch
+from pyro.distributions import Categorical, TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+from torch.nn.functional import logsigmoid
+
+from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
+from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.ops.cardinality import require, require_support
+from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
+from pyro_structured.ops.evidence import log_odds, merge_evidence
+from pyro_structured.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
+from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.region_passes import region_inward, region_outward
+from pyro_structured.structures.partition import Partition
+from pyro_structured.structures.region_tree import RegionTree
+
+# Axes of the parameters behind those of the batch.
+TRAILING = {
+    "network_logits": 1,
+    "transition_logits": 4,
+    "leaf_logits": 4,
+    "conditional_logits": 4,
+    "statistic_logits": 3,
+}
+DERIVED = ("_tables", "_forest", "_leaf_scores", "_inward", "_blocks", "_block_totals")
+
+
+class SumProductNetwork(TorchDistribution):
+    r"""Mixture of networks: trees of latent states, one for each region of binary variables, above exchangeable leaves.
+
+    .. math::
+        p(x) = \sum_m \pi_m \sum_{z} \prod_g p_m(z_g \mid z_{\mathrm{parent}(g)}) \Big( \lambda_{mgz_g}
+        \prod_{d \in g} p_{mz_g}(x_d \mid x_{\mathrm{parent}(d)}) + (1 - \lambda_{mgz_g})
+        \prod_{b \subseteq g} \frac{w_{mz_gb}(t_b)}{\binom{n_b}{t_b}} \Big)
+
+    A region's variables depend on its state z in one of two ways: as a forest of variables, or in blocks that are
+    independent, and exchangeable inside. With one region it is a mixture of such leaves. Networks, states and leaves
+    are summed out. Values are zeros and ones of shape ``(..., n)`` in the parameters' dtype.
+
+    **Exact**: ``log_prob`` of a value in :math:`O(M (K n + G K^2))` for M networks of G regions with K states;
+    ``sample``, ``marginals``, ``condition`` and ``marginal_log_prob``, in as much time for every level of the forests.
+    ``mode`` and ``entropy`` have no closed form: they are found by enumeration, up to ``2 ** 12`` vectors, and refused
+    above.
+
+    :param Tensor network_logits: Log-weights of the networks, shape ``(..., M)``, less than +inf.
+    :param Tensor transition_logits: Log-weights of a region's states (last axis) given its parent's, shape
+        ``(..., M, G, K, K)``, less than +inf; the first row counts for the root, region 0.
+    :param Tensor leaf_logits: Log-weights of the forest and of the blocks, shape ``(..., M, G, K, 2)``, less than +inf.
+    :param Tensor conditional_logits: Log-odds of a variable in a state's forest when its parent is 0, and is 1, shape
+        ``(..., M, K, n, 2)``, finite; the first counts for roots.
+    :param Tensor statistic_logits: Log-weights of the counts of all blocks of every state, shape ``(..., M, K, 2 n)``;
+        see :class:`ExchangeablePartition`.
+    :param RegionTree structure: Regions, forests and blocks.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf.
+
+    **References**
+
+    Poon, Domingos (2011): Sum-product networks: a new deep architecture. UAI.
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Section 6.
+
+    Example::
+
+        >>> pair = Partition(torch.zeros(1, 1, 2, dtype=torch.long))
+        >>> one = torch.zeros(1, 1, dtype=torch.long)
+        >>> structure = RegionTree(one.expand(1, 2), one, torch.tensor([[[0, 1]]]), pair)
+        >>> equal = torch.tensor([0.0, -torch.inf, 0.0, 0.0]).expand(1, 1, 4)
+        >>> zeros = torch.zeros(1, 1, 1, 2)
+        >>> d = SumProductNetwork(torch.zeros(1), zeros[..., :1], zeros, zeros.expand(1, 1, 2, 2), equal, structure)
+        >>> d.log_prob(torch.tensor([1.0, 1.0])).exp()  # independent or equal
+        tensor(0.3750)
+        >>> d.condition(torch.ones(2), torch.tensor([True, False])).marginals
+        tensor([1.0000, 0.7500])
+    """
+
+    arg_constraints = {
+        name: constraints.independent(
+            constraints.real if name == "conditional_logits" else constraints.less_than(torch.inf), trailing
+        )
+        for name, trailing in TRAILING.items()
+    }
+
+    def __init__(
+        self,
+        network_logits: Tensor,
+        transition_logits: Tensor,
+        leaf_logits: Tensor,
+        conditional_logits: Tensor,
+        statistic_logits: Tensor,
+        structure: RegionTree,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(structure, RegionTree):
+            raise ValueError(f"structure: expected a RegionTree, got {type(structure).__name__}")
+        networks, regions, states = structure.num_networks, structure.num_regions, structure.num_states
+        given = network_logits, transition_logits, leaf_logits, conditional_logits, statistic_logits
+        wanted = (
+            (networks,),
+            (networks, regions, states, states),
+            (networks, regions, states, 2),
+            (networks, states, structure.num_variables, 2),
+            (networks, states, 2 * structure.num_variables),
+        )
+        batch_shape = torch.Size()
+        for name, tensor, shape in zip(TRAILING, given, wanted, strict=True):
+            check_vector(name, tensor)
+            if tensor.shape[-len(shape) :] != shape:
+                expected = ", ".join(map(str, shape))
+                raise ValueError(f"{name}: expected shape (..., {expected}), got {tuple(tensor.shape)}")
+            try:
+                batch_shape = torch.Size(torch.broadcast_shapes(batch_shape, tensor.shape[: -len(shape)]))
+            except RuntimeError:
+                raise ValueError(
+                    f"{name}: expected a batch that broadcasts with {tuple(batch_shape)}, got shape "
+                    f"{tuple(tensor.shape)}"
+                ) from None
+            setattr(self, name, tensor)
+        require(~conditional_logits.isfinite(), "conditional_logits: expected finite numbers, got others")
+        self.structure = structure
+        value = torch.zeros(structure.num_variables, dtype=torch.long, device=network_logits.device)
+        self._evidence = value, value.bool(), value.new_ones((), dtype=torch.bool)
+        self._empty = EMPTY_SUPPORT
+        super().__init__(batch_shape, value.shape, validate_args=validate_args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
+        return {name: value for name, value in self.__dict__.items() if name not in DERIVED}
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "SumProductNetwork":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: SumProductNetwork = self._get_checked_instance(SumProductNetwork, _instance)  # type: ignore[no-untyped-call]
+        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
+
+    def _copy(
+        self, new: "SumProductNetwork", evidence: tuple[Tensor, Tensor, Tensor], batch_shape: torch.Size, empty: str
+    ) -> "SumProductNetwork":
+        for name, trailing in TRAILING.items():
+            tensor = getattr(self, name)
+            setattr(new, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - trailing :]))
+        new.structure, new._evidence, new._empty = self.structure, evidence, empty
+        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        network_logits: torch.Size,
+        transition_logits: torch.Size,
+        leaf_logits: torch.Size,
+        conditional_logits: torch.Size,
+        statistic_logits: torch.Size,
+        structure: RegionTree,
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of the parameters, and the structure itself."""
+        shapes = network_logits, transition_logits, leaf_logits, conditional_logits, statistic_logits
+        batches = (shape[: len(shape) - axes] for shape, axes in zip(shapes, TRAILING.values(), strict=True))
+        return torch.Size(torch.broadcast_shapes(*batches)), torch.Size([structure.num_variables])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Zeros and ones; also vectors of probability zero."""
+        return constraints.independent(constraints.boolean, 1)
+
+    @lazy_property
+    def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Logarithms of the probabilities of states, of leaves, and of values given those of the parents."""
+        tables = []
+        for logits in (self.transition_logits.double(), self.leaf_logits.double()):
+            require((logits == -torch.inf).all(-1), EMPTY_SUPPORT)
+            tables.append(logits.log_softmax(-1))
+        odds = self.conditional_logits.double()
+        return tables[0], tables[1], torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)
+
+    @lazy_property
+    def _blocks(self) -> ExchangeablePartition:
+        """The blocks of all networks and states, given the evidence."""
+        blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
+        value, observed, _ = self._evidence
+        return blocks.condition(value[..., None, None, :], observed[..., None, None, :])
+
+    @lazy_property
+    def _block_totals(self) -> Tensor:
+        """Log partition functions of the blocks without evidence, at their smallest variables."""
+        blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
+        require_support(blocks._log_z, EMPTY_SUPPORT)
+        return blocks._log_blocks
+
+    @lazy_property
+    def _forest(self) -> tuple[Tensor, Tensor]:
+        """Results of the upward passes in the forests, given the evidence."""
+        value, observed, _ = self._evidence
+        possible = torch.stack([~observed | (value == 0), ~observed | (value == 1)], -1)
+        structure = self.structure
+        return forest_upward(
+            self._tables[2],
+            structure.variable_parents,
+            structure.levels,
+            structure.num_levels,
+            possible[..., None, None, :, :],
+        )
+
+    @lazy_property
+    def _leaf_scores(self) -> Tensor:
+        """Log-weights of the evidence under both leaves of every state, shape ``(..., M, G, K, 2)``."""
+        forest = self._forest[1][..., 0].masked_fill(self.structure.levels > 0, 0.0)
+        return self._by_region(forest, self._blocks._log_blocks)
+
+    def _by_region(self, forest: Tensor, blocks: Tensor) -> Tensor:
+        """Sums of terms of the variables, and of terms of the blocks relative to their totals, in every region."""
+        structure, named = self.structure, self.structure.partition.sizes > 0
+        relative = blocks.masked_fill(~named, 0.0) - self._block_totals.masked_fill(~named, 0.0)
+        sides = []
+        for terms in (forest, relative):
+            shape = terms.shape[:-1] + (structure.num_regions,)
+            index = structure.regions.unsqueeze(1).expand(terms.shape)
+            sides.append(terms.new_zeros(shape).scatter_add(-1, index, terms).mT)
+        return torch.stack(torch.broadcast_tensors(*sides), -1)
+
+    @lazy_property
+    def _inward(self) -> tuple[Tensor, Tensor]:
+        return self._sum_out(self._leaf_scores)
+
+    def _sum_out(self, leaf_scores: Tensor) -> tuple[Tensor, Tensor]:
+        transitions, leaves, _ = self._tables
+        return region_inward(transitions, logsumexp(leaves + leaf_scores), self.structure.region_parents)
+
+    @property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Logits of the networks without a constant, which would swallow their digits, and the constant."""
+        return level_tables(self.network_logits, [self.structure.num_networks - 1])
+
+    @property
+    def _network_weights(self) -> Tensor:
+        """Log-weights of the networks with the evidence, up to a constant, shape ``(..., M)``."""
+        weights = self._leveled[0] + self._inward[1][..., 0, 0]
+        return weights.masked_fill(~self._evidence[2].unsqueeze(-1), -torch.inf)
+
+    @property
+    def _log_weight(self) -> Tensor:
+        return logsumexp(self._network_weights).expand(self.batch_shape)
+
+    @property
+    def _log_z(self) -> Tensor:
+        return require_support(self._log_weight, self._empty)
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
+        return self._cast(self._log_z + self._leveled[1])
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability, everything latent summed out; -inf for impossible values, also for those that are not zeros
+        and ones.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(self._score(value) - self._log_z)
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
+        return self._cast(self._score(value) + self._leveled[1])
+
+    def _score(self, value: Tensor) -> Tensor:
+        given, observed, consistent = self._evidence
+        spread = value[..., None, None, :]
+        forest = forest_score(self._tables[2], self.structure.variable_parents, spread == 1)
+        scores = self._by_region(forest, self._blocks._block_scores(spread))
+        total = logsumexp(self._leveled[0] + self._sum_out(scores)[1][..., 0, 0])
+        possible = ((value == 0) | (value == 1)) & (~observed | (value == given))
+        return total.masked_fill(~(possible.all(-1) & consistent), -torch.inf)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws networks, states, leaves, then vectors; shape ``sample_shape + batch_shape + (n,)``."""
+        with torch.no_grad():
+            return self._draw(torch.Size(sample_shape)).to(self.network_logits.dtype)
+
+    def _draw(self, sample_shape: torch.Size) -> Tensor:
+        structure, batch = self.structure, self.batch_shape
+        rows = torch.arange(batch.numel(), device=self.network_logits.device)
+
+        def flat(tensor: Tensor, trailing: int) -> Tensor:
+            size = tensor.shape[tensor.dim() - trailing :]
+            return tensor.expand(batch + size).reshape(batch.numel(), *size)
+
+        transitions, leaves, conditionals = (flat(t, k) for t, k in zip(self._tables, (4, 4, 5), strict=True))
+        beliefs = flat(self._inward[0], 3)
+        weights = flat(self._network_weights - self._log_z.unsqueeze(-1), 1)
+        network = _categorical(weights.expand(sample_shape.numel(), -1, -1))
+        parents = structure.region_parents[network]
+        states = torch.zeros_like(parents)
+        for index in range(structure.num_regions):
+            above = states.gather(-1, parents[..., index, None]).squeeze(-1)
+            logits = transitions[rows, network, index, above] + beliefs[rows, network, index]
+            states[..., index] = _categorical(logits)
+        places = torch.arange(structure.num_regions, device=rows.device)
+        choice = rows[:, None], network.unsqueeze(-1), places, states
+        leaf = _categorical((leaves + flat(self._leaf_scores, 4))[choice])
+        region = structure.regions[network]
+        state, leaf = states.gather(-1, region), leaf.gather(-1, region)
+        variables = torch.arange(structure.num_variables, device=rows.device)
+        which = rows[:, None], network.unsqueeze(-1), state, variables
+        forest = forest_sample(
+            conditionals[which],
+            structure.variable_parents[which[1:]],
+            structure.levels[which[1:]],
+            structure.num_levels,
+            flat(self._forest[0], 4)[which],
+        )
+        blocks = self._possible_blocks
+        given, observed = (flat(t, 3)[which] for t in blocks._evidence[:2])
+        labels = structure.partition.labels[which[1:]]
+        # Every cell of the blocks that come together is found in the table of the network and state it comes from.
+        joined = Partition(labels)
+        names = joined.cell_blocks
+        source = network.unsqueeze(-1), state.gather(-1, names), names
+        cells = (structure.partition.starts[source] + joined.cell_counts).clamp(max=joined.table_size - 1)
+        logits = flat(self.statistic_logits, 3)[rows[:, None], source[0], source[1], cells]
+        drawn = ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
+        found = torch.where(leaf == 0, forest.to(drawn.dtype), drawn)
+        return found.reshape(sample_shape + batch + self.event_shape)
+
+    @property
+    def _possible_blocks(self) -> ExchangeablePartition:
+        """The blocks given the evidence, except in regions where that is impossible: they keep their distribution."""
+        structure, (value, observed, _) = self.structure, self._evidence
+        possible = (self._leaf_scores[..., 1] > -torch.inf).mT
+        index = structure.regions.unsqueeze(1).expand(possible.shape[:-1] + structure.regions.shape[-1:])
+        kept = observed[..., None, None, :] & possible.gather(-1, index)
+        blocks = ExchangeablePartition(self.statistic_logits, structure.partition, validate_args=False)
+        return blocks.condition(value[..., None, None, :], kept)
+
+    @property
+    def _log_probs(self) -> Tensor:
+        """Log-probabilities of the values of all variables, shape ``batch_shape + (n, 2)``."""
+        structure, (transitions, leaves, conditionals) = self.structure, self._tables
+        states = region_outward(transitions, *self._inward, structure.region_parents)
+        states = states + (self._network_weights - self._log_z.unsqueeze(-1))[..., None, None]
+        each = leaves + self._leaf_scores
+        total = logsumexp(each)
+        chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + each
+        chosen = chosen.movedim(-3, -1)
+        index = structure.regions[:, None, None].expand(chosen.shape[:-1] + structure.regions.shape[-1:])
+        chosen = chosen.gather(-1, index)
+        forest = forest_downward(
+            conditionals, structure.variable_parents, structure.levels, structure.num_levels, *self._forest
+        )
+        odds = self._possible_blocks._log_odds
+        blocks = torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)
+        given = torch.stack(torch.broadcast_tensors(forest, blocks), -3)
+        joint = chosen.unsqueeze(-1) + given
+        found = logsumexp(joint.flatten(-5, -3), -3)
+        return found.expand(self.batch_shape + found.shape[-2:])
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``."""
+        return self._cast(self._log_probs[..., 1].exp())
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Log-odds of every variable, shape ``batch_shape + (n,)``."""
+        return self._cast(log_odds(*self._log_probs.unbind(-1)))
+
+    @property
+    def mean(self) -> Tensor:
+        """Equals :attr:`marginals`."""
+        return self.marginals
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the single variables, shape ``batch_shape + (n,)``."""
+        return self._cast(self._log_probs.sum(-1).exp())
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
+        return is_enumerable(self.event_shape[0])
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
+        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.network_logits)
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable vector, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` vectors."""
+        values = self._enumerate("mode")
+        with torch.no_grad():
+            best = (self._score(values) - self._log_z).argmax(0)
+        return values.reshape(len(values), -1)[best]
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` vectors."""
+        log_probs = self._score(self._enumerate("entropy")) - self._log_z
+        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
+
+    def _enumerate(self, name: str) -> Tensor:
+        if not self.has_enumerate_support:
+            raise NotImplementedError(
+                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} vectors, got "
+                f"2**{self.event_shape[0]}; estimate it from samples"
+            )
+        return self.enumerate_support(expand=False)
+
+    def condition(self, value: Tensor, observed: Tensor) -> "SumProductNetwork":
+        """Fixes some variables; everything else stays latent.
+
+        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
+        known = torch.where(observed, value, 0)
+        require((known != 0) & (known != 1), "value: expected zeros and ones where observed, got other numbers")
+        evidence = merge_evidence(self._evidence, known.long(), observed)
+        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
+        return self._copy(SumProductNetwork.__new__(SumProductNetwork), evidence, batch, IMPOSSIBLE_EVIDENCE)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self._cast(self.condition(value, observed)._log_weight - self._log_z)
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        dtype = self.network_logits.dtype
+        for name in TRAILING:
+            dtype = torch.promote_types(dtype, getattr(self, name).dtype)
+        return tensor.to(torch.promote_types(dtype, torch.float32))
+
+
+def _categorical(logits: Tensor) -> Tensor:
+    drawn: Tensor = Categorical(logits=logits, validate_args=False).sample()
+    return drawn

@@ -1,0 +1,217 @@
+"""Sum-product networks with exchangeable leaves, as a density estimator."""
+
+__all__ = ["ExchangeableSPN"]
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pyro_structured.distributions import SumProductNetwork
+from pyro_structured.models.region_network import RegionNetwork
+from pyro_structured.structures import Partition, RegionTree
+
+# Steps that gain a smaller share of the log-probability, after which a network is finished.
+PATIENCE, SMALLEST_GAIN = 2, 2e-5
+# Rows times numbers of networks, states and variables that are scored at once.
+SCORED_AT_ONCE = 2**20
+
+
+class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Density of binary vectors: an average of sum-product networks with leaves of exchangeable variables.
+
+    Each network is a :class:`~pyro_structured.distributions.SumProductNetwork`. Its regions join variables of large
+    mutual information; the tree of the regions is that of largest mutual information. Rows are clustered for each
+    region, and a state of the region starts as one cluster: a Chow-Liu tree and the blocks of
+    :func:`merge_partition`. Then all parameters, and the trees, are improved by expectation maximisation. Networks
+    differ by their random clusters, and by random weights of the rows that tell the regions.
+
+    Rows are arrays of zeros and ones, shape ``(N, n)``. Log-probabilities are exact.
+
+    :param int n_networks: Number of networks M.
+    :param int n_states: Number of states K of each region; more need more rows.
+    :param int max_region_size: Most variables in a region. One region of all variables makes a network a mixture of
+        leaves.
+    :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
+    :param int max_iter: Most steps of expectation maximisation for each network.
+    :param random_state: An integer, a generator, or ``None``.
+
+    After :meth:`fit`, ``objective_`` has the mean log-probabilities of the rows for all steps of every network.
+
+    Cost about O(N n K (n + K)) a step; memory O(N n (n + K)).
+
+    **References**
+
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Section 6 suggests such leaves.
+    Gens, Domingos (2013): Learning the structure of sum-product networks. ICML.
+    Liu, Van den Broeck (2021): Tractable regularization of probabilistic circuits. NeurIPS: trees of latent states.
+
+    Example::
+
+        >>> x = np.random.default_rng(0).integers(2, size=(400, 2)).repeat(2, axis=1)  # two pairs of equal variables
+        >>> model = ExchangeableSPN(n_networks=1, n_states=2, random_state=0).fit(x)
+        >>> bool(model.score_samples([[1, 1, 0, 0]])[0] > model.score_samples([[1, 0, 1, 0]])[0] + 3)
+        True
+        >>> model.to_pyro().marginals.shape
+        torch.Size([4])
+    """
+
+    def __init__(
+        self,
+        n_networks: int = 8,
+        n_states: int = 40,
+        max_region_size: int = 20,
+        smoothing: float = 2.0,
+        max_iter: int = 50,
+        random_state: Any = None,
+    ) -> None:
+        self.n_networks = n_networks
+        self.n_states = n_states
+        self.max_region_size = max_region_size
+        self.smoothing = smoothing
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ExchangeableSPN":
+        """Learns the networks.
+
+        :param X: Zeros and ones, shape ``(N, n)``.
+        :param y: Not used.
+        :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
+            early. ``None``: it is judged on the rows it learns from.
+        :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
+        """
+        self._check_parameters()
+        rows = _binary("X", validate_data(self, X, dtype=np.float32))
+        judged = rows[:0]
+        if X_val is not None:
+            judged = _binary("X_val", validate_data(self, X_val, dtype=np.float32, reset=False))
+        # Equal rows are counted, because many data sets have few different ones.
+        joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
+        places = places.reshape(-1)
+        values = torch.from_numpy(joined)
+        weights, held_out = (
+            torch.from_numpy(np.bincount(part, minlength=len(joined)).astype(np.float32))
+            for part in (places[: len(rows)], places[len(rows) :])
+        )
+        generator = check_random_state(self.random_state)
+        tables: list[dict[str, Tensor]] = []
+        self.objective_: list[list[float]] = []
+        with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
+            for index in range(self.n_networks):
+                network = RegionNetwork(values, weights, self.n_states, self.max_region_size, self.smoothing, generator)
+                tables.append(self._improve(network, held_out, bar))
+                bar.update((index + 1) * self.max_iter - bar.n)
+        self._distribution = _assemble(tables)
+        return self
+
+    def _check_parameters(self) -> None:
+        for name in ("n_networks", "n_states", "max_region_size", "max_iter"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
+        if not isinstance(self.smoothing, Real) or not 0 <= self.smoothing < np.inf:
+            raise ValueError(f"smoothing: expected a number of at least 0, got {self.smoothing!r}")
+
+    def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> dict[str, Tensor]:
+        """Learns until nothing gets better; the tables of the best step."""
+        best, kept, waited = -np.inf, network.tables(), 0
+        judging = held_out if held_out.any() else network.weights
+        gained: list[float] = []
+        for step in range(self.max_iter + 1):
+            log_prob, counts, uses = network.expect()
+            gained.append(float(log_prob @ network.weights / network.weights.sum()))
+            score = float(log_prob @ judging / judging.sum())
+            waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
+            if score > best:
+                best, kept = score, network.tables()
+            if waited == PATIENCE or step == self.max_iter:
+                break
+            network.maximize(counts, uses)
+            bar.update()
+        self.objective_.append(gained)
+        return kept
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
+
+        :param X: Zeros, ones and NaN, shape ``(N, n)``.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
+        missing = np.isnan(rows)
+        values = torch.from_numpy(_binary("X", np.where(missing, 0.0, rows)))
+        found = torch.empty(len(values), dtype=torch.float64)
+        structure = self._distribution.structure
+        size = structure.num_networks * structure.num_states * structure.num_variables
+        for complete in (True, False):
+            chosen = torch.from_numpy(np.flatnonzero(missing.any(1) != complete))
+            for part in chosen.split(max(1, SCORED_AT_ONCE // size)):
+                observed = torch.from_numpy(~missing)[part]
+                with torch.no_grad():
+                    found[part] = (
+                        self._distribution.log_prob(values[part])
+                        if complete
+                        else self._distribution.marginal_log_prob(values[part], observed)
+                    )
+        return found.numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-probability of rows, in nats."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> np.ndarray:
+        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``; with torch's generator."""
+        check_is_fitted(self)
+        return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
+
+    def to_pyro(self) -> SumProductNetwork:
+        """The density as a Pyro distribution, in float64."""
+        check_is_fitted(self)
+        return self._distribution
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_distribution")
+
+
+def _binary(name: str, values: np.ndarray) -> np.ndarray:
+    if not ((values == 0) | (values == 1)).all():
+        raise ValueError(f"{name}: expected zeros and ones, got other numbers")
+    return values
+
+
+def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
+    """The mixture of all networks; those with fewer regions get empty ones."""
+    number = max(len(each["region_parents"]) for each in tables)
+
+    def stack(name: str) -> Tensor:
+        return torch.stack([each[name] for each in tables])
+
+    def pad(name: str) -> Tensor:
+        tensors = [each[name] for each in tables]
+        return torch.stack([torch.cat([t, t.new_zeros(number - len(t), *t.shape[1:])]) for t in tensors])
+
+    partition = Partition(stack("labels"))
+    names, counts = partition.cell_blocks, partition.cell_counts
+    block_logits = stack("block_logits").double()
+    # Unused cells have counts that are larger than any block.
+    cells = names * block_logits.shape[-1] + counts.clamp(max=block_logits.shape[-1] - 1)
+    return SumProductNetwork(
+        torch.zeros(len(tables), dtype=torch.float64),
+        pad("transition_logits").double(),
+        pad("leaf_logits").double(),
+        stack("conditional_logits").double(),
+        block_logits.flatten(-2).gather(-1, cells),
+        RegionTree(
+            stack("regions"),
+            pad("region_parents"),
+            stack("parents"),
+            partition,
+        ),
+    )

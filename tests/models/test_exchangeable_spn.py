@@ -1,0 +1,208 @@
+"""Sum-product networks learned from data whose distribution is known."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.csgraph import minimum_spanning_tree
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from pyro_structured.models import ExchangeableSPN
+from pyro_structured.models.region_leaves import RegionLeaves
+from pyro_structured.models.variable_regions import maximum_spanning_trees, pair_information, variable_regions
+
+# Mean log-probability of the data of the next function.
+TRUTH = np.log(0.5) + (2 * np.log(1 / 2) + 2 * np.log(1 / 6)) / 2
+
+
+def classes_of_blocks(number, seed=0):
+    """Two classes of two exchangeable blocks: all four are equal, or exactly two are ones."""
+    generator = np.random.default_rng(seed)
+    equal = generator.integers(2, size=(number, 1, 1))
+    coins = generator.integers(2, size=(number, 2, 1)).repeat(4, axis=2)
+    two = generator.random((number, 2, 4)).argsort(-1) < 2
+    return np.where(equal, coins, two).reshape(number, 8)
+
+
+def small(**options):
+    return ExchangeableSPN(**({"n_networks": 2, "n_states": 4, "random_state": 0} | options))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    generator = np.random.default_rng(1)
+    groups = generator.integers(2, size=(1500, 3)).repeat([2, 3, 2], axis=1)
+    rows = groups ^ (generator.random(groups.shape) < 0.1)
+    return small(max_region_size=3).fit(rows), rows
+
+
+def test_distribution_is_what_is_scored(fitted):
+    model, rows = fitted
+    d = model.to_pyro()
+    values = d.enumerate_support()
+    log_prob = model.score_samples(values.numpy())
+    assert np.exp(log_prob).sum() == pytest.approx(1)
+    np.testing.assert_allclose(log_prob, d.log_prob(values).numpy())
+    assert d.structure.num_networks == 2 and d.structure.num_regions >= 3
+    assert model.score(rows) == pytest.approx(model.score_samples(rows).mean())
+
+
+def test_missing_entries_are_summed_out(fitted):
+    model, _ = fitted
+    rows = np.array([[1, np.nan, 0, 0, np.nan, 1, 1], [np.nan] * 7, [0, 0, 1, 1, 1, 0, 0]])
+    found = model.score_samples(rows)
+    for row, log_prob in zip(rows, found, strict=True):
+        hidden = np.flatnonzero(np.isnan(row))
+        filled = np.repeat(row[None], 2 ** len(hidden), 0)
+        filled[:, hidden] = list(itertools.product([0, 1], repeat=len(hidden)))
+        assert log_prob == pytest.approx(np.logaddexp.reduce(model.score_samples(filled)), abs=1e-9)
+
+
+def test_samples_are_like_the_data(fitted):
+    model, rows = fitted
+    torch.manual_seed(0)
+    drawn = model.sample(4000)
+    assert drawn.shape == (4000, 7) and drawn.dtype == np.uint8
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(rows.T), atol=0.04)
+    np.testing.assert_allclose(drawn.mean(0), rows.mean(0), atol=0.04)
+
+
+def test_known_structure_is_learned():
+    rows, new = classes_of_blocks(6000), classes_of_blocks(2000, seed=1)
+    model = small(max_region_size=4).fit(rows)
+    assert abs(model.score(new) - TRUTH) < 0.05
+    assert model.to_pyro().structure.num_regions == 2
+    means = rows.mean(0)
+    independent = np.where(new == 1, np.log(means), np.log1p(-means)).sum(1).mean()
+    assert model.score(new) > independent + 2
+
+
+def test_states_join_the_regions():
+    rows = classes_of_blocks(6000)
+    apart = small(max_region_size=4, n_states=1).fit(rows)
+    assert abs(apart.score(rows) - (TRUTH - np.log(2))) < 0.05
+
+
+def test_expectation_maximization_improves_the_likelihood():
+    generator = np.random.default_rng(2)
+    centers = generator.random((5, 12))
+    rows = generator.random((3000, 12)) < centers[generator.integers(5, size=3000)]
+    model = small(n_states=5, max_region_size=6).fit(rows.astype(int))
+    assert len(model.objective_) == 2
+    for objective in model.objective_:
+        assert len(objective) > 3 and objective[-1] > objective[0] + 0.02
+        assert min(np.diff(objective)) > -1e-3  # trees are chosen with smoothed shares
+    # The network with the last parameters was the best one.
+    alone = small(n_networks=1, n_states=5, max_region_size=6).fit(rows.astype(int))
+    assert alone.score(rows.astype(int)) == pytest.approx(max(alone.objective_[0]), abs=1e-4)
+
+
+def test_validation_rows_end_learning():
+    generator = np.random.default_rng(3)
+    rows = generator.integers(2, size=(300, 10))
+    options = {"n_networks": 1, "n_states": 20, "smoothing": 0.1}
+    early = small(**options).fit(rows[:100], X_val=rows[100:200])
+    late = small(**options).fit(rows[:100])
+    assert len(early.objective_[0]) < len(late.objective_[0])
+    assert early.score(rows[200:]) > late.score(rows[200:])
+
+
+def test_regions_are_dependent_groups():
+    values = torch.randint(2, (500, 3)).repeat_interleave(2, 1)[:, [0, 2, 4, 1, 3, 5]].float()
+    regions, parents = variable_regions(values, torch.ones(500), 3)
+    assert regions[:3].tolist() == regions[3:].tolist() and sorted(regions[:3].tolist()) == [0, 1, 2]
+    assert parents[0] == 0 and (parents[1:] < torch.arange(1, 3)).all()
+
+
+def test_mutual_information():
+    values = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]]).double()
+    both = values.mT @ values / 4
+    expected = torch.zeros(3, 3).double()
+    expected[0, 1] = expected[1, 0] = np.log(2)
+    torch.testing.assert_close(pair_information(values.mean(0), both), expected)
+
+
+def test_spanning_trees():
+    weights = torch.rand(6, 9, 9)
+    weights = weights + weights.mT
+    order, parents = maximum_spanning_trees(weights)
+    for each, nodes, above in zip(weights, order.tolist(), parents.tolist(), strict=True):
+        assert sorted(nodes) == list(range(9)) and above[nodes[0]] == nodes[0]
+        assert all(nodes.index(above[d]) < nodes.index(d) for d in nodes[1:])
+        best = minimum_spanning_tree((10 - each.double().fill_diagonal_(10)).numpy())
+        assert sum(10 - float(each[d, above[d]]) for d in nodes[1:]) == pytest.approx(best.sum(), rel=1e-5)
+
+
+def test_leaves_fit_weighted_rows():
+    """Without smoothing, a state's tree has the weighted margins of its pairs."""
+    values = torch.rand(400, 3).lt(0.5).float()
+    values[:, 2] = torch.where(torch.rand(400) < 0.2, 1 - values[:, 0], values[:, 0])
+    leaves = RegionLeaves(values, torch.ones(400), 2, 0.0)
+    memberships = torch.rand(len(leaves.patterns), 2) * 100
+    leaves.start(memberships)
+    place = leaves.patterns @ torch.tensor([4.0, 2.0, 1.0])
+    assert place.tolist() == list(range(8))
+    for scores in (leaves.tree_scores - leaves.leaf_logits[:, 0], leaves.block_scores - leaves.leaf_logits[:, 1]):
+        torch.testing.assert_close(scores.exp().sum(0), torch.ones(2))
+    share = memberships / memberships.sum(0)
+    for state, parents in enumerate(leaves.parents):
+        probs = (leaves.tree_scores - leaves.leaf_logits[:, 0])[:, state].exp()
+        for d, above in enumerate(parents.tolist()):
+            pair = leaves.patterns[:, d] * leaves.patterns[:, above]
+            assert float(probs @ pair) == pytest.approx(float(share[:, state] @ pair), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[[1]], [[0, 1]], [[1, 1, 1]] * 5, np.eye(3, dtype=int), np.zeros((4, 2), dtype=bool)],
+    ids=["one variable", "one row", "constant", "few rows", "booleans"],
+)
+def test_small_data(rows):
+    model = small(n_states=3).fit(rows)
+    assert np.isfinite(model.score(rows)) and model.sample(3).shape == (3, np.shape(rows)[1])
+    assert np.exp(model.score_samples(model.to_pyro().enumerate_support())).sum() == pytest.approx(1)
+
+
+def test_conventions(fitted):
+    model, rows = fitted
+    assert clone(model).get_params() == model.get_params() and model.n_features_in_ == 7
+    again = clone(model).fit(rows)
+    np.testing.assert_array_equal(again.score_samples(rows[:50]), model.score_samples(rows[:50]))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).score_samples(rows), model.score_samples(rows))
+    other = clone(model).set_params(random_state=1).fit(rows)
+    assert other.score(rows[:50]) != model.score(rows[:50])
+    for query in (lambda m: m.score_samples(rows), lambda m: m.sample(), lambda m: m.to_pyro()):
+        with pytest.raises(NotFittedError):
+            query(clone(model))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_networks": 0}, "n_networks: expected an integer of at least 1, got 0"),
+        ({"n_states": 1.5}, "n_states: expected an integer of at least 1, got 1.5"),
+        ({"max_region_size": 0}, "max_region_size: expected an integer"),
+        ({"max_iter": 0}, "max_iter: expected an integer"),
+        ({"smoothing": -1.0}, "smoothing: expected a number of at least 0, got -1.0"),
+    ],
+)
+def test_wrong_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        small(**options).fit([[0, 1]])
+
+
+def test_wrong_data(fitted):
+    model, rows = fitted
+    with pytest.raises(ValueError, match="X: expected zeros and ones, got other numbers"):
+        small().fit([[0, 2]])
+    with pytest.raises(ValueError, match="X_val: expected zeros and ones, got other numbers"):
+        small().fit([[0, 1]], X_val=[[0, 3]])
+    with pytest.raises(ValueError, match="NaN"):
+        small().fit([[0, np.nan]])
+    with pytest.raises(ValueError, match="X: expected zeros and ones, got other numbers"):
+        model.score_samples(rows[:1] * 0.5)
+    with pytest.raises(ValueError, match="X has 6 features, but ExchangeableSPN is expecting 7"):
+        model.score_samples(rows[:, :6])
