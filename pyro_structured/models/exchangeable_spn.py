@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import check_random_state
+from sklearn.base import DensityMixin
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from pyro_structured.distributions import SumProductNetwork
+from pyro_structured.models.binary_estimator import BinaryEstimator
 from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.structures import Partition, RegionTree
 
@@ -23,7 +24,7 @@ PATIENCE, SMALLEST_GAIN = 2, 2e-5
 SCORED_AT_ONCE = 2**20
 
 
-class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
+class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     r"""Density of binary vectors: an average of sum-product networks with leaves of exchangeable variables.
 
     Each network is a :class:`~pyro_structured.distributions.SumProductNetwork`. Its regions join variables of large
@@ -32,7 +33,8 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
     :func:`merge_partition`. Then all parameters, and the trees, are improved by expectation maximisation. Networks
     differ by their random clusters, and by random weights of the rows that tell the regions.
 
-    Rows are arrays of zeros and ones, shape ``(N, n)``. Log-probabilities are exact.
+    Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
+    needs complete rows (:class:`MEVMDensity` does not).
 
     :param int n_networks: Number of networks M.
     :param int n_states: Number of states K of each region; more need more rows.
@@ -40,6 +42,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         leaves.
     :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
     :param int max_iter: Most steps of expectation maximisation for each network.
+    :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
     :param random_state: An integer, a generator, or ``None``.
 
     After :meth:`fit`, ``objective_`` has the mean log-probabilities of the rows for all steps of every network.
@@ -69,6 +72,7 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         max_region_size: int = 20,
         smoothing: float = 2.0,
         max_iter: int = 50,
+        binarize: float | None = 0.0,
         random_state: Any = None,
     ) -> None:
         self.n_networks = n_networks
@@ -76,22 +80,23 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.max_region_size = max_region_size
         self.smoothing = smoothing
         self.max_iter = max_iter
+        self.binarize = binarize
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ExchangeableSPN":
         """Learns the networks.
 
-        :param X: Zeros and ones, shape ``(N, n)``.
+        :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
         :param y: Not used.
         :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
             early. ``None``: it is judged on the rows it learns from.
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
-        rows = _binary("X", validate_data(self, X, dtype=np.float32))
+        rows = self._complete(X, "X", reset=True)
         judged = rows[:0]
         if X_val is not None:
-            judged = _binary("X_val", validate_data(self, X_val, dtype=np.float32, reset=False))
+            judged = self._complete(X_val, "X_val")
         # Equal rows are counted, because many data sets have few different ones.
         joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
         places = places.reshape(-1)
@@ -144,9 +149,9 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
         :param X: Zeros, ones and NaN, shape ``(N, n)``.
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
+        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan", copy=True)
         missing = np.isnan(rows)
-        values = torch.from_numpy(_binary("X", np.where(missing, 0.0, rows)))
+        values = torch.from_numpy(np.nan_to_num(self._binarized(rows)))
         found = torch.empty(len(values), dtype=torch.float64)
         structure = self._distribution.structure
         size = structure.num_networks * structure.num_states * structure.num_variables
@@ -179,11 +184,16 @@ class ExchangeableSPN(DensityMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_distribution")
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.sparse = False
+        return tags
 
-def _binary(name: str, values: np.ndarray) -> np.ndarray:
-    if not ((values == 0) | (values == 1)).all():
-        raise ValueError(f"{name}: expected zeros and ones, got other numbers")
-    return values
+    def _complete(self, X: Any, name: str, reset: bool = False) -> np.ndarray:
+        """Zeros and ones."""
+        values = validate_data(self, X, dtype=np.float64, reset=reset, copy=True)
+        rows: np.ndarray = self._binarized(values, name).astype(np.float32)
+        return rows
 
 
 def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:

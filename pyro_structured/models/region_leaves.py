@@ -48,10 +48,12 @@ class RegionLeaves:
     def start(self, memberships: Tensor) -> None:
         """Learns the blocks, and all parameters, from weights of the states for every pattern, shape ``(U, K)``."""
         rows = self.patterns.numpy().astype(np.uint8)
-        labels = np.stack([merge_labels(rows, weights) for weights in memberships.mT.double().numpy()])
+        alone = np.arange(rows.shape[1])
+        labels = np.stack([merge_labels(rows, weights, alone) for weights in memberships.mT.double().numpy()])
         self.partition = Partition(torch.from_numpy(labels))
         names, counts = self.partition.cell_blocks, self.partition.cell_counts
-        self.completions = log_binomial(self.partition.sizes.gather(-1, names), counts).to(self.patterns)
+        sizes = self.partition.sizes.gather(-1, names)
+        self.completions = log_binomial(sizes, counts, rows.shape[1]).to(self.patterns)
         self.used = self.completions > -torch.inf
         self.cells = self._cells()
         self.cell_prior = self._count(self.smoothing * self.shares.expand(self.num_states, -1)) + 1

@@ -9,6 +9,7 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.models import ExchangeableSPN
 from pyro_structured.models.region_leaves import RegionLeaves
@@ -25,6 +26,19 @@ def classes_of_blocks(number, seed=0):
     coins = generator.integers(2, size=(number, 2, 1)).repeat(4, axis=2)
     two = generator.random((number, 2, 4)).argsort(-1) < 2
     return np.where(equal, coins, two).reshape(number, 8)
+
+
+@parametrize_with_checks([ExchangeableSPN(n_networks=1, n_states=2, max_iter=3)])
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+def test_values_are_binarised():
+    rows = classes_of_blocks(60)
+    expected = small().fit(rows).score_samples(rows)
+    shifted = small(binarize=2.5).fit(2 + rows)
+    np.testing.assert_array_equal(shifted.score_samples(2 + rows), expected)
 
 
 def small(**options):
@@ -196,13 +210,11 @@ def test_wrong_parameters(options, message):
 
 def test_wrong_data(fitted):
     model, rows = fitted
-    with pytest.raises(ValueError, match="X: expected zeros and ones, got other numbers"):
-        small().fit([[0, 2]])
-    with pytest.raises(ValueError, match="X_val: expected zeros and ones, got other numbers"):
-        small().fit([[0, 1]], X_val=[[0, 3]])
+    with pytest.raises(ValueError, match="X: expected zeros, ones and NaN, as binarize is None, got other numbers"):
+        small(binarize=None).fit([[0, 2]])
+    with pytest.raises(ValueError, match="X_val: expected zeros, ones and NaN, as binarize is None"):
+        small(binarize=None).fit([[0, 1]], X_val=[[0, 3]])
     with pytest.raises(ValueError, match="NaN"):
         small().fit([[0, np.nan]])
-    with pytest.raises(ValueError, match="X: expected zeros and ones, got other numbers"):
-        model.score_samples(rows[:1] * 0.5)
     with pytest.raises(ValueError, match="X has 6 features, but ExchangeableSPN is expecting 7"):
         model.score_samples(rows[:, :6])
