@@ -10,24 +10,15 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.argument_checks import check_data, check_entries, check_vector, expanded_batch
-from pyro_structured.ops.cardinality import require, require_support
+from pyro_structured.distributions.argument_checks import check_data, check_vector, expanded_batch
+from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
+from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
-from pyro_structured.ops.evidence import log_odds, merge_evidence
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.statistic import Statistic
 
-EMPTY_SUPPORT = (
-    "statistic_logits: expected at least one level of positive probability in every batch element, but the support is "
-    "empty"
-)
-IMPOSSIBLE_EVIDENCE = (
-    "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
-)
 
-
-class ExchangeableBlock(TorchDistribution):
+class ExchangeableBlock(ExchangeableVector):
     r"""Discrete variables that are all alike: their probability depends on a statistic alone.
 
     .. math::
@@ -66,6 +57,7 @@ class ExchangeableBlock(TorchDistribution):
     """
 
     arg_constraints = {"statistic_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+    _derived = ("_weights", "_log_levels")
 
     def __init__(self, statistic_logits: Tensor, statistic: Statistic, validate_args: bool | None = None) -> None:
         check_vector("statistic_logits", statistic_logits)
@@ -115,10 +107,6 @@ class ExchangeableBlock(TorchDistribution):
         possible = statistic.log_sizes.to(number.device) > -torch.inf
         return cls((number + smoothing * possible).log(), statistic)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_weights", "_log_levels")}
-
     def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeableBlock":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: ExchangeableBlock = self._get_checked_instance(ExchangeableBlock, _instance)  # type: ignore[no-untyped-call]
@@ -142,19 +130,8 @@ class ExchangeableBlock(TorchDistribution):
         return torch.Size(statistic_logits[:-1]), torch.Size([statistic.num_variables])
 
     @property
-    def _is_binary(self) -> bool:
-        return self.statistic.num_categories == 2
-
-    @property
-    def _value_dtype(self) -> torch.dtype:
-        return self.statistic_logits.dtype if self._is_binary else torch.long
-
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> constraints.Constraint:
-        """Zeros and ones, or integers below the number of categories; also values of probability zero."""
-        if self._is_binary:
-            return constraints.independent(constraints.boolean, 1)
-        return constraints.independent(constraints.integer_interval(0, self.statistic.num_categories - 1), 1)
+    def _num_categories(self) -> int:
+        return self.statistic.num_categories
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:
@@ -178,18 +155,17 @@ class ExchangeableBlock(TorchDistribution):
         return found.expand(self.batch_shape + found.shape[-1:])
 
     @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1]
+
+    @property
     def _log_z(self) -> Tensor:
         return logsumexp(self._log_levels)
 
     @property
-    def log_partition_function(self) -> Tensor:
-        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(require_support(self._log_z, self._empty) + self._leveled[1])
-
-    @property
     def level_probs(self) -> Tensor:
         """Probabilities of the levels, shape ``batch_shape + (num_levels,)``."""
-        return self._cast((self._log_levels - require_support(self._log_z, self._empty).unsqueeze(-1)).exp())
+        return self._cast((self._log_levels - self._supported_log_z.unsqueeze(-1)).exp())
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws a level, then a member of its set; shape ``sample_shape + batch_shape + (n,)``."""
@@ -199,16 +175,6 @@ class ExchangeableBlock(TorchDistribution):
             value, observed, _ = self._evidence
             drawn = self.statistic.sample(level, value, observed)
         return drawn.to(self._value_dtype)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability; -inf for impossible values, also for those that are not in any category."""
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(self._score(value) - require_support(self._log_z, self._empty))
-
-    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
-        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._leveled[1])
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
@@ -221,54 +187,11 @@ class ExchangeableBlock(TorchDistribution):
         return score.masked_fill(~(inside & agrees), -torch.inf)
 
     @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
-        return is_enumerable(self.statistic.num_variables, self.statistic.num_categories)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
-        like = self.statistic_logits if self._is_binary else self._evidence[0]
-        number, base = self.statistic.num_variables, self.statistic.num_categories
-        return enumerate_values(number, base, self.batch_shape, expand, like)
-
-    @property
     def _log_marginals(self) -> Tensor:
         require_support(self._log_z, self._empty)
         value, observed, _ = self._evidence
         found = self.statistic.log_marginals(self._weights, value, observed)
         return found.expand(self.batch_shape + found.shape[-2:])
-
-    @property
-    def marginals(self) -> Tensor:
-        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``; with more than two categories those of all,
-        shape ``batch_shape + (n, categories)``.
-        """
-        found = self._log_marginals.exp()
-        return self._cast(found[..., 1] if self._is_binary else found)
-
-    @property
-    def marginal_logits(self) -> Tensor:
-        """Log-odds of binary variables, shape ``batch_shape + (n,)``; log-probabilities of more categories."""
-        found = self._log_marginals
-        if not self._is_binary:
-            return self._cast(found)
-        return self._cast(log_odds(*found.unbind(-1)))
-
-    @property
-    def mean(self) -> Tensor:
-        """Equals :attr:`marginals` of binary variables; categories have no mean."""
-        self._refuse_categories("mean")
-        return self.marginals
-
-    @property
-    def variance(self) -> Tensor:
-        """Variances of the single binary variables, shape ``batch_shape + (n,)``."""
-        self._refuse_categories("variance")
-        return self._cast(self._log_marginals.sum(-1).exp())
-
-    def _refuse_categories(self, name: str) -> None:
-        if not self._is_binary:
-            raise NotImplementedError(f"{name}: categories have none; use marginals")
 
     @property
     def mode(self) -> Tensor:
@@ -282,36 +205,8 @@ class ExchangeableBlock(TorchDistribution):
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        log_z = require_support(self._log_z, self._empty)
+        log_z = self._supported_log_z
         impossible = self._log_levels == -torch.inf
         probs = (self._log_levels - log_z.unsqueeze(-1)).exp()
         surprise = (log_z.unsqueeze(-1) - self._weights).masked_fill(impossible, 0.0)
         return self._cast((probs * surprise).sum(-1))
-
-    def condition(self, value: Tensor, observed: Tensor) -> "ExchangeableBlock":
-        """Fixes some variables.
-
-        :param Tensor value: Categories where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        :return: The distribution of whole values given the observed entries, with the same queries and gradients. Its
-            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
-        """
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
-        known = torch.where(observed, value, 0)
-        outside = (known < 0) | (known >= self.statistic.num_categories) | (known != known.long())
-        categories = f"integers in range({self.statistic.num_categories})"
-        require(outside, f"value: expected {categories} where observed, got other numbers")
-        evidence = merge_evidence(self._evidence, known.long(), observed)
-        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
-        return self._copy(ExchangeableBlock.__new__(ExchangeableBlock), evidence, batch, IMPOSSIBLE_EVIDENCE)
-
-    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
-
-        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
-        """
-        return self._cast(self.condition(value, observed)._log_z - require_support(self._log_z, self._empty))
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(torch.promote_types(self.statistic_logits.dtype, torch.float32))

@@ -10,17 +10,15 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import check_entries, check_memberships, check_vector, expanded_batch
-from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE, ExchangeableVector
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
-from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.partition import Partition
 
 
-class ExchangeableMixture(TorchDistribution):
+class ExchangeableMixture(ExchangeableVector):
     r"""A latent class, and given the class, blocks of exchangeable binary variables; each class has its own blocks.
 
     .. math::
@@ -61,6 +59,8 @@ class ExchangeableMixture(TorchDistribution):
         "statistic_logits": constraints.independent(constraints.less_than(torch.inf), 2),
     }
 
+    _advice = "use component(z).{name}, or estimate it from samples"
+
     def __init__(
         self,
         mixture_logits: Tensor,
@@ -90,7 +90,7 @@ class ExchangeableMixture(TorchDistribution):
                 f"{tuple(components.batch_shape[:-1])}"
             ) from None
         self.mixture_logits, self.statistic_logits, self.partition = mixture_logits, statistic_logits, partition
-        self._components, self._log_evidence = components, mixture_logits.new_zeros(number)
+        self._evidence = components, mixture_logits.new_zeros(number)
         self._empty = EMPTY_SUPPORT
         super().__init__(batch_shape, components.event_shape, validate_args=validate_args)
 
@@ -119,19 +119,18 @@ class ExchangeableMixture(TorchDistribution):
         new: ExchangeableMixture = self._get_checked_instance(ExchangeableMixture, _instance)  # type: ignore[no-untyped-call]
         batch_shape = expanded_batch(self.batch_shape, batch_shape)
         components = self._components.expand(batch_shape + self.mixture_logits.shape[-1:])
-        return self._copy(new, components, self._log_evidence, batch_shape, self._empty)
+        return self._copy(new, (components, self._log_evidence), batch_shape, self._empty)
 
     def _copy(
         self,
         new: "ExchangeableMixture",
-        components: ExchangeablePartition,
-        log_evidence: Tensor,
+        evidence: tuple[ExchangeablePartition, Tensor],
         batch_shape: torch.Size,
         empty: str,
     ) -> "ExchangeableMixture":
         new.mixture_logits = self.mixture_logits.expand(batch_shape + self.mixture_logits.shape[-1:])
         new.statistic_logits = self.statistic_logits.expand(batch_shape + self.statistic_logits.shape[-2:])
-        new.partition, new._components, new._log_evidence, new._empty = self.partition, components, log_evidence, empty
+        new.partition, new._evidence, new._empty = self.partition, evidence, empty
         TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
@@ -144,10 +143,17 @@ class ExchangeableMixture(TorchDistribution):
         inner, event = ExchangeablePartition.infer_shapes(statistic_logits, partition)
         return torch.Size(torch.broadcast_shapes(mixture_logits[:-1], inner[:-1])), event
 
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> constraints.Constraint:
-        """Zeros and ones; also vectors of probability zero."""
-        return constraints.independent(constraints.boolean, 1)
+    @property
+    def _components(self) -> ExchangeablePartition:
+        """The classes, given the evidence."""
+        components: ExchangeablePartition = self._evidence[0]
+        return components
+
+    @property
+    def _log_evidence(self) -> Tensor:
+        """Log-probabilities of the evidence given each class."""
+        log_evidence: Tensor = self._evidence[1]
+        return log_evidence
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:
@@ -161,18 +167,17 @@ class ExchangeableMixture(TorchDistribution):
         return weights.expand(self.batch_shape + weights.shape[-1:])
 
     @property
-    def log_partition_function(self) -> Tensor:
-        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(self._log_z + self._leveled[1])
+    def _constant(self) -> Tensor:
+        return self._leveled[1]
 
     @property
     def _log_z(self) -> Tensor:
-        return require_support(logsumexp(self._class_weights), self._empty)
+        return logsumexp(self._class_weights)
 
     @property
     def class_probs(self) -> Tensor:
         """Probabilities of the classes, shape ``batch_shape + (K,)``."""
-        return self._cast((self._class_weights - self._log_z.unsqueeze(-1)).exp())
+        return self._cast((self._class_weights - self._supported_log_z.unsqueeze(-1)).exp())
 
     def component(self, z: Tensor) -> ExchangeablePartition:
         """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
@@ -216,28 +221,19 @@ class ExchangeableMixture(TorchDistribution):
         if observed is None:
             observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.statistic_logits.device)
         given = self.condition(value, observed)
-        return Categorical(logits=self._cast(given._class_weights - given._log_z.unsqueeze(-1)))
+        return Categorical(logits=self._cast(given._class_weights - given._supported_log_z.unsqueeze(-1)))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws a class, then a vector; shape ``sample_shape + batch_shape + (n,)``."""
         with torch.no_grad():
-            logits = self._class_weights - self._log_z.unsqueeze(-1)
+            logits = self._class_weights - self._supported_log_z.unsqueeze(-1)
             classes = Categorical(logits=logits, validate_args=False).sample(sample_shape)
             drawn = self._components.sample(sample_shape)
             drawn = drawn.expand(classes.shape + drawn.shape[-2:])
         return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability, the class summed out; -inf for impossible values, also for those that are not zeros and
-        ones.
-        """
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(logsumexp(self._joint(value)) - self._log_z)
-
-    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
-        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(logsumexp(self._joint(value)) + self._leveled[1])
+    def _score(self, value: Tensor) -> Tensor:
+        return logsumexp(self._joint(value))
 
     def _joint(self, value: Tensor) -> Tensor:
         """Log-weights of a value together with each class, in double precision."""
@@ -246,61 +242,10 @@ class ExchangeableMixture(TorchDistribution):
         return self._class_weights + each
 
     @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
-        return is_enumerable(self.event_shape[0])
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
-        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.statistic_logits)
-
-    @property
-    def marginals(self) -> Tensor:
-        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``."""
-        return self._cast(self._mixed(self._components._log_odds).exp())
-
-    @property
-    def marginal_logits(self) -> Tensor:
-        """Log-odds of every variable, shape ``batch_shape + (n,)``."""
-        on, off = (self._mixed(sign * self._components._log_odds) for sign in (1.0, -1.0))
-        return self._cast(log_odds(off, on))
-
-    def _mixed(self, odds: Tensor) -> Tensor:
-        """Log-probabilities from log-odds given the classes, averaged over the classes."""
-        log_classes = self._class_weights - self._log_z.unsqueeze(-1)
-        mixed = logsumexp(log_classes.unsqueeze(-1) + torch.nn.functional.logsigmoid(odds), -2)
-        return mixed.expand(self.batch_shape + self.event_shape)
-
-    @property
-    def mean(self) -> Tensor:
-        """Equals :attr:`marginals`."""
-        return self.marginals
-
-    @property
-    def variance(self) -> Tensor:
-        """Variances of the single variables, shape ``batch_shape + (n,)``."""
-        return self._cast((self._mixed(self._components._log_odds) + self._mixed(-self._components._log_odds)).exp())
-
-    @property
-    def mode(self) -> Tensor:
-        """A most probable vector, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` vectors."""
-        values = self._enumerate("mode")
-        with torch.no_grad():
-            best = (logsumexp(self._joint(values)) - self._log_z).argmax(0)
-        return values.reshape(len(values), -1)[best]
-
-    def entropy(self) -> Tensor:
-        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` vectors."""
-        log_probs = logsumexp(self._joint(self._enumerate("entropy"))) - self._log_z
-        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
-
-    def _enumerate(self, name: str) -> Tensor:
-        if not self.has_enumerate_support:
-            raise NotImplementedError(
-                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} vectors, got "
-                f"2**{self.event_shape[0]}; use component(z).{name}, or estimate it from samples"
-            )
-        return self.enumerate_support(expand=False)
+    def _log_marginals(self) -> Tensor:
+        log_classes = self._class_weights - self._supported_log_z.unsqueeze(-1)
+        mixed = logsumexp(log_classes[..., None, None] + self._components._log_marginals, -3)
+        return mixed.expand(self.batch_shape + mixed.shape[-2:])
 
     def condition(self, value: Tensor, observed: Tensor) -> "ExchangeableMixture":
         """Fixes some variables; the class stays latent.
@@ -320,15 +265,4 @@ class ExchangeableMixture(TorchDistribution):
         components = self._components.condition(value, kept)
         batch = torch.Size(torch.broadcast_shapes(change.shape[:-1], self.batch_shape))
         new = ExchangeableMixture.__new__(ExchangeableMixture)
-        return self._copy(new, components, self._log_evidence + change, batch, IMPOSSIBLE_EVIDENCE)
-
-    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
-
-        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
-        """
-        return self._cast(logsumexp(self.condition(value, observed)._class_weights) - self._log_z)
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        dtype = torch.promote_types(self.mixture_logits.dtype, self.statistic_logits.dtype)
-        return tensor.to(torch.promote_types(dtype, torch.float32))
+        return self._copy(new, (components, self._log_evidence + change), batch, IMPOSSIBLE_EVIDENCE)

@@ -10,12 +10,12 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
+from torch.nn.functional import logsigmoid
 
-from pyro_structured.distributions.argument_checks import check_data, check_entries, check_vector, expanded_batch
-from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
-from pyro_structured.ops.cardinality import require, require_support
-from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
-from pyro_structured.ops.evidence import log_odds, merge_evidence
+from pyro_structured.distributions.argument_checks import check_data, check_vector, expanded_batch
+from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
+from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.level_sets import log_binomial
 from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
 from pyro_structured.structures.partition import Partition
@@ -24,7 +24,7 @@ from pyro_structured.structures.partition import Partition
 ROWS_AT_ONCE = 2**12
 
 
-class ExchangeablePartition(TorchDistribution):
+class ExchangeablePartition(ExchangeableVector):
     r"""Binary variables in blocks: independent between blocks, exchangeable inside.
 
     .. math::
@@ -59,6 +59,7 @@ class ExchangeablePartition(TorchDistribution):
     """
 
     arg_constraints = {"statistic_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+    _derived = ("_leveled", "_log_counts", "_log_blocks")
 
     def __init__(self, statistic_logits: Tensor, partition: Partition, validate_args: bool | None = None) -> None:
         check_vector("statistic_logits", statistic_logits)
@@ -107,11 +108,6 @@ class ExchangeablePartition(TorchDistribution):
         nothing = (number == 0).all(-1, keepdim=True)
         return cls((number + smoothing + nothing).log(), partition)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
-        derived = ("_leveled", "_log_counts", "_log_blocks")
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
-
     def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeablePartition":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: ExchangeablePartition = self._get_checked_instance(ExchangeablePartition, _instance)  # type: ignore[no-untyped-call]
@@ -138,11 +134,6 @@ class ExchangeablePartition(TorchDistribution):
         batch = torch.broadcast_shapes(statistic_logits[:-1], partition.batch_shape)
         return torch.Size(batch), torch.Size([partition.num_variables])
 
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> constraints.Constraint:
-        """Zeros and ones; also vectors of probability zero."""
-        return constraints.independent(constraints.boolean, 1)
-
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
         """Log-weights of single configurations of the blocks with the cells' counts, -inf in unused cells, without
@@ -157,6 +148,10 @@ class ExchangeablePartition(TorchDistribution):
         peaks = peaks.masked_fill(peaks == -torch.inf, 0.0)
         weights = logits - peaks.gather(-1, names.expand(logits.shape)) - completions.masked_fill(unused, 0.0)
         return weights, peaks.sum(-1)
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1]
 
     @property
     def _weights(self) -> Tensor:
@@ -188,11 +183,6 @@ class ExchangeablePartition(TorchDistribution):
         named = self.partition.sizes > 0
         total = self._log_blocks.masked_fill(~named, 0.0).sum(-1)
         return total.masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
-
-    @property
-    def log_partition_function(self) -> Tensor:
-        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(require_support(self._log_z, self._empty) + self._leveled[1])
 
     @property
     def count_probs(self) -> Tensor:
@@ -243,16 +233,6 @@ class ExchangeablePartition(TorchDistribution):
             found = self._fill(scores, keys)
         return found.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability; -inf for impossible values, also for those that are not zeros and ones."""
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(self._score(value) - require_support(self._log_z, self._empty))
-
-    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
-        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._leveled[1])
-
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         binary = ((value == 0) | (value == 1)).all(-1)
@@ -270,18 +250,9 @@ class ExchangeablePartition(TorchDistribution):
         return weights.masked_fill(self.partition.sizes == 0, 0.0)
 
     @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
-        return is_enumerable(self.event_shape[0])
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
-        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.statistic_logits)
-
-    @property
-    def marginal_logits(self) -> Tensor:
-        """Log-odds of every variable, shape ``batch_shape + (n,)``."""
-        return self._cast(self._log_odds)
+    def _log_marginals(self) -> Tensor:
+        odds = self._log_odds
+        return torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)
 
     @property
     def _log_odds(self) -> Tensor:
@@ -300,22 +271,6 @@ class ExchangeablePartition(TorchDistribution):
         fixed = torch.where(value == 1, torch.inf, -torch.inf).to(odds)
         return torch.where(observed, fixed, odds).expand(self.batch_shape + self.event_shape)
 
-    @property
-    def marginals(self) -> Tensor:
-        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``."""
-        return torch.sigmoid(self.marginal_logits)
-
-    @property
-    def mean(self) -> Tensor:
-        """Equals :attr:`marginals`."""
-        return self.marginals
-
-    @property
-    def variance(self) -> Tensor:
-        """Variances of the single variables, shape ``batch_shape + (n,)``."""
-        odds = self.marginal_logits
-        return torch.sigmoid(odds) * torch.sigmoid(-odds)
-
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
         log_probs = self._log_count_probs
@@ -324,29 +279,3 @@ class ExchangeablePartition(TorchDistribution):
         names = self.partition.cell_blocks.expand(log_probs.shape)
         surprise = (self._log_blocks.gather(-1, names) - self._weights).masked_fill(impossible, 0.0)
         return self._cast((log_probs.exp() * surprise).sum(-1)).expand(self.batch_shape)
-
-    def condition(self, value: Tensor, observed: Tensor) -> "ExchangeablePartition":
-        """Fixes some variables.
-
-        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
-            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
-        """
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
-        known = torch.where(observed, value, 0)
-        require((known != 0) & (known != 1), "value: expected zeros and ones where observed, got other numbers")
-        evidence = merge_evidence(self._evidence, known.long(), observed)
-        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
-        return self._copy(ExchangeablePartition.__new__(ExchangeablePartition), evidence, batch, IMPOSSIBLE_EVIDENCE)
-
-    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
-
-        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
-        """
-        return self._cast(self.condition(value, observed)._log_z - require_support(self._log_z, self._empty))
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(torch.promote_types(self.statistic_logits.dtype, torch.float32))

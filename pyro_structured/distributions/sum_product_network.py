@@ -11,13 +11,11 @@ from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid
 
-from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
-from pyro_structured.distributions.exchangeable_block import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE
+from pyro_structured.distributions.argument_checks import check_vector, expanded_batch
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
-from pyro_structured.ops.evidence import log_odds, merge_evidence
 from pyro_structured.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.ops.region_passes import region_inward, region_outward
@@ -32,10 +30,9 @@ TRAILING = {
     "conditional_logits": 4,
     "statistic_logits": 3,
 }
-DERIVED = ("_tables", "_forest", "_leaf_scores", "_inward", "_blocks", "_block_totals")
 
 
-class SumProductNetwork(TorchDistribution):
+class SumProductNetwork(ExchangeableVector):
     r"""Mixture of networks: trees of latent states, one for each region of binary variables, above exchangeable leaves.
 
     .. math::
@@ -89,6 +86,8 @@ class SumProductNetwork(TorchDistribution):
         for name, trailing in TRAILING.items()
     }
 
+    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_blocks", "_block_totals")
+
     def __init__(
         self,
         network_logits: Tensor,
@@ -131,10 +130,6 @@ class SumProductNetwork(TorchDistribution):
         self._empty = EMPTY_SUPPORT
         super().__init__(batch_shape, value.shape, validate_args=validate_args)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
-        return {name: value for name, value in self.__dict__.items() if name not in DERIVED}
-
     def expand(self, batch_shape: Any, _instance: Any = None) -> "SumProductNetwork":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: SumProductNetwork = self._get_checked_instance(SumProductNetwork, _instance)  # type: ignore[no-untyped-call]
@@ -164,11 +159,6 @@ class SumProductNetwork(TorchDistribution):
         shapes = network_logits, transition_logits, leaf_logits, conditional_logits, statistic_logits
         batches = (shape[: len(shape) - axes] for shape, axes in zip(shapes, TRAILING.values(), strict=True))
         return torch.Size(torch.broadcast_shapes(*batches)), torch.Size([structure.num_variables])
-
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> constraints.Constraint:
-        """Zeros and ones; also vectors of probability zero."""
-        return constraints.independent(constraints.boolean, 1)
 
     @lazy_property
     def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,35 +229,18 @@ class SumProductNetwork(TorchDistribution):
         return level_tables(self.network_logits, [self.structure.num_networks - 1])
 
     @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1]
+
+    @property
     def _network_weights(self) -> Tensor:
         """Log-weights of the networks with the evidence, up to a constant, shape ``(..., M)``."""
         weights = self._leveled[0] + self._inward[1][..., 0, 0]
         return weights.masked_fill(~self._evidence[2].unsqueeze(-1), -torch.inf)
 
     @property
-    def _log_weight(self) -> Tensor:
-        return logsumexp(self._network_weights).expand(self.batch_shape)
-
-    @property
     def _log_z(self) -> Tensor:
-        return require_support(self._log_weight, self._empty)
-
-    @property
-    def log_partition_function(self) -> Tensor:
-        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(self._log_z + self._leveled[1])
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability, everything latent summed out; -inf for impossible values, also for those that are not zeros
-        and ones.
-        """
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(self._score(value) - self._log_z)
-
-    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
-        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._leveled[1])
+        return logsumexp(self._network_weights).expand(self.batch_shape)
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
@@ -293,7 +266,7 @@ class SumProductNetwork(TorchDistribution):
 
         transitions, leaves, conditionals = (flat(t, k) for t, k in zip(self._tables, (4, 4, 5), strict=True))
         beliefs = flat(self._inward[0], 3)
-        weights = flat(self._network_weights - self._log_z.unsqueeze(-1), 1)
+        weights = flat(self._network_weights - self._supported_log_z.unsqueeze(-1), 1)
         network = _categorical(weights.expand(sample_shape.numel(), -1, -1))
         parents = structure.region_parents[network]
         states = torch.zeros_like(parents)
@@ -339,11 +312,11 @@ class SumProductNetwork(TorchDistribution):
         return blocks.condition(value[..., None, None, :], kept)
 
     @property
-    def _log_probs(self) -> Tensor:
+    def _log_marginals(self) -> Tensor:
         """Log-probabilities of the values of all variables, shape ``batch_shape + (n, 2)``."""
         structure, (transitions, leaves, conditionals) = self.structure, self._tables
         states = region_outward(transitions, *self._inward, structure.region_parents)
-        states = states + (self._network_weights - self._log_z.unsqueeze(-1))[..., None, None]
+        states = states + (self._network_weights - self._supported_log_z.unsqueeze(-1))[..., None, None]
         each = leaves + self._leaf_scores
         total = logsumexp(each)
         chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + each
@@ -359,85 +332,6 @@ class SumProductNetwork(TorchDistribution):
         joint = chosen.unsqueeze(-1) + given
         found = logsumexp(joint.flatten(-5, -3), -3)
         return found.expand(self.batch_shape + found.shape[-2:])
-
-    @property
-    def marginals(self) -> Tensor:
-        """Probabilities that a variable is 1, shape ``batch_shape + (n,)``."""
-        return self._cast(self._log_probs[..., 1].exp())
-
-    @property
-    def marginal_logits(self) -> Tensor:
-        """Log-odds of every variable, shape ``batch_shape + (n,)``."""
-        return self._cast(log_odds(*self._log_probs.unbind(-1)))
-
-    @property
-    def mean(self) -> Tensor:
-        """Equals :attr:`marginals`."""
-        return self.marginals
-
-    @property
-    def variance(self) -> Tensor:
-        """Variances of the single variables, shape ``batch_shape + (n,)``."""
-        return self._cast(self._log_probs.sum(-1).exp())
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
-        return is_enumerable(self.event_shape[0])
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All ``2 ** n`` vectors in lexicographic order, shape ``(2 ** n,) + batch_shape + (n,)``."""
-        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.network_logits)
-
-    @property
-    def mode(self) -> Tensor:
-        """A most probable vector, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` vectors."""
-        values = self._enumerate("mode")
-        with torch.no_grad():
-            best = (self._score(values) - self._log_z).argmax(0)
-        return values.reshape(len(values), -1)[best]
-
-    def entropy(self) -> Tensor:
-        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` vectors."""
-        log_probs = self._score(self._enumerate("entropy")) - self._log_z
-        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
-
-    def _enumerate(self, name: str) -> Tensor:
-        if not self.has_enumerate_support:
-            raise NotImplementedError(
-                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} vectors, got "
-                f"2**{self.event_shape[0]}; estimate it from samples"
-            )
-        return self.enumerate_support(expand=False)
-
-    def condition(self, value: Tensor, observed: Tensor) -> "SumProductNetwork":
-        """Fixes some variables; everything else stays latent.
-
-        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
-            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
-        """
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
-        known = torch.where(observed, value, 0)
-        require((known != 0) & (known != 1), "value: expected zeros and ones where observed, got other numbers")
-        evidence = merge_evidence(self._evidence, known.long(), observed)
-        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
-        return self._copy(SumProductNetwork.__new__(SumProductNetwork), evidence, batch, IMPOSSIBLE_EVIDENCE)
-
-    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
-
-        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
-        """
-        return self._cast(self.condition(value, observed)._log_weight - self._log_z)
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        dtype = self.network_logits.dtype
-        for name in TRAILING:
-            dtype = torch.promote_types(dtype, getattr(self, name).dtype)
-        return tensor.to(torch.promote_types(dtype, torch.float32))
 
 
 def _categorical(logits: Tensor) -> Tensor:
