@@ -17,9 +17,9 @@ from pyro_structured.models import ExchangeableSPN
 TEXT = """
 Each setting is fitted to the training rows; the validation rows stop learning and choose the setting; the test rows
 judge the setting that was chosen. While the method and the two settings were developed, test figures were printed
-beside validation figures; decisions followed the latter. *leaf: tree*, *leaf: blocks* say how much of the leaves the two parts
-have on average. The *Chow-Liu tree* has one pseudocount. Of the other parameters, the default is taken:
-8 networks, smoothing 2.
+beside validation figures; decisions followed the latter. *leaf: tree*, *leaf: blocks* say how much of the leaves the
+two parts have on average. The *Chow-Liu tree* has one pseudocount. Of the other parameters, the default is taken: 8
+networks, smoothing 2.
 """
 TARGETS = {"plants": (-12.78, -12.3), "baudio": (-40.05, -39.6), "jester": (-53.0, -52.5), "nltcs": (-6.05, -6.0)}
 SETTINGS = [

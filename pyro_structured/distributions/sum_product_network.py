@@ -127,7 +127,7 @@ class SumProductNetwork(ExchangeableVector):
         self.structure = structure
         value = torch.zeros(structure.num_variables, dtype=torch.long, device=network_logits.device)
         self._evidence = value, value.bool(), value.new_ones((), dtype=torch.bool)
-        self._empty = EMPTY_SUPPORT
+        self._empty = "network_logits: expected a network of positive probability, but the support is empty"
         super().__init__(batch_shape, value.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "SumProductNetwork":
@@ -164,8 +164,9 @@ class SumProductNetwork(ExchangeableVector):
     def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Logarithms of the probabilities of states, of leaves, and of values given those of the parents."""
         tables = []
-        for logits in (self.transition_logits.double(), self.leaf_logits.double()):
-            require((logits == -torch.inf).all(-1), EMPTY_SUPPORT)
+        for name in ("transition_logits", "leaf_logits"):
+            logits = getattr(self, name).double()
+            require((logits == -torch.inf).all(-1), f"{name}: expected a number larger than -inf in every last axis")
             tables.append(logits.log_softmax(-1))
         odds = self.conditional_logits.double()
         return tables[0], tables[1], torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)

@@ -12,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from pyro_structured.models.structural_em import STRUCTURES
+from pyro_structured.models.welch_partition import check_options
 from pyro_structured.ops.binary_rows import BinaryRows
 
 
@@ -31,7 +32,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         """Raises ValueError for a parameter that no fit can use."""
         for name, smallest in (("max_iter", 1), ("n_init", 1), ("n_components", 1)):
             value = getattr(self, name, 1)
-            if not isinstance(value, Integral) or value < smallest:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < smallest:
                 raise ValueError(f"{name}: expected an integer of at least {smallest}, got {value!r}")
         for name in ("smoothing", "tol"):
             value = getattr(self, name)
@@ -39,6 +40,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name}: expected a number larger than 0, got {value!r}")
         if self.structure not in STRUCTURES:
             raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
+        check_options(**self._welch_options())
 
     def _welch_options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("level", "linkage", "correction")}
@@ -63,6 +65,8 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         if issparse(values):
             values.sum_duplicates()
         data = values.data if issparse(values) else values
+        if self.binarize is not None and (not isinstance(self.binarize, Real) or np.isnan(float(self.binarize))):
+            raise ValueError(f"binarize: expected a number or None, got {self.binarize!r}")
         if self.binarize is None:
             if not ((data == 0) | (data == 1) | np.isnan(data)).all():
                 raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")

@@ -43,8 +43,8 @@ class BlockMixture:
         logits = np.zeros((len(starts), partition.table_size))
         classes, variables = np.nonzero(counts.single)
         cells = starts[classes, variables]
-        logits[classes, cells] = np.log1p(-parameters.ones[classes, variables])
-        logits[classes, cells + 1] = np.log(parameters.ones[classes, variables])
+        logits[classes, cells] = parameters.log_zeros[classes, variables]
+        logits[classes, cells + 1] = parameters.log_ones[classes, variables]
         cells = starts[counts.classes, counts.names][counts.cell_block] + counts.cell_count
         logits[counts.cell_class, cells] = parameters.log_cells + counts.log_choices
         return ExchangeableMixture(torch.from_numpy(parameters.log_classes), torch.from_numpy(logits), partition)

@@ -20,6 +20,8 @@ from pyro_structured.structures import Partition, RegionTree
 
 # Steps that gain a smaller share of the log-probability, after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
+# More would leave nothing of the data in single precision.
+MOST_SMOOTHING = 1e6
 # Rows times numbers of networks, states and variables that are scored at once.
 SCORED_AT_ONCE = 2**20
 
@@ -43,9 +45,9 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
     :param int max_iter: Most steps of expectation maximisation for each network.
     :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
-    :param random_state: An integer, a generator, or ``None``.
-
-    After :meth:`fit`, ``objective_`` has the mean log-probabilities of the rows for all steps of every network.
+    :param random_state: Seed, or ``numpy.random.RandomState``.
+    :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
+        fall a little.
 
     Cost about O(N n K (n + K)) a step; memory O(N n (n + K)).
 
@@ -107,7 +109,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         )
         generator = check_random_state(self.random_state)
         tables: list[dict[str, Tensor]] = []
-        self.objective_: list[list[float]] = []
+        self.log_likelihoods_: list[list[float]] = []
         with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
             for index in range(self.n_networks):
                 network = RegionNetwork(values, weights, self.n_states, self.max_region_size, self.smoothing, generator)
@@ -121,8 +123,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
-        if not isinstance(self.smoothing, Real) or not 0 <= self.smoothing < np.inf:
-            raise ValueError(f"smoothing: expected a number of at least 0, got {self.smoothing!r}")
+        if not isinstance(self.smoothing, Real) or not 0 <= float(self.smoothing) <= MOST_SMOOTHING:
+            raise ValueError(f"smoothing: expected a number from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
 
     def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> dict[str, Tensor]:
         """Learns until nothing gets better; the tables of the best step."""
@@ -140,13 +142,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
                 break
             network.maximize(counts, uses)
             bar.update()
-        self.objective_.append(gained)
+        self.log_likelihoods_.append(gained)
         return kept
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
 
-        :param X: Zeros, ones and NaN, shape ``(N, n)``.
+        :param X: Numbers as for :meth:`fit`, and NaN, shape ``(N, n)``.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan", copy=True)
@@ -157,7 +159,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         size = structure.num_networks * structure.num_states * structure.num_variables
         for complete in (True, False):
             chosen = torch.from_numpy(np.flatnonzero(missing.any(1) != complete))
-            for part in chosen.split(max(1, SCORED_AT_ONCE // size)):
+            for part in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
                 observed = torch.from_numpy(~missing)[part]
                 with torch.no_grad():
                     found[part] = (
@@ -177,7 +179,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
 
     def to_pyro(self) -> SumProductNetwork:
-        """The density as a Pyro distribution, in float64."""
+        """The density as a Pyro distribution, in float64: samples are to be cast for models in float32."""
         check_is_fitted(self)
         return self._distribution
 

@@ -27,7 +27,7 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
     thresholds, exact values), which naive Bayes and linear classifiers are not; few blocks make parameters of rare
     variables reliable. Learning takes one pass over the data to count, and is linear in the number of nonzero values;
     if some labels are missing, it takes such a pass for every iteration of expectation maximisation. Missing values
-    (NaN) are summed out.
+    (NaN) are summed out; rows with g of them take memory O(g n).
 
     :param str structure: ``"welch+merge"`` finds blocks of variables with equal means by :func:`welch_partition`, and
         then merges those that belong together by :func:`merge_partition`. ``"welch"`` is the paper's;
@@ -37,8 +37,8 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
     :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
-    :param unlabeled: The label that marks rows whose class is not known; they are learned from by expectation
-        maximisation. ``None``: all are known.
+    :param unlabeled: The label, such as -1 or ``"?"``, but neither ``None`` nor NaN, that marks rows whose class is not
+        known; they are learned from by expectation maximisation. ``None``: all are known.
     :param float level: Significance level of Welch's tests.
     :param str linkage: Which means are compared; see :func:`welch_partition`.
     :param str correction: Of the level; see :func:`welch_partition`.
@@ -113,6 +113,8 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
 
     def _number(self, y: np.ndarray) -> np.ndarray:
         """Places of the labels among the classes; -1 for missing ones."""
+        if np.ndim(self.unlabeled) > 0:
+            raise ValueError(f"unlabeled: expected a label or None, got {self.unlabeled!r}")
         known = np.ones(len(y), dtype=bool) if self.unlabeled is None else y != self.unlabeled
         if not known.any():
             raise ValueError(f"y: expected at least one label other than {self.unlabeled!r}, got none")
@@ -139,6 +141,9 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
         return labels
 
     def to_pyro(self) -> ExchangeableMixture:
-        """The distribution of rows as a Pyro distribution: its component ``k`` is the class ``classes_[k]``."""
+        """The distribution of rows as a Pyro distribution: its component ``k`` is the class ``classes_[k]``.
+
+        It is in double precision: samples are to be cast for models in float32.
+        """
         check_is_fitted(self)
         return self._mixture.to_pyro()

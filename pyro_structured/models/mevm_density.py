@@ -26,8 +26,10 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
     Parameters and blocks are learned by structural expectation maximisation, from several random starts: new blocks are
     kept only if the objective, the log-likelihood and the prior that the smoothing amounts to, is larger with them.
-    Each is a local optimum. Equal rows are counted once; an iteration costs about as much as one for a mixture of
-    independent variables with the same number of classes. Missing values (NaN) are summed out.
+    Each start ends in a local optimum; of all mixtures whose parameters had settled, that of the largest log-likelihood
+    is chosen. Equal rows are counted once; an iteration costs about as much as one for a mixture of
+    independent variables with the same number of classes. Missing values (NaN) are summed out; rows with g of them take
+    memory O(g n). Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
 
     :param int n_components: Number of classes K.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
@@ -133,7 +135,8 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: None = None, sample_weight: Any = None) -> float:
         """Mean log-probability of rows."""
-        return float(np.average(self.score_samples(X), weights=sample_weight))
+        scores = self.score_samples(X)
+        return float(np.average(scores, weights=self._check_weights(sample_weight, scores)))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of every row, shape ``(N,)``; ``to_pyro().posterior`` has the probabilities."""
@@ -141,6 +144,8 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         return classes
 
     def to_pyro(self) -> ExchangeableMixture:
-        """The mixture as a Pyro distribution, with all its queries, in double precision."""
+        """The mixture as a Pyro distribution, with all its queries, in double precision: samples are to be cast for
+        models in float32.
+        """
         check_is_fitted(self)
         return self._mixture.to_pyro()

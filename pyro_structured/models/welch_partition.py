@@ -1,6 +1,6 @@
 """Blocks of exchangeable variables, found by tests of equal means."""
 
-__all__ = ["welch_partition"]
+__all__ = ["check_options", "welch_partition"]
 
 from numbers import Real
 
@@ -76,6 +76,11 @@ def _check(means: Tensor, sizes: Tensor, level: float, linkage: str, correction:
         raise ValueError("means: expected numbers between 0 and 1, got others")
     if not isinstance(sizes, Tensor) or sizes.shape != means.shape[:-1] or not bool((sizes >= 0).all()):
         raise ValueError(f"sizes: expected {tuple(means.shape[:-1])} numbers of at least 0, got {sizes!r}")
+    check_options(level, linkage, correction)
+
+
+def check_options(level: float, linkage: str, correction: str) -> None:
+    """Raises ValueError for a level, linkage or correction that no test can use."""
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
     for name, value, known in (("linkage", linkage, LINKAGES), ("correction", correction, CORRECTIONS)):

@@ -24,13 +24,16 @@ class BlockParameters:
     """Probabilities of a mixture.
 
     :ivar log_classes: Logarithms of the probabilities of the classes, shape ``(K,)``.
-    :ivar ones: Probabilities that variables are 1, shape ``(K, n)``; used where a variable is a block of its own.
+    :ivar log_ones: Logarithms of the probabilities that variables are 1, shape ``(K, n)``; used where a variable is
+        left out of the counts.
+    :ivar log_zeros: Logarithms of the probabilities that they are 0.
     :ivar log_cells: Logarithms of the probabilities of single configurations of the blocks, shape ``(cells,)``.
     :ivar log_prior: What the smoothing adds to the log-likelihood.
     """
 
     log_classes: np.ndarray
-    ones: np.ndarray
+    log_ones: np.ndarray
+    log_zeros: np.ndarray
     log_cells: np.ndarray
     log_prior: float
 
@@ -68,8 +71,7 @@ def _scorer(
     tables = counts.tables(counts.levels(parameters.log_cells))
     offsets, weights = parameters.log_classes, None
     if counts.single.any():
-        on = np.where(counts.single, np.log(parameters.ones), 0.0)
-        off = np.where(counts.single, np.log1p(-parameters.ones), 0.0)
+        on, off = (np.where(counts.single, each, 0.0) for each in (parameters.log_ones, parameters.log_zeros))
         offsets, weights = offsets + off.sum(1), counts.weights((on - off).T, -off.T)
 
     def score(rows: BinaryRows) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -136,25 +138,34 @@ def maximize(
     :param previous: The parameters that the statistics were expected with: they say what the gaps may have been.
         ``None``, for another partition: variables with gaps count as if they were independent.
     """
-    ones, classes = statistics.ones, statistics.classes
-    known = np.maximum(classes[:, None] - statistics.gaps, 0)
-    means = (ones + smoothing) / (known + 2 * smoothing) if previous is None else previous.ones
-    ones = (ones + statistics.gaps * means + smoothing) / (classes[:, None] + 2 * smoothing)
-    log_levels = counts.levels(_independent(counts, means) if previous is None else previous.log_cells)
+    classes, gaps = statistics.classes, statistics.gaps
+    zeros = np.maximum(classes[:, None] - gaps - statistics.ones, 0)
+    log_ones, log_zeros = _log_shares(statistics.ones, zeros, smoothing)
+    log_cells = _independent(counts, np.exp(log_ones), np.exp(log_zeros))
+    if previous is not None:
+        log_ones, log_zeros, log_cells = previous.log_ones, previous.log_zeros, previous.log_cells
+    ones = statistics.ones + gaps * np.exp(log_ones), zeros + gaps * np.exp(log_zeros)
+    log_ones, log_zeros = _log_shares(*ones, smoothing)
+    log_levels = counts.levels(log_cells)
     cells = counts.fill(statistics.histogram, log_levels)
     log_probs = np.log(cells + smoothing) - np.log(classes[counts.cell_class] + smoothing * (counts.cell_size + 1))
     with np.errstate(divide="ignore"):
         log_classes = np.log(classes / classes.sum())
-    single = np.where(counts.single, np.log(ones) + np.log1p(-ones), 0.0)
+    single = np.where(counts.single, log_ones + log_zeros, 0.0)
     log_prior = smoothing * float(log_probs.sum() + single.sum())
-    return BlockParameters(log_classes, ones, log_probs - counts.log_choices, log_prior)
+    return BlockParameters(log_classes, log_ones, log_zeros, log_probs - counts.log_choices, log_prior)
 
 
-def _independent(counts: PackedCounts, means: np.ndarray) -> np.ndarray:
+def _log_shares(ones: np.ndarray, zeros: np.ndarray, smoothing: float) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the probabilities of ones and of zeros, both finite."""
+    log_total = np.log(ones + zeros + 2 * smoothing)
+    return np.log(ones + smoothing) - log_total, np.log(zeros + smoothing) - log_total
+
+
+def _independent(counts: PackedCounts, ones: np.ndarray, zeros: np.ndarray) -> np.ndarray:
     """Log-probabilities of the cells' configurations if all variables of a block are independent, with one mean."""
-    blocks = counts.block_means(means)[counts.cell_block]
-    log_cells: np.ndarray = counts.cell_count * np.log(blocks)
-    log_cells += (counts.cell_size - counts.cell_count) * np.log1p(-blocks)
+    on, off = (np.log(counts.block_means(each))[counts.cell_block] for each in (ones, zeros))
+    log_cells: np.ndarray = counts.cell_count * on + (counts.cell_size - counts.cell_count) * off
     return log_cells
 
 
@@ -175,7 +186,7 @@ def fill_gaps(
     for variable in np.flatnonzero(missing.any(0)):
         where = np.flatnonzero(missing[:, variable])
         if counts.single[k, variable]:
-            values[where, variable] = rng.random(len(where)) < parameters.ones[k, variable]
+            values[where, variable] = np.log(rng.random(len(where))) < parameters.log_ones[k, variable]
             continue
         block = counts.blocks[k, variable]
         place = where, block - first

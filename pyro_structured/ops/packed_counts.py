@@ -177,7 +177,8 @@ def _fill(bits: np.ndarray, groups: np.ndarray, capacity: int) -> tuple[np.ndarr
 
     A digit that is longer than the capacity has a word of its own.
     """
-    word, offset, used = np.zeros_like(bits), np.zeros_like(bits), [0] * 0
+    word, offset = np.zeros_like(bits), np.zeros_like(bits)
+    used: list[int] = []
     last = -1
     for digit in np.lexsort((bits, groups)).tolist():
         if groups[digit] != last or used[-1] + bits[digit] > capacity:

@@ -141,7 +141,11 @@ class Partition:
         for index, (table, block) in enumerate(zip(tables, blocks, strict=True)):
             check_last_axis(f"tables[{index}]", table, len(block) + 1)
         parts = [*tables, tables[0].new_zeros(self.num_variables - len(blocks))]
-        batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+        try:
+            batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+        except RuntimeError:
+            shapes = [tuple(table.shape) for table in tables]
+            raise ValueError(f"tables: expected batch shapes that broadcast, got shapes {shapes}") from None
         return torch.cat([part.expand(batch + part.shape[-1:]) for part in parts], -1)
 
     def split(self, statistic_logits: Tensor) -> tuple[Tensor, ...]:

@@ -83,6 +83,32 @@ def test_nothing_known():
     assert merge_partition(values, torch.zeros(5)).blocks() == [[0], [1], [2], [3]]
 
 
+def test_blocks_to_start_from():
+    pairs = (torch.rand(300, 3) < 0.5).repeat_interleave(2, dim=1)
+    start = Partition(torch.tensor([[0, 1, 2, 2, 4, 4], [0, 0, 2, 3, 4, 4]]))
+    found = merge_partition(pairs, torch.ones(2, 300), start)
+    assert [part.blocks() for part in found] == [[[0, 1], [2, 3], [4, 5]]] * 2
+    wrong = Partition(torch.tensor([0, 0, 0, 0, 4, 4]))
+    assert merge_partition(pairs, start=wrong).blocks() == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_equal_rows_weigh_together():
+    """However common one row is, and in whatever order rows come."""
+    values = torch.randint(2, (5000, 10))
+    rows = torch.cat([torch.zeros(20000, 20, dtype=torch.long), values.repeat(1, 2)])
+    expected = [[d, d + 10] for d in range(10)]
+    distinct, numbers = rows.unique(dim=0, return_counts=True)
+    for order in (torch.arange(len(distinct)), torch.randperm(len(distinct))):
+        assert merge_partition(distinct[order], numbers[order].double()).blocks() == expected
+    assert merge_partition(rows).blocks() == expected  # more rows than are looked at
+
+
+def test_large_blocks_take_little_memory():
+    values = torch.randint(2, (30, 3000))
+    start = Partition(torch.where(torch.arange(3000) < 2000, 0, torch.arange(3000)))
+    assert [0, 1] == merge_partition(values, start=start).labels[[0, 2000]].clamp(max=1).tolist()
+
+
 @pytest.mark.parametrize(
     "args, message",
     [
@@ -93,6 +119,9 @@ def test_nothing_known():
         ([torch.zeros(3, 2), [1, 1, 1]], r"weights: expected a tensor with a last axis of 3 numbers, got list"),
         ([torch.zeros(2, 2), torch.tensor([1.0, -1.0])], "weights: expected finite numbers of at least 0"),
         ([torch.zeros(2, 2), torch.tensor([1.0, torch.inf])], "weights: expected finite numbers of at least 0"),
+        ([torch.zeros(2, 2), None, torch.arange(2)], "start: expected a Partition of 2 variables, got tensor"),
+        ([torch.zeros(2, 3), None, Partition(torch.arange(2))], "start: expected a Partition of 3 variables, got"),
+        ([torch.zeros(2, 2), None, Partition(torch.zeros(3, 2).long())], "batch_shape: expected a shape to which"),
     ],
 )
 def test_wrong_arguments(args, message):

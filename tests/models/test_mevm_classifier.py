@@ -123,6 +123,8 @@ def test_wrong_arguments():
             MEVMClassifier().fit(X, y, weights)
     with pytest.raises(ValueError, match=r"sample_weight: expected shape \(20,\), got \(3,\)"):
         MEVMClassifier().fit(X, y, np.ones(3))
+    with pytest.raises(ValueError, match=r"unlabeled: expected a label or None, got \[0, 1\]"):
+        MEVMClassifier(unlabeled=[0, 1]).fit(X, y)
     with pytest.raises(ValueError, match="continuous"):
         MEVMClassifier().fit(X, np.random.default_rng(0).random(20))
 

@@ -160,6 +160,17 @@ def test_large_blocks():
     np.testing.assert_allclose(density.score_samples(values), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("scale", [1e-8, 1e8, 1e17])
+def test_constant_variables_with_extreme_weights(structure, scale):
+    values, _ = planted(60)
+    values = np.hstack([values, np.ones((60, 20)), np.zeros((60, 20))])
+    density = MEVMDensity(2, structure=structure, n_init=1, random_state=0).fit(values, None, np.full(60, scale))
+    assert np.isfinite(density.score_samples(1 - values)).all()
+    expected = density.to_pyro().log_prob(torch.from_numpy(1 - values).double())
+    np.testing.assert_allclose(density.score_samples(1 - values), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     "parameters, message",
     [
@@ -172,6 +183,10 @@ def test_large_blocks():
         ({"structure": "merged"}, r"structure: expected one of \('merge', .* got 'merged'"),
         ({"structure": "welch", "level": 2.0}, "level: expected a number between 0 and 1, got 2.0"),
         ({"structure": "welch", "linkage": "all"}, "linkage: expected one of"),
+        ({"correction": 3}, "correction: expected one of"),
+        ({"binarize": np.nan}, "binarize: expected a number or None, got nan"),
+        ({"binarize": "a"}, "binarize: expected a number or None, got 'a'"),
+        ({"n_components": True}, "n_components: expected an integer of at least 1, got True"),
     ],
 )
 def test_wrong_parameters(parameters, message):
