@@ -11,15 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
-from pyro_structured.models.structural_em import STRUCTURES
-from pyro_structured.models.welch_partition import check_options
 from pyro_structured.ops.binary_rows import BinaryRows
 
 
 class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
     """Reads dense and sparse data, of which values may be missing (NaN), as zeros and ones."""
 
-    structure: str
     binarize: float | None
 
     def __sklearn_tags__(self) -> Tags:
@@ -28,22 +25,12 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _check_parameters(self) -> None:
-        """Raises ValueError for a parameter that no fit can use."""
-        for name, smallest in (("max_iter", 1), ("n_init", 1), ("n_components", 1)):
-            value = getattr(self, name, 1)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < smallest:
-                raise ValueError(f"{name}: expected an integer of at least {smallest}, got {value!r}")
-        for name in ("smoothing", "tol"):
+    def _check_integers(self, *names: str) -> None:
+        """Raises ValueError unless these parameters are integers of at least 1."""
+        for name in names:
             value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < float(value) < np.inf:
-                raise ValueError(f"{name}: expected a number larger than 0, got {value!r}")
-        if self.structure not in STRUCTURES:
-            raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
-        check_options(**self._welch_options())
-
-    def _welch_options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("level", "linkage", "correction")}
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
 
     def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
         return validate_data(

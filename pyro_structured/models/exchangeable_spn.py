@@ -2,7 +2,7 @@
 
 __all__ = ["ExchangeableSPN"]
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -119,10 +119,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         return self
 
     def _check_parameters(self) -> None:
-        for name in ("n_networks", "n_states", "max_region_size", "max_iter"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
+        self._check_integers("n_networks", "n_states", "max_region_size", "max_iter")
         if not isinstance(self.smoothing, Real) or not 0 <= float(self.smoothing) <= MOST_SMOOTHING:
             raise ValueError(f"smoothing: expected a number from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
 

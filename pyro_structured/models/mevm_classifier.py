@@ -11,13 +11,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from pyro_structured.distributions import ExchangeableMixture
-from pyro_structured.models.binary_estimator import BinaryEstimator
-from pyro_structured.models.structural_em import StructuralEM
+from pyro_structured.models.block_estimator import BlockEstimator
 from pyro_structured.ops.binary_rows import BinaryRows
 
 
-class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
+class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     r"""Mixture of exchangeable variable models whose class is given: naive Bayes with blocks of exchangeable variables.
 
     .. math::
@@ -44,7 +42,7 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
     :param str correction: Of the level; see :func:`welch_partition`.
     :param random_state: Seed, or ``numpy.random.RandomState``; only missing values need it.
     :ivar n_iter\_: Number of iterations.
-    :ivar classes\_: Labels of the classes, shape ``(K,)``.
+    :ivar classes\_: Labels of the classes, shape ``(K,)``; the component ``k`` of ``to_pyro()`` is ``classes_[k]``.
     :ivar partition\_: Blocks of all classes, a :class:`~pyro_structured.structures.Partition` of batch shape ``(K,)``.
 
     **References**
@@ -102,9 +100,7 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
         merged = np.empty(len(rows), dtype=np.int64)
         merged[place] = labels
         allowed = (np.equal.outer(np.arange(len(self.classes_)), merged) | (merged < 0)).astype(np.float64)
-        learner = StructuralEM(
-            rows, self.structure, self.smoothing, self.tol, self.max_iter, allowed, **self._welch_options()
-        )
+        learner = self._learner(rows, allowed)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         *_, last = learner.run(allowed * (merged >= 0), rng)  # rows without labels wait for the first E-step
         self._mixture, self.n_iter_ = last.mixture, last.num_iterations
@@ -139,11 +135,3 @@ class MEVMClassifier(ClassifierMixin, BinaryEstimator):  # type: ignore[misc]
         best = self.predict_log_proba(X).argmax(1)
         labels: np.ndarray = self.classes_[best]
         return labels
-
-    def to_pyro(self) -> ExchangeableMixture:
-        """The distribution of rows as a Pyro distribution: its component ``k`` is the class ``classes_[k]``.
-
-        It is in double precision: samples are to be cast for models in float32.
-        """
-        check_is_fitted(self)
-        return self._mixture.to_pyro()

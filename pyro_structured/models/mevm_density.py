@@ -11,13 +11,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from pyro_structured.distributions import ExchangeableMixture
-from pyro_structured.models.binary_estimator import BinaryEstimator
-from pyro_structured.models.structural_em import StructuralEM
+from pyro_structured.models.block_estimator import BlockEstimator
 from pyro_structured.ops.binary_rows import BinaryRows
 
 
-class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
+class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     r"""Mixture of exchangeable variable models: a latent class, and blocks of exchangeable variables in every class.
 
     .. math::
@@ -100,12 +98,13 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
         """
         self._check_parameters()
+        self._check_integers("n_components", "n_init")
         values = self._binarized(self._validate(X, reset=True))
         weights = self._check_weights(sample_weight, values)
         rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
         held_out = None if X_val is None else self._read(X_val, "X_val").merged()[0]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        learner = StructuralEM(rows, self.structure, self.smoothing, self.tol, self.max_iter, **self._welch_options())
+        learner = self._learner(rows)
         best = -np.inf
         for _ in tqdm(range(self.n_init), desc="starts", unit="start", disable=None, leave=False):
             for phase in learner.run(self._deal(len(rows), rng), rng):
@@ -142,10 +141,3 @@ class MEVMDensity(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         """The most probable class of every row, shape ``(N,)``; ``to_pyro().posterior`` has the probabilities."""
         classes: np.ndarray = self._log_joint(X).argmax(1)
         return classes
-
-    def to_pyro(self) -> ExchangeableMixture:
-        """The mixture as a Pyro distribution, with all its queries, in double precision: samples are to be cast for
-        models in float32.
-        """
-        check_is_fitted(self)
-        return self._mixture.to_pyro()

@@ -1,0 +1,51 @@
+"""What estimators of mixtures of exchangeable variable models have in common."""
+
+__all__ = ["BlockEstimator"]
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from pyro_structured.distributions import ExchangeableMixture
+from pyro_structured.models.binary_estimator import BinaryEstimator
+from pyro_structured.models.block_mixture import BlockMixture
+from pyro_structured.models.structural_em import STRUCTURES, StructuralEM
+from pyro_structured.models.welch_partition import check_options
+from pyro_structured.ops.binary_rows import BinaryRows
+
+
+class BlockEstimator(BinaryEstimator):
+    """Has the parameters of :class:`StructuralEM`, and a mixture once it is fitted."""
+
+    structure: str
+    smoothing: float
+    tol: float
+    max_iter: int
+    level: float
+    linkage: str
+    correction: str
+    _mixture: BlockMixture
+
+    def _check_parameters(self) -> None:
+        """Raises ValueError for a parameter that no fit can use."""
+        self._check_integers("max_iter")
+        for name in ("smoothing", "tol"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) < np.inf:
+                raise ValueError(f"{name}: expected a number larger than 0, got {value!r}")
+        if self.structure not in STRUCTURES:
+            raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
+        check_options(self.level, self.linkage, self.correction)
+
+    def _learner(self, rows: BinaryRows, allowed: np.ndarray | None = None) -> StructuralEM:
+        options = {name: getattr(self, name) for name in ("level", "linkage", "correction")}
+        return StructuralEM(rows, self.structure, self.smoothing, self.tol, self.max_iter, allowed, **options)
+
+    def to_pyro(self) -> ExchangeableMixture:
+        """What was learned as a Pyro distribution, with all its queries.
+
+        It is in double precision: samples are to be cast for models in float32.
+        """
+        check_is_fitted(self)
+        return self._mixture.to_pyro()
