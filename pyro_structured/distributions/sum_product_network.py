@@ -86,7 +86,7 @@ class SumProductNetwork(ExchangeableVector):
         for name, trailing in TRAILING.items()
     }
 
-    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_blocks", "_block_totals")
+    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_free_blocks", "_blocks")
 
     def __init__(
         self,
@@ -172,18 +172,17 @@ class SumProductNetwork(ExchangeableVector):
         return tables[0], tables[1], torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)
 
     @lazy_property
-    def _blocks(self) -> ExchangeablePartition:
-        """The blocks of all networks and states, given the evidence."""
-        blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
-        value, observed, _ = self._evidence
-        return blocks.condition(value[..., None, None, :], observed[..., None, None, :])
-
-    @lazy_property
-    def _block_totals(self) -> Tensor:
-        """Log partition functions of the blocks without evidence, at their smallest variables."""
+    def _free_blocks(self) -> ExchangeablePartition:
+        """The blocks of all networks and states, without evidence."""
         blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
         require_support(blocks._log_z, EMPTY_SUPPORT)
-        return blocks._log_blocks
+        return blocks
+
+    @lazy_property
+    def _blocks(self) -> ExchangeablePartition:
+        """The blocks given the evidence."""
+        value, observed, _ = self._evidence
+        return self._free_blocks.condition(value[..., None, None, :], observed[..., None, None, :])
 
     @lazy_property
     def _forest(self) -> tuple[Tensor, Tensor]:
@@ -208,7 +207,7 @@ class SumProductNetwork(ExchangeableVector):
     def _by_region(self, forest: Tensor, blocks: Tensor) -> Tensor:
         """Sums of terms of the variables, and of terms of the blocks relative to their totals, in every region."""
         structure, named = self.structure, self.structure.partition.sizes > 0
-        relative = blocks.masked_fill(~named, 0.0) - self._block_totals.masked_fill(~named, 0.0)
+        relative = blocks.masked_fill(~named, 0.0) - self._free_blocks._log_blocks.masked_fill(~named, 0.0)
         sides = []
         for terms in (forest, relative):
             shape = terms.shape[:-1] + (structure.num_regions,)
@@ -309,8 +308,7 @@ class SumProductNetwork(ExchangeableVector):
         possible = (self._leaf_scores[..., 1] > -torch.inf).mT
         index = structure.regions.unsqueeze(1).expand(possible.shape[:-1] + structure.regions.shape[-1:])
         kept = observed[..., None, None, :] & possible.gather(-1, index)
-        blocks = ExchangeablePartition(self.statistic_logits, structure.partition, validate_args=False)
-        return blocks.condition(value[..., None, None, :], kept)
+        return self._free_blocks.condition(value[..., None, None, :], kept)
 
     @property
     def _log_marginals(self) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.ops.binary_rows import BinaryRows
-from pyro_structured.ops.block_mixture import BlockParameters, log_joint
+from pyro_structured.ops.expectation_maximization import BlockParameters, log_joint
 from pyro_structured.ops.packed_counts import PackedCounts
 from pyro_structured.structures import Partition
 

@@ -17,7 +17,7 @@ from pyro_structured.models.block_mixture import BlockMixture
 from pyro_structured.models.merge_partition import merge_labels
 from pyro_structured.models.welch_partition import welch_partition
 from pyro_structured.ops.binary_rows import BinaryRows
-from pyro_structured.ops.block_mixture import BlockStatistics, accumulate, expect, fill_gaps, maximize
+from pyro_structured.ops.expectation_maximization import BlockStatistics, accumulate, expect, fill_gaps, maximize
 from pyro_structured.ops.packed_counts import PackedCounts
 from pyro_structured.structures import Partition
 

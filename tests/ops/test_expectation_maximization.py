@@ -10,7 +10,7 @@ from scipy.special import logsumexp, softmax
 from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.models.block_mixture import BlockMixture
 from pyro_structured.ops.binary_rows import BinaryRows
-from pyro_structured.ops.block_mixture import accumulate, expect, fill_gaps, log_joint, maximize
+from pyro_structured.ops.expectation_maximization import accumulate, expect, fill_gaps, log_joint, maximize
 from pyro_structured.ops.packed_counts import PackedCounts
 from pyro_structured.structures import Partition
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
