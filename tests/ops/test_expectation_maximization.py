@@ -11,11 +11,17 @@ from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.models.block_mixture import BlockMixture
 from pyro_structured.ops.binary_rows import BinaryRows
 from pyro_structured.ops.expectation_maximization import accumulate, expect, fill_gaps, log_joint, maximize
-from pyro_structured.ops.packed_counts import PackedCounts
+from pyro_structured.ops.packed_counts import FEW_SINGLES, PackedCounts
 from pyro_structured.structures import Partition
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
 LABELS = np.array([[0, 0, 0, 3, 3], [0, 1, 0, 1, 0], [0, 1, 2, 3, 4]])
+
+
+@pytest.fixture(autouse=True, params=[0, FEW_SINGLES])
+def few_singles(request, monkeypatch):
+    """Variables that are alone are counted, or have log-odds of their own."""
+    monkeypatch.setattr("pyro_structured.ops.packed_counts.FEW_SINGLES", request.param)
 
 
 def example(missing, seed=0, number=40):
