@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix, issparse
 
 Matrix: TypeAlias = np.ndarray | csr_matrix
 # Rows that are counted at once; their counts have to stay in the cache.
-ROWS_AT_ONCE = 2**13
+ROWS_AT_ONCE = 2**14
 # With fewer ones, products with sparse matrices are faster.
 DENSE = 0.2
 
@@ -81,6 +81,9 @@ class BinaryRows:
 
     def chunks(self) -> Iterator[tuple[slice, "BinaryRows"]]:
         """Some rows at a time."""
+        if len(self) <= ROWS_AT_ONCE:
+            yield slice(None), self  # slices of sparse matrices would be copies
+            return
         for start in range(0, len(self), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             yield rows, BinaryRows(self.ones[rows], None if self.gaps is None else self.gaps[rows], self.weights[rows])
