@@ -1,0 +1,79 @@
+"""How far a linear objective's costs can move along a line while an optimum stays optimal."""
+
+__all__ = ["LinearObjective", "chord"]
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+# The optimum along a line has finitely many pieces; Newton's method passes a few of them.
+MOST_STEPS = 100
+# Gains below the rounding error of the objective are ties.
+ROUNDING = 64 * torch.finfo(torch.double).eps
+
+
+class LinearObjective(Protocol):
+    """What :func:`chord` needs to know of problems: a solver, and the coefficients of its solutions."""
+
+    cost_shape: torch.Size
+    maximize: bool
+    cost_low: float | Tensor
+
+    def solve(self, costs: Tensor) -> Tensor:
+        """Optimal values, shape ``(N, *event_shape)``."""
+
+    def incidence(self, value: Tensor) -> Tensor:
+        """Coefficients of the costs in the objective, shape ``(N, *cost_shape)``."""
+
+    def __getitem__(self, index: Any) -> "LinearObjective":
+        """Some of the problems."""
+
+
+def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Both ends of the interval of all t for which a value stays optimal for the costs :math:`w + t v`.
+
+    :param Tensor costs: Costs w for which the value is optimal, double precision, shape ``(N, *cost_shape)``.
+    :param Tensor incidence: The value's coefficients, the same shape.
+    :param Tensor direction: v, the same shape.
+    :return: Numbers of at most 0 and of at least 0, shape ``(N,)``, infinite where there is no end.
+    """
+    return -_reach(problem, costs, incidence, -direction), _reach(problem, costs, incidence, direction)
+
+
+def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
+    """The largest t. Every step finds a value that is better there, and goes back to where both are equally good."""
+    sign = -1.0 if problem.maximize else 1.0
+    reach = _nearest_bound(problem.cost_low, costs, direction)
+    rows = torch.arange(len(costs))
+    for _ in range(MOST_STEPS):
+        near, along, now = costs[rows], direction[rows], reach[rows]
+        # Where nothing bounds the costs, far out on the line only the direction counts.
+        far = torch.isinf(now)
+        start, length = (~far).to(near), now.masked_fill(far, 1.0)
+        point = _scaled(near, start) + _scaled(along, length)
+        some = problem[rows]
+        better = (incidence[rows] - some.incidence(some.solve(point))) * sign
+        gain, slope = (((each * better).flatten(1)).sum(1) for each in (point, along))
+        error = ROUNDING * ((_scaled(near, start).abs() + _scaled(along, length).abs()) * better.abs()).flatten(1).sum(
+            1
+        )
+        passed = (gain > error) & (slope > 0)
+        if not bool(passed.any()):
+            return reach
+        crossing = -(near * better).flatten(1).sum(1)[passed] / slope[passed]
+        rows = rows[passed]
+        reach[rows] = torch.minimum(reach[rows], crossing.clamp(min=0))
+    raise RuntimeError(f"no end of the chord was found in {MOST_STEPS} steps")
+
+
+def _scaled(costs: Tensor, factors: Tensor) -> Tensor:
+    return costs * factors.reshape(-1, *(1,) * (costs.dim() - 1))
+
+
+def _nearest_bound(low: float | Tensor, costs: Tensor, direction: Tensor) -> Tensor:
+    """Where the line leaves the costs that the solver can handle."""
+    falling = direction < 0
+    distance = (low - costs) / direction.masked_fill(~falling, -1.0)
+    found: Tensor = distance.masked_fill(~falling, torch.inf).flatten(1).amin(1).clamp(min=0)
+    return found

@@ -1,0 +1,1 @@
+"""Combinatorial solvers of other libraries, for batches of problems."""
