@@ -12,6 +12,7 @@ __all__ = [
     "RecursiveCardinalityStraightThrough",
     "SelectionMixture",
     "SumProductNetwork",
+    "TruncatedNormal",
     "cardinality_potentials",
 ]
 
@@ -28,3 +29,4 @@ from pyro_structured.distributions.recursive_cardinality import RecursiveCardina
 from pyro_structured.distributions.recursive_cardinality_straight_through import RecursiveCardinalityStraightThrough
 from pyro_structured.distributions.selection_mixture import SelectionMixture
 from pyro_structured.distributions.sum_product_network import SumProductNetwork
+from pyro_structured.distributions.truncated_normal import TruncatedNormal

@@ -35,7 +35,7 @@ def log_interval_mass(low: Tensor, high: Tensor) -> Tensor:
     tail = (high <= 0) & ~narrow
     return torch.where(
         narrow,
-        _log_narrow(torch.where(narrow, low, -0.5), torch.where(narrow, high, -0.5)),
+        _log_narrow(torch.where(narrow, low, -0.5), torch.where(narrow, high, 0.5)),
         torch.where(
             tail,
             _log_tail(torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)),
@@ -53,26 +53,32 @@ def _log_narrow(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _log_tail(low: Tensor, high: Tensor) -> Tensor:
-    return torch.special.log_ndtr(high) + torch.log(-torch.expm1(_log_ratio(low, high)))
+    return _log_erfcx(high) - high**2 / 2 - math.log(2) + torch.log(-torch.expm1(_log_ratio(low, high)))
 
 
 def _log_ratio(low: Tensor, high: Tensor) -> Tensor:
     """Logarithm of the ratio of both tails, for numbers below zero; squares are not subtracted, but factored."""
     infinite = low == -torch.inf
     low = low.masked_fill(infinite, -1.0)
-    ratio = (high - low) * (high + low) / 2 + _log_erfcx(low) - _log_erfcx(high)
+    ratio: Tensor = (high - low) * (high + low) / 2 + _log_erfcx(low) - _log_erfcx(high)
     return ratio.masked_fill(infinite, -torch.inf)
 
 
 def _log_erfcx(x: Tensor) -> Tensor:
-    return torch.special.erfcx(-x / math.sqrt(2)).log()
+    scaled: Tensor = torch.special.erfcx(-x / math.sqrt(2))
+    return scaled.log()
 
 
 def _log_middle(low: Tensor, high: Tensor) -> Tensor:
-    outside = torch.special.ndtr(low) + torch.special.ndtr(-high)
+    outside = _tail_mass(low) + _tail_mass(-high)
     inside = (torch.erf(high / math.sqrt(2)) + torch.erf(-low / math.sqrt(2))) / 2
     most = outside < 0.5
     return torch.where(most, torch.log1p(-outside.where(most, 0.0)), inside.where(~most, 1.0).log())
+
+
+def _tail_mass(x: Tensor) -> Tensor:
+    """The distribution function with a small relative error in the lower tail, which torch's ndtr does not have."""
+    return torch.erfc(-x / math.sqrt(2)) / 2
 
 
 def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -89,11 +95,12 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         flip = low + high > 0
         first, last = torch.where(flip, -high, low), torch.where(flip, -low, high)
         share = torch.where(flip, 1 - uniform, uniform)
+        rest = torch.where(flip, uniform, 1 - uniform)
         tail = last <= 0
         found = torch.where(
             tail,
-            _tail_quantile(share, torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)),
-            _middle_quantile(share, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last)),
+            _tail_quantile(share, rest, torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)),
+            _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last)),
         )
         found = torch.maximum(torch.minimum(torch.where(flip, -found, found), high), low)
     if not (low.requires_grad or high.requires_grad):
@@ -107,9 +114,11 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return found
 
 
-def _tail_quantile(share: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Newton's method for the distance from the upper bound, which is at most zero."""
-    gap = -torch.log1p((1 - share) * torch.expm1(_log_ratio(low, high)))
+    ratio = _log_ratio(low, high)
+    below = share + rest * ratio.exp()
+    gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
     distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high)
     for _ in range(NEWTON_STEPS):
         excess = gap + _log_ratio(high - distance, high)
@@ -118,15 +127,15 @@ def _tail_quantile(share: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return high - distance
 
 
-def _middle_quantile(share: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    below, above = torch.special.ndtr(low), torch.special.ndtr(-high)
+def _middle_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    below, above = _tail_mass(low), _tail_mass(-high)
     mass = (torch.erf(high / math.sqrt(2)) + torch.erf(-low / math.sqrt(2))) / 2
-    left, right = below + share * mass, above + (1 - share) * mass
+    left, right = below + share * mass, above + rest * mass
     return torch.where(left < right, torch.special.ndtri(left), -torch.special.ndtri(right))
 
 
-def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of a standard normal variable between two bounds.
+def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and entropy of a standard normal variable between two bounds.
 
     By Gauss's quadrature around the mode, because the closed forms cancel in the tails and in narrow intervals; with
     80 nodes it is exact up to rounding. Arguments as for :func:`log_interval_mass`; differentiable.
@@ -135,12 +144,16 @@ def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     reach = (mode**2 + 2 * LARGEST_DROP).sqrt()
     first, last = low.maximum(-reach) - mode, high.minimum(reach) - mode
     nodes, weights = (torch.from_numpy(part).to(first) for part in _legendre())
-    offsets = first.unsqueeze(-1) + (last - first).unsqueeze(-1) * nodes
-    density = weights * torch.exp(-offsets * (offsets + 2 * mode.unsqueeze(-1)) / 2)
-    density = density / density.sum(-1, keepdim=True)
-    shift = (density * offsets).sum(-1)
-    variance = (density * (offsets - shift.unsqueeze(-1)) ** 2).sum(-1)
-    return mode + shift, variance
+    width = (last - first).unsqueeze(-1)
+    offsets = first.unsqueeze(-1) + width * nodes
+    drops = offsets * (offsets + 2 * mode.unsqueeze(-1)) / 2
+    density = weights * torch.exp(-drops)
+    total = density.sum(-1, keepdim=True)
+    share = density / total
+    shift = (share * offsets).sum(-1, keepdim=True)
+    variance = (share * (offsets - shift) ** 2).sum(-1)
+    entropy = (total * width).log().squeeze(-1) + (share * drops).sum(-1)
+    return mode + shift.squeeze(-1), variance, entropy
 
 
 @cache

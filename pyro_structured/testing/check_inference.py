@@ -4,6 +4,7 @@ __all__ = ["INFERENCE_CHECKS"]
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyro
@@ -104,7 +105,9 @@ def predictive(case: DistributionCase) -> None:
     for samples in (None, {"shift": shifts}):
         drawn = Predictive(model, posterior_samples=samples, num_samples=5, parallel=True)()
         expect_shape("Predictive(parallel=True)", drawn["value"].reshape(shape), shape)
-        expect(distribution.support.check(drawn["value"]).all(), "Predictive: a value is not in the support")
+        for shift, value in zip(drawn.get("shift", shifts), drawn["value"].reshape(shape), strict=True):
+            shifted = substitute(distribution, partial(nudge, amount=shift.reshape(())))
+            expect(shifted.support.check(value).all(), "Predictive: a value is not in the support")
 
 
 def enumeration(case: DistributionCase) -> None:

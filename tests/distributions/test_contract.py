@@ -94,6 +94,16 @@ def straight_through(batch_shape, dtype, device="cpu"):
     return sdist.RecursiveCardinalityStraightThrough(numbers(batch_shape, 4, dtype, device), tables, NESTED)
 
 
+def truncated_normal(batch_shape, dtype, device="cpu"):
+    loc, scale = numbers(batch_shape, 2, dtype, device, 0.5, 1.5).unbind(-1)
+    return sdist.TruncatedNormal(loc, scale, 0.0, 1.0)
+
+
+def half_truncated_normal(batch_shape, dtype, device="cpu"):
+    loc, scale = numbers(batch_shape, 2, dtype, device, 0.5, 1.5).unbind(-1)
+    return sdist.TruncatedNormal(-loc, scale, high=1.0)
+
+
 def k_subset(batch_shape, dtype, device="cpu"):
     return sdist.KSubset(numbers(batch_shape, 5, dtype, device), 2)
 
@@ -293,6 +303,7 @@ FACTORIES = {
     "PoissonBinomial": [counts_by_logits, counts_by_probs],
     "SelectionMixture": [mixture, mixture_of_binary, mixture_of_counts],
     "SumProductNetwork": [sum_product_network, network_with_impossible_counts],
+    "TruncatedNormal": (truncated_normal, half_truncated_normal),
     "NanMasked": [masked_selector, masked_subset, masked_mixture, masked_exchangeable_mixture],
 }
 

@@ -1,0 +1,114 @@
+"""Truncated normal variables against scipy and against their own definition."""
+
+import math
+import pickle
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyro.distributions.testing.gof import auto_goodness_of_fit
+from pyro.infer import MCMC, NUTS
+from scipy import stats
+
+from pyro_structured.distributions import TruncatedNormal
+
+LOCATIONS = st.floats(-3, 3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(LOCATIONS, st.floats(0.1, 3), st.floats(-4, 4), st.one_of(st.floats(0.1, 5), st.just(math.inf)))
+def test_equals_scipy(loc, scale, low, width):
+    high = low + width
+    found = TruncatedNormal(*(torch.tensor(x, dtype=torch.double) for x in (loc, scale, low, high)))
+    expected = stats.truncnorm((low - loc) / scale, (high - loc) / scale, loc, scale)
+    points = low + min(width, 5.0) * torch.linspace(0.0, 1.0, 7, dtype=torch.double)
+    for ours, theirs in (
+        (found.log_prob(points), expected.logpdf(points)),
+        (found.cdf(points), expected.cdf(points)),
+        (found.icdf(torch.tensor([0.1, 0.5, 0.9])), expected.ppf([0.1, 0.5, 0.9])),
+        (found.mean, expected.mean()),
+    ):
+        torch.testing.assert_close(ours, torch.as_tensor(theirs, dtype=torch.double), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "loc, low, high", [(0.0, -1.0, 2.0), (0.0, 30.0, 31.0), (5.0, -math.inf, 4.0), (0.0, 0.0, 1e-3)]
+)
+def test_samples(loc, low, high):
+    pyro.set_rng_seed(0)
+    d = TruncatedNormal(*(torch.tensor(x, dtype=torch.double) for x in (loc, 1.0, low, high)))
+    samples = d.sample((20_000,))
+    assert ((samples >= low) & (samples <= high)).all()
+    assert auto_goodness_of_fit(samples, d.log_prob(samples).exp()) > 1e-4
+
+
+def test_single_precision_stays_in_the_support():
+    d = TruncatedNormal(torch.tensor(0.3), torch.tensor(0.1), 0.1, 0.3000001)
+    samples = d.sample((10_000,))
+    assert samples.dtype == torch.float32 and d.support.check(samples).all()
+
+
+def test_outside_of_the_bounds():
+    d = TruncatedNormal(0.0, 1.0, 0.0, 1.0, validate_args=False)
+    assert torch.equal(d.log_prob(torch.tensor([-0.1, 1.1, math.inf])), torch.full((3,), -math.inf))
+    assert torch.equal(d.cdf(torch.tensor([-1.0, 0.0, 1.0, 2.0])), torch.tensor([0.0, 0.0, 1.0, 1.0]))
+
+
+def test_pathwise_derivatives():
+    """Those of means are derivatives of the exact mean."""
+    pyro.set_rng_seed(0)
+    leaves = [torch.tensor(x, dtype=torch.double, requires_grad=True) for x in (0.3, 0.5, 0.0, 1.0)]
+    d = TruncatedNormal(*leaves)
+    estimated = torch.autograd.grad(d.rsample((200_000,)).mean(), leaves)
+    exact = torch.autograd.grad(TruncatedNormal(*leaves).mean, leaves)
+    torch.testing.assert_close(torch.stack(estimated), torch.stack(exact), rtol=0.02, atol=0.003)
+
+
+def test_mixed_bounds():
+    """Each entry may have bounds of its own, some of them infinite."""
+    low = torch.tensor([-math.inf, 0.0])
+    d = TruncatedNormal(torch.zeros(2), torch.ones(2), low)
+    assert d.support.check(d.sample((100,))).all()
+    expected = torch.stack(
+        [dist.Normal(0.0, 1.0).log_prob(torch.tensor(0.5)), dist.HalfNormal(1.0).log_prob(torch.tensor(0.5))]
+    )
+    torch.testing.assert_close(d.log_prob(torch.tensor([0.5, 0.5])), expected)
+
+
+def test_as_a_latent_site():
+    """NUTS stays inside, and finds the moments."""
+    pyro.set_rng_seed(0)
+
+    def model():
+        pyro.sample("x", TruncatedNormal(torch.tensor(0.5), torch.tensor(0.4), 0.0, 1.0))
+
+    mcmc = MCMC(NUTS(model), num_samples=500, warmup_steps=200, disable_progbar=True)
+    mcmc.run()
+    samples = mcmc.get_samples()["x"]
+    exact = TruncatedNormal(torch.tensor(0.5), torch.tensor(0.4), 0.0, 1.0)
+    assert ((samples > 0) & (samples < 1)).all()
+    assert abs(samples.mean() - exact.mean) < 0.06 and abs(samples.std() - exact.stddev) < 0.06
+
+
+def test_copies():
+    d = TruncatedNormal(torch.tensor(0.3, requires_grad=True), 1.0, 0.0)
+    d.log_prob(torch.tensor(1.0))
+    assert torch.equal(pickle.loads(pickle.dumps(d)).log_prob(torch.tensor(1.0)), d.log_prob(torch.tensor(1.0)))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0.0, -1.0, 0.0, 1.0), "scale"),
+        ((math.nan, 1.0, 0.0, 1.0), "loc"),
+        ((0.0, 1.0, 1.0, 1.0), "high: expected larger numbers than low"),
+        ((0.0, 1.0, math.nan, 1.0), "high: expected larger numbers than low"),
+        ((torch.zeros(2), torch.ones(3), 0.0, 1.0), "loc: expected shapes that broadcast"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TruncatedNormal(*arguments, validate_args=True)

@@ -1,0 +1,104 @@
+"""Masses, quantiles and moments of truncated normal variables against arithmetic with many digits."""
+
+import math
+
+import flint
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
+
+ENDS = st.one_of(st.floats(-5, 5), st.floats(-40, 40), st.floats(-1000, 1000))
+WIDTHS = st.one_of(st.floats(-10, 2).map(lambda power: 10.0**power), st.just(math.inf))
+
+
+def mass(low, high):
+    """The probability of an interval as a small ball."""
+    with flint.ctx.workprec(2_000):
+        ends = (low, high) if low > 0 else (-high, -low)
+        tails = [
+            (flint.arb(x) / flint.arb(2).sqrt()).erfc() if math.isfinite(x) else 1 - math.copysign(1, x) for x in ends
+        ]
+        return (tails[0] - tails[1]) / 2
+
+
+@st.composite
+def intervals(draw):
+    low = draw(ENDS)
+    high = low + draw(WIDTHS)
+    return (low, high) if draw(st.booleans()) else (-high, -low)
+
+
+def double(number):
+    return torch.tensor(number, dtype=torch.double)
+
+
+@given(intervals())
+def test_mass(interval):
+    expected = float(mass(*interval).log())
+    found = log_interval_mass(*map(double, interval)).item()
+    assert abs(found - expected) <= 1e-13 * max(1, abs(expected))
+
+
+@given(intervals(), st.floats(1e-9, 1 - 1e-9))
+def test_quantiles(interval, uniform):
+    low, high = interval
+    found = truncated_quantile(double(uniform), double(low), double(high)).item()
+    assert low <= found <= high
+    with flint.ctx.workprec(2_000):
+        # How far the quantile is from the true one, to first order.
+        reached = mass(low, found) if found > low else 0
+        excess = reached - flint.arb(uniform) * mass(low, high)
+        density = (-(flint.arb(found) ** 2) / 2).exp() / (2 * flint.arb.pi()).sqrt()
+        error = abs(float(excess / density))
+    assert error <= 1e-14 * (1 + abs(found))
+
+
+def test_whole_line_and_half_lines():
+    infinite = torch.tensor(math.inf, dtype=torch.double)
+    assert log_interval_mass(-infinite, infinite) == 0
+    assert log_interval_mass(-infinite, double(0.0)).exp() == 0.5
+    assert truncated_quantile(double(0.5), -infinite, infinite) == 0
+    assert truncated_quantile(double(0.0), double(3.0), infinite) == 3
+
+
+@pytest.mark.parametrize(
+    "low, high",
+    [(0.0, 1.0), (3.0, math.inf), (50.0, math.inf), (1e3, 1e3 + 1), (-2.0, 1.5), (-math.inf, -5.0), (10.0, 10.0001)],
+)
+def test_moments(low, high):
+    with flint.ctx.workprec(300):
+        mode = flint.arb(min(max(0.0, low), high))
+        reach = float((mode**2 + 400).sqrt())
+        first, last = (flint.acb(x) - flint.acb(mode) for x in (max(low, -reach), min(high, reach)))
+
+        def moment(power, with_log=False):
+            def term(x, _):
+                drop = x * (x + 2 * flint.acb(mode)) / 2
+                return x**power * (-drop).exp() * (drop if with_log else 1)
+
+            return flint.acb.integral(term, first, last).real
+
+        total = moment(0)
+        shift = moment(1) / total
+        expected = (
+            float(mode + shift),
+            float(moment(2) / total - shift**2),
+            float(total.log() + moment(0, True) / total),
+        )
+    found = torch.stack(truncated_moments(double(low), double(high)))
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double), rtol=3e-13, atol=1e-15)
+
+
+def test_derivatives():
+    low = torch.tensor([-3.0, 0.5, 30.0, -math.inf, 1.0, -31.0], dtype=torch.double, requires_grad=True)
+    high = torch.tensor([1.0, 2.0, 31.0, -5.0, 1.001, -30.9], dtype=torch.double, requires_grad=True)
+    chosen = torch.isfinite(low.detach())
+    assert torch.autograd.gradcheck(log_interval_mass, (low[chosen], high[chosen]))
+    assert torch.autograd.gradgradcheck(log_interval_mass, (low[chosen], high[chosen]))
+    uniform = torch.linspace(0.1, 0.9, 5, dtype=torch.double)
+    assert torch.autograd.gradcheck(lambda *bounds: truncated_quantile(uniform, *bounds), (low[chosen], high[chosen]))
+    for infinite in torch.autograd.grad(log_interval_mass(low, high).sum(), (low, high)):
+        assert infinite.isfinite().all()
