@@ -1,6 +1,7 @@
 """Pyro distributions over structured discrete variables."""
 
 __all__ = [
+    "Argmin",
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
@@ -8,6 +9,7 @@ __all__ = [
     "KSubsetStraightThrough",
     "NanMasked",
     "PoissonBinomial",
+    "RandOM",
     "RecursiveCardinality",
     "RecursiveCardinalityStraightThrough",
     "SelectionMixture",
@@ -18,6 +20,7 @@ __all__ = [
 
 import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
 from pyro_structured.distributions import cardinality_potentials
+from pyro_structured.distributions.argmin import Argmin
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
 from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
@@ -25,6 +28,7 @@ from pyro_structured.distributions.k_subset import KSubset
 from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
 from pyro_structured.distributions.nan_masked import NanMasked
 from pyro_structured.distributions.poisson_binomial import PoissonBinomial
+from pyro_structured.distributions.randomized_optimum import RandOM
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.distributions.recursive_cardinality_straight_through import RecursiveCardinalityStraightThrough
 from pyro_structured.distributions.selection_mixture import SelectionMixture

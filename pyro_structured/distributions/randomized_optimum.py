@@ -1,0 +1,132 @@
+"""The optimum of a problem whose costs are random."""
+
+__all__ = ["RandOM"]
+
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.structures.problem import Problem
+
+NO_LOG_PROB = (
+    "log_prob: the probability that {problem} has a given optimum is an integral over the costs' inverse set without a "
+    "closed form for costs from {base}; infer the costs instead: MCMC(ConstrainedSlice(model)) samples them given the "
+    "observed optimum"
+)
+
+
+class RandOM(TorchDistribution):
+    r"""Randomized optimum model: the optimum of a problem whose costs are random.
+
+    .. math::
+        y = F(w) = \arg\min_{y'} f_w(y'), \qquad w \sim p(w), \qquad P(y) = \int_{F^{-1}(y)} p(w)\, dw.
+
+    Values are those of the problem: matchings, paths, cuts, trees, components. **Exact**: ``sample``, one call of the
+    problem's solver for every draw. ``log_prob`` is exact where the integral has a closed form or is one-dimensional,
+    and is refused elsewhere. Given an observed value, the costs themselves become latent variables:
+    :class:`~pyro_structured.inference.ConstrainedSlice` samples them, and all other latent variables of the model.
+
+    :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
+        the problem can be solved.
+    :param Problem problem: What is optimised; its data may differ over a batch that broadcasts with that of ``base``.
+    :raises ValueError: if shapes do not fit, or some costs cannot be handled by the solver.
+
+    **References**
+
+    Tarlow, Adams, Zemel (2012): *Randomized optimum models for structured prediction.* AISTATS. Equation 1.
+    Papandreou, Yuille (2011): *Perturb-and-MAP random fields.* ICCV.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> from pyro_structured.structures.matching import Matching
+        >>> costs = torch.tensor([[0.0, 9.0], [9.0, 0.0]])
+        >>> RandOM(dist.Normal(costs, 1.0).to_event(2), Matching(2)).sample((3,))
+        tensor([[0, 1],
+                [0, 1],
+                [0, 1]])
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+
+    def __init__(self, base: Any, problem: Problem, validate_args: bool | None = None) -> None:
+        if not isinstance(problem, Problem):
+            raise ValueError(f"problem: expected a Problem, such as Matching, got {problem!r}")
+        if not isinstance(base, Distribution):
+            raise ValueError(f"base: expected a distribution of the costs, got {base!r}")
+        _check_costs(base, problem)
+        try:
+            batch_shape = torch.Size(torch.broadcast_shapes(base.batch_shape, problem.batch_shape))
+        except RuntimeError:
+            raise ValueError(
+                f"problem: expected a batch shape that broadcasts with that of base, {tuple(base.batch_shape)}, got "
+                f"{tuple(problem.batch_shape)}"
+            ) from None
+        self.base, self.problem = base, problem
+        super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "RandOM":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: RandOM = self._get_checked_instance(RandOM, _instance)  # type: ignore[no-untyped-call]
+        shape = expanded_batch(self.batch_shape, batch_shape)
+        new.base, new.problem = self.base.expand(shape), self.problem.expand(shape)
+        super(RandOM, new).__init__(shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """The problem's values; also those that no costs lead to."""
+        return self.problem.support
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws costs and solves the problem, shape ``sample_shape + batch_shape + event_shape``."""
+        with torch.no_grad():
+            costs = self.base.expand(self.batch_shape).sample(torch.Size(sample_shape))
+            value = self.problem.solve(costs)
+        return value.to(costs.dtype) if value.is_floating_point() else value
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability of optimal values, shape ``(...)``.
+
+        :raises NotImplementedError: where it has no closed form.
+        """
+        raise NotImplementedError(
+            NO_LOG_PROB.format(problem=type(self.problem).__name__, base=type(_innermost(self.base)).__name__)
+        )
+
+
+def _innermost(base: Distribution) -> Distribution:
+    while isinstance(base, torch.distributions.Independent):
+        base = base.base_dist
+    return base
+
+
+def _check_costs(base: Any, problem: Problem) -> None:
+    name = type(problem).__name__
+    if base.event_shape != problem.cost_shape:
+        raise ValueError(
+            f"base: expected event shape {tuple(problem.cost_shape)}, that of the costs of {name}, got "
+            f"{tuple(base.event_shape)}; to_event makes batch axes event axes"
+        )
+    support = base.support
+    if support.is_discrete:
+        raise ValueError(f"base: expected continuous costs, got {type(_innermost(base)).__name__}: ties have no optimum")
+    low = torch.as_tensor(problem.cost_low)
+    least = _lower_bound(support)
+    if bool((least.to(low) < low).any()):
+        raise ValueError(
+            f"base: expected costs of at least {problem.cost_low}, for which alone {name} has an exact solver, got "
+            f"{type(_innermost(base)).__name__}, whose support is {support}; use TruncatedNormal, LogNormal or Gamma"
+        )
+
+
+def _lower_bound(support: constraints.Constraint) -> Tensor:
+    """The least number that satisfies a constraint, or -inf."""
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return torch.as_tensor(getattr(support, "lower_bound", -torch.inf))

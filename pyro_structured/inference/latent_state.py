@@ -1,0 +1,173 @@
+"""Present values of all latent sites of a model."""
+
+__all__ = ["LatentState", "cost_bounds", "latent_sites"]
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.infer.autoguide.initialization import InitMessenger, init_to_sample, init_to_uniform
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+from torch.distributions import biject_to
+
+from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
+from pyro_structured.inference.cost_sweep import interior_point
+
+# Draws of a start that may have density zero.
+ATTEMPTS = 100
+
+
+class LatentState:
+    """Values of latent sites, as the model sees them; those of costs in double precision, so that they stay feasible.
+
+    :param model: A Pyro model whose costs are sites.
+    :param initial_params: Values to start with, of some or all sites, unconstrained.
+    :param strategy: Of initialisation, for all sites but costs.
+    :ivar trace: Of the model at the start.
+    :ivar dict values: Values of all latent sites.
+    :ivar dict transforms: To unconstrained space, for sites that need one.
+    :ivar cost_sites: Pairs of costs and observed optima.
+    :raises ValueError: if a start is infeasible or has density zero, or a plate is subsampled.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        initial_params: dict[str, Tensor] | None = None,
+        strategy: Callable[..., Any] = init_to_uniform,
+    ) -> None:
+        self.transforms: dict[str, Any] = {}
+        self._written: dict[str, Tensor] = {}
+        start = poutine.trace(InitMessenger(init_to_sample)(model)).get_trace(*args, **kwargs)
+        self.cost_sites = find_cost_sites(start)
+        costs = {site.costs for site in self.cost_sites}
+        self.names = list(latent_sites(start))
+        for name in self.names:
+            support = start.nodes[name]["fn"].support
+            if name not in costs and not support.is_discrete:
+                self.transforms[name] = biject_to(support).inv
+        given = self._given(initial_params, start)
+        self.trace = self._find_start(model, args, kwargs, strategy, given, costs)
+        self.values = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
+        self.dtypes = {name: value.dtype for name, value in self.values.items()}
+        for site in self.cost_sites:
+            self.values[site.costs] = self._feasible_costs(site, site.costs in given)
+        values = {name: self.seen(name) for name in self.names}
+        self.trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+
+    def _given(self, initial_params: dict[str, Tensor] | None, trace: Any) -> dict[str, Tensor]:
+        given = {}
+        for name, value in (initial_params or {}).items():
+            if name not in self.names:
+                raise ValueError(f"initial_params: expected latent sites of the model, {self.names}, got {name!r}")
+            value = self.transforms[name].inv(value) if name in self.transforms else value
+            expected = trace.nodes[name]["value"].shape
+            if value.shape != expected:
+                raise ValueError(
+                    f"initial_params: expected shape {tuple(expected)} for site {name!r}, got {tuple(value.shape)}"
+                )
+            given[name] = value
+        return given
+
+    def _find_start(
+        self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], costs: set[str]
+    ) -> Any:
+        """A trace in which everything but the costs has a positive density."""
+        for _ in range(ATTEMPTS):
+            started = poutine.condition(InitMessenger(partial(_initial_value, strategy))(model), data=given)
+            trace = poutine.trace(started).get_trace(*args, **kwargs)
+            # Optima are looked at later, with costs that are made for them.
+            optima = {site.optimum for site in self.cost_sites}
+            trace.compute_log_prob(lambda name, _: name not in costs and name not in optima)
+            total = sum(
+                float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node
+            )
+            if total > -float("inf"):
+                return trace
+        raise ValueError(
+            f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
+        )
+
+    def _feasible_costs(self, site: CostSite, given: bool) -> Tensor:
+        costs, optimum = self.trace.nodes[site.costs], self.trace.nodes[site.optimum]
+        problem, value = optimum["fn"].problem, optimum["value"]
+        if not bool(problem.is_feasible(value).all()):
+            raise ValueError(f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others")
+        if given:
+            found = costs["value"].double()
+            if not bool(problem.contains(costs["value"], value).all()):
+                raise ValueError(
+                    f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
+                    "got others; leave them out, and a start is found"
+                )
+            return found.clone()
+        base = costs["fn"]
+        drawn = base.sample().double()
+        found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
+        if not bool(inside.all()):
+            raise ValueError(
+                f"{site.optimum}: expected values that are optimal for some costs in the support of {site.costs!r}, got "
+                f"{int((~inside).sum())} that never are"
+            )
+        return found
+
+    def seen(self, name: str) -> Tensor:
+        """The value of a site with the dtype that the model works with."""
+        return self.values[name].to(self.dtypes[name])
+
+    def params(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Unconstrained values, as Pyro's kernels take them; costs and discrete values as they are."""
+        chosen = self.names if names is None else names
+        found = {}
+        for name in chosen:
+            value = self.seen(name)
+            found[name] = self.transforms[name](value) if name in self.transforms else value
+        if names is None:
+            self._written = found
+        return dict(found)
+
+    def read(self, params: dict[str, Tensor]) -> None:
+        """Takes unconstrained values, unless they are those that were given out last."""
+        for name, value in params.items():
+            last = self._written.get(name)
+            if last is not None and (last is value or torch.equal(last, value)):
+                continue
+            value = value.detach()
+            self.update({name: self.transforms[name].inv(value) if name in self.transforms else value})
+
+    def update(self, values: dict[str, Tensor]) -> None:
+        """Takes values as the model sees them, costs in any precision."""
+        self.values.update(values)
+
+
+def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
+    chosen = init_to_sample if site["fn"].support.is_discrete else strategy
+    value: Tensor = chosen(site)
+    return value
+
+
+def latent_sites(trace: Any) -> Iterable[str]:
+    for name, node in trace.iter_stochastic_nodes():
+        fn = node["fn"]
+        if isinstance(fn, _Subsample):
+            if fn.subsample_size is not None and fn.subsample_size < fn.size:
+                raise ValueError(f"{name}: expected a plate without subsampling, got {fn.subsample_size} of {fn.size} rows")
+            continue
+        yield name
+
+
+def cost_bounds(base: Any) -> tuple[Tensor, Tensor]:
+    """Bounds of the costs that a distribution can have."""
+    support = base.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    low, high = (
+        torch.as_tensor(getattr(support, name, limit), dtype=torch.double)
+        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
+    )
+    return low, high

@@ -1,0 +1,47 @@
+"""Models some of whose sites have values that change from call to call."""
+
+__all__ = ["LiveModel", "NamedCosts"]
+
+from collections.abc import Callable
+from typing import Any
+
+from pyro import poutine
+from torch import Tensor
+
+from pyro_structured.distributions import Argmin
+from pyro_structured.inference.costs_reparam import named_costs
+
+
+class NamedCosts:
+    """A model in which the costs of every randomized optimum are a site; picklable.
+
+    :param model: A Pyro model.
+    """
+
+    def __init__(self, model: Callable[..., Any]) -> None:
+        self.model = model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with poutine.reparam(config=named_costs):
+            return self.model(*args, **kwargs)
+
+
+class LiveModel:
+    """A model conditioned on the values that a dictionary has at the time of the call.
+
+    :param model: A Pyro model.
+    :param dict values: Values of sites; whoever changes them changes the model.
+    :param bool smooth: Leaves out optima of costs, for kernels that move neither costs nor optima: there the optimum is
+        always right, and need not be computed.
+    """
+
+    def __init__(self, model: Callable[..., Any], values: dict[str, Tensor], smooth: bool) -> None:
+        self.model, self.values, self.smooth = model, values, smooth
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = poutine.condition(self.model, data=self.values)
+        return poutine.block(model, hide_fn=_is_optimum)(*args, **kwargs) if self.smooth else model(*args, **kwargs)
+
+
+def _is_optimum(site: Any) -> bool:
+    return site["type"] == "sample" and isinstance(site["fn"], Argmin)
