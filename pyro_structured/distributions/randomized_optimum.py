@@ -115,7 +115,9 @@ def _check_costs(base: Any, problem: Problem) -> None:
         )
     support = base.support
     if support.is_discrete:
-        raise ValueError(f"base: expected continuous costs, got {type(_innermost(base)).__name__}: ties have no optimum")
+        raise ValueError(
+            f"base: expected continuous costs, got {type(_innermost(base)).__name__}: ties have no optimum"
+        )
     low = torch.as_tensor(problem.cost_low)
     least = _lower_bound(support)
     if bool((least.to(low) < low).any()):

@@ -34,7 +34,9 @@ def find_cost_sites(trace: Any) -> list[CostSite]:
         if not isinstance(fn, Argmin):
             continue
         if fn is not node["fn"] or node["mask"] is not None:
-            raise ValueError(f"{name}: expected an Argmin that is neither masked nor declared an event, got {node['fn']}")
+            raise ValueError(
+                f"{name}: expected an Argmin that is neither masked nor declared an event, got {node['fn']}"
+            )
         found.append(CostSite(_owner(trace, name, fn), name))
     return found
 

@@ -116,7 +116,7 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     found, inside = drawn, problem.contains(drawn, value)
     for power in range(-1, 40):
         # Towards the costs that favour the value most; where there are no bounds, these move away.
-        reach = (spread * 2.0**max(power, 0))[shape]
+        reach = (spread * 2.0 ** max(power, 0))[shape]
         least = torch.where(bounded[0], low, drawn - reach)
         most = torch.where(bounded[1], high, drawn + reach)
         margin = (most - least) * 2.0 ** (-4 - max(power, 0))

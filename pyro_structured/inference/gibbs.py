@@ -120,9 +120,7 @@ class Gibbs(MCMCKernel):
 
     def logging(self) -> dict[str, str]:
         """What all kernels log, with their names in front."""
-        return {
-            f"{turn.name} {key}": value for turn in self._turns for key, value in turn.logging().items()
-        }
+        return {f"{turn.name} {key}": value for turn in self._turns for key, value in turn.logging().items()}
 
     def diagnostics(self) -> dict[str, Any]:
         """What all kernels report, with their names in front; divergences under their own name, for summaries."""
@@ -190,7 +188,9 @@ class _Turn:
 
     def report(self) -> dict[str, Any]:
         """What the kernel reports."""
-        found: dict[str, Any] = self.kernel.report() if isinstance(self.kernel, StepKernel) else self.kernel.diagnostics()
+        found: dict[str, Any] = (
+            self.kernel.report() if isinstance(self.kernel, StepKernel) else self.kernel.diagnostics()
+        )
         return found
 
     def cleanup(self) -> None:

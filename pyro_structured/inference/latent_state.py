@@ -84,9 +84,7 @@ class LatentState:
             # Optima are looked at later, with costs that are made for them.
             optima = {site.optimum for site in self.cost_sites}
             trace.compute_log_prob(lambda name, _: name not in costs and name not in optima)
-            total = sum(
-                float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node
-            )
+            total = sum(float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node)
             if total > -float("inf"):
                 return trace
         raise ValueError(
@@ -97,7 +95,9 @@ class LatentState:
         costs, optimum = self.trace.nodes[site.costs], self.trace.nodes[site.optimum]
         problem, value = optimum["fn"].problem, optimum["value"]
         if not bool(problem.is_feasible(value).all()):
-            raise ValueError(f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others")
+            raise ValueError(
+                f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
+            )
         if given:
             found = costs["value"].double()
             if not bool(problem.contains(costs["value"], value).all()):
@@ -156,7 +156,9 @@ def latent_sites(trace: Any) -> Iterable[str]:
         fn = node["fn"]
         if isinstance(fn, _Subsample):
             if fn.subsample_size is not None and fn.subsample_size < fn.size:
-                raise ValueError(f"{name}: expected a plate without subsampling, got {fn.subsample_size} of {fn.size} rows")
+                raise ValueError(
+                    f"{name}: expected a plate without subsampling, got {fn.subsample_size} of {fn.size} rows"
+                )
             continue
         yield name
 
