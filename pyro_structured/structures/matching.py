@@ -135,7 +135,7 @@ class Matching(Problem):
                 weights.reshape(-1, rows, columns), matched.reshape(-1, rows).long(), row
             ).reshape(batch + (columns,))
             own = matched[..., row, None]
-            others = (places != own) & self._allowed[..., row, :]
+            others = (places != own) & self._allowed[..., row, :].to(costs.device)
             for _ in range(SCANS):
                 most = (self._signed(costs)[..., row, :] + distances).masked_fill(~others, torch.inf)
                 high = most.amin(-1, keepdim=True)
@@ -144,6 +144,10 @@ class Matching(Problem):
                 low = low.masked_fill(~others, -torch.inf)
                 index = (row * columns + places).expand(low.shape)
                 yield self._box(index, low, torch.full_like(low, torch.inf), places != own)
+
+    def _relevant(self, costs: Tensor) -> Tensor:
+        allowed, costs = self._allowed.to(costs.device), costs.double()
+        return costs.where(allowed, costs.masked_fill(~allowed, torch.inf).amin((-2, -1), keepdim=True))
 
     def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
         return Box(index, -high, -low, free) if self.maximize else Box(index, low, high, free)
