@@ -1,4 +1,4 @@
-"""What it costs to make room in a column of a matching."""
+"""What it costs to make room in a column of an assignment."""
 
 __all__ = ["exchange_distances"]
 
@@ -6,32 +6,37 @@ import torch
 from torch import Tensor
 
 
-def exchange_distances(costs: Tensor, columns: Tensor, row: int) -> Tensor:
-    r"""The least increase of the other rows' cost if a row takes another column and gives up its own.
+def exchange_distances(costs: Tensor, assigned: Tensor, has_room: Tensor, row: int, given_up: Tensor) -> Tensor:
+    r"""The least increase of the other rows' cost if a row takes another column and gives up one of its own.
 
-    If a row moves to column k, the row that was there moves on, and so does the next one, until one takes the column
-    that became free. These are shortest paths of lengths :math:`d_k` in the residual graph without the row; so the
-    matching stays optimal exactly as long as :math:`w_{jc} - w_{jk} \le d_k` for all k, where c is the row's own
-    column. Columns that no row has are as if rows without costs had them: whoever moves there need not move on, but
-    then others may move to c, which can only make it cheaper.
+    If a row moves from column c to column k, and k is full, then a row that was there moves on, and so does another
+    one, until one moves to c or to a column with room. These are shortest paths of lengths :math:`d_{ck}` in the
+    residual graph without the row; so the assignment stays optimal exactly as long as :math:`w_{jc} - w_{jk} \le
+    d_{ck}` for all columns c of the row and all others k. Whoever moves to a column with room need not make room, but
+    then others may leave any column, which can only make it cheaper.
 
-    :param Tensor costs: For which the matching is optimal, shape ``(N, rows, columns)``; +inf forbids a pair.
-    :param Tensor columns: The columns of all rows, integers of shape ``(N, rows)``.
-    :param int row: The row j that gives up its column.
-    :return: :math:`d`, shape ``(N, columns)``; +inf where no exchange is possible. By Bellman and Ford, in O(rows
-        columns) for every arc of the longest shortest path; the rows of the batch at once.
+    :param Tensor costs: For which the assignment is optimal, shape ``(N, rows, columns)``; +inf forbids a pair.
+    :param Tensor assigned: The columns of all rows, booleans of the same shape.
+    :param Tensor has_room: Whether a column could have one row more, booleans of shape ``(N, columns)``.
+    :param int row: The row j that gives up a column.
+    :param Tensor given_up: The columns c, integers of shape ``(N, given up)``.
+    :return: :math:`d`, shape ``(N, given up, columns)``; +inf where no exchange is possible. By Bellman and Ford, in
+        O(given up · rows · columns) for every arc of the longest shortest path; the rows of the batch at once.
     """
-    own = costs.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
-    movable = torch.arange(costs.shape[1], device=costs.device) != row
-    taken, kept = columns[:, movable], columns[:, row, None]
-    steps = costs[:, movable] - own[:, movable].unsqueeze(-1)
-    unused = torch.ones_like(costs[:, 0], dtype=torch.bool).scatter(-1, columns, False)
-    distances = torch.full_like(costs[:, 0], torch.inf).scatter(-1, kept, 0.0)
+    others = torch.arange(costs.shape[1], device=costs.device) != row
+    costs, assigned, (columns, count) = costs[:, others], assigned[:, others], (costs.shape[2], given_up.shape[1])
+    joining = costs.masked_fill(assigned, torch.inf)
+    batch, leaver, column = assigned.nonzero(as_tuple=True)
+    saved, who = costs[batch, leaver, column], batch * costs.shape[1] + leaver
+    place = (batch * columns + column).expand(count, -1)
+    distances = torch.full((count, len(costs), columns), torch.inf, dtype=costs.dtype, device=costs.device)
+    distances.scatter_(-1, given_up.T.unsqueeze(-1), 0.0)
     # Rounding must not make a cycle of exchanges look worthwhile for ever.
-    for _ in range(costs.shape[2]):
-        improved = distances.scatter(-1, taken, (steps + distances.unsqueeze(-2)).amin(-1))
-        improved = torch.where(unused, improved.amin(-1, keepdim=True), improved)
+    for _ in range(columns):
+        moved = (joining + distances.unsqueeze(-2)).amin(-1).flatten(1).index_select(1, who) - saved
+        improved = distances.flatten(1).scatter_reduce(1, place, moved, "amin").view_as(distances)
+        improved = torch.where(has_room, improved.amin(-1, keepdim=True), improved)
         if torch.equal(improved, distances):
             break
         distances = improved
-    return distances
+    return distances.transpose(0, 1)

@@ -52,6 +52,8 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         far = torch.isinf(now)
         start, length = (~far).to(near), now.masked_fill(far, 1.0)
         point = _scaled(near, start) + _scaled(along, length)
+        # Rounding must not lead below the least costs, which the solver would refuse.
+        point[~far] = torch.maximum(point[~far], torch.as_tensor(problem.cost_low).to(point))
         some = problem[rows]
         better = (incidence[rows] - some.incidence(some.solve(point))) * sign
         gain, slope = (((each * better).flatten(1)).sum(1) for each in (point, along))

@@ -14,13 +14,13 @@ from pyro_structured.solvers.assignment import has_matching, solve_assignment
 from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.injection import Injection
-from pyro_structured.structures.problem import Problem
+from pyro_structured.structures.pair_problem import PairProblem
 
 # How often the entries of a row are drawn for one search of shortest paths.
 SCANS = 2
 
 
-class Matching(Problem):
+class Matching(PairProblem):
     r"""The cheapest way to give every row a column of its own.
 
     .. math::
@@ -82,21 +82,6 @@ class Matching(Problem):
         return allowed
 
     @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return self.cost_shape[0]
-
-    @property
-    def num_columns(self) -> int:
-        """Number of columns."""
-        return self.cost_shape[1]
-
-    @property
-    def allowed(self) -> Tensor:
-        """Pairs that may be matched, booleans of shape ``batch_shape + cost_shape``."""
-        return self._allowed
-
-    @property
     def support(self) -> constraints.Constraint:
         """Different columns for all rows."""
         return Injection(self.num_rows, self.num_columns)
@@ -129,13 +114,14 @@ class Matching(Problem):
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         places = torch.arange(columns, device=costs.device)
         matched = value.expand(batch + self.event_shape)
+        assigned = self.incidence(matched).bool().reshape(-1, rows, columns)
+        unused = ~assigned.any(-2)
         for row in range(rows):
-            weights = self._signed(costs)
-            distances = exchange_distances(
-                weights.reshape(-1, rows, columns), matched.reshape(-1, rows).long(), row
-            ).reshape(batch + (columns,))
             own = matched[..., row, None]
-            others = (places != own) & self._allowed[..., row, :]
+            distances = exchange_distances(
+                self._signed(costs).reshape(assigned.shape), assigned, unused, row, own.reshape(-1, 1).long()
+            ).reshape(batch + (columns,))
+            others = (places != own) & self._allowed[..., row, :].to(costs.device)
             for _ in range(SCANS):
                 most = (self._signed(costs)[..., row, :] + distances).masked_fill(~others, torch.inf)
                 high = most.amin(-1, keepdim=True)
@@ -144,10 +130,3 @@ class Matching(Problem):
                 low = low.masked_fill(~others, -torch.inf)
                 index = (row * columns + places).expand(low.shape)
                 yield self._box(index, low, torch.full_like(low, torch.inf), places != own)
-
-    def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
-        return Box(index, -high, -low, free) if self.maximize else Box(index, low, high, free)
-
-    def _signed(self, costs: Tensor) -> Tensor:
-        """Costs to be minimised, infinite for pairs that are not allowed."""
-        return (costs.double() * self._sign).masked_fill(~self._allowed.to(costs.device), torch.inf)

@@ -83,7 +83,7 @@ class Problem(ABC):
 
     def objective(self, costs: Tensor, value: Tensor) -> Tensor:
         """Costs of values, shape ``(...)``, in double precision."""
-        return self._sum(costs.double() * self.incidence(value))
+        return self._sum(self._relevant(costs) * self.incidence(value))
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
         """Whether values are optimal: members of the inverse set's closure, booleans of shape ``(...)``.
@@ -91,11 +91,12 @@ class Problem(ABC):
         One call of the solver for every row. Values whose objective is larger than the optimum by at most 1e-9 times
         the range of the costs count as optimal.
         """
-        best = self.objective(costs, self.solve(costs))
-        excess = (self.objective(costs, value) - best) * self._sign
-        flat = costs.double().flatten(-len(self.cost_shape))
-        rounding = 8 * torch.finfo(torch.double).eps * flat.abs().sum(-1)
-        return self.is_feasible(value) & (excess <= TOLERANCE * (flat.amax(-1) - flat.amin(-1)) + rounding)
+        relevant = self._relevant(costs)
+        # What both values cost cancels before it is rounded.
+        terms = relevant * (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
+        flat = relevant.flatten(-len(self.cost_shape))
+        rounding = 8 * torch.finfo(torch.double).eps * self._sum(terms.abs())
+        return self.is_feasible(value) & (self._sum(terms) <= TOLERANCE * (flat.amax(-1) - flat.amin(-1)) + rounding)
 
     def feasible_point(self, value: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
         """Costs between two bounds for which values are as far from any other value as possible.
@@ -138,7 +139,7 @@ class Problem(ABC):
         batch = self._batch(costs, value, direction)
         rows = [
             part.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
-            for part in (costs, self.incidence(value), direction)
+            for part in (self._relevant(costs), self.incidence(value), direction)
         ]
         low, high = chord(self.flatten(batch), *rows)
         return low.reshape(batch), high.reshape(batch)
@@ -187,6 +188,10 @@ class Problem(ABC):
             if tensor is not None:
                 shapes.append(tensor.shape[: tensor.dim() - len(event)])
         return torch.Size(torch.broadcast_shapes(*shapes))
+
+    def _relevant(self, costs: Tensor) -> Tensor:
+        """Costs in double precision, where those that no value incurs have been replaced by others."""
+        return costs.double()
 
     @property
     def _sign(self) -> int:

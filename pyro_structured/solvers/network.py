@@ -1,0 +1,83 @@
+"""Directed networks with costs on their edges."""
+
+__all__ = ["Network"]
+
+from typing import Any
+
+import numpy as np
+
+
+class Network:
+    """A directed network, arranged for Dijkstra's algorithm.
+
+    :param np.ndarray edges: Tails and heads, integers of shape ``(E, 2)``, at least one; parallel edges are allowed.
+    :param int num_nodes: Number of nodes n.
+    """
+
+    def __init__(self, edges: np.ndarray, num_nodes: int) -> None:
+        self.tails, self.heads = edges.T
+        self.num_nodes = num_nodes
+        # Parallel edges lie side by side and make one arc.
+        self._order = np.lexsort((self.heads, self.tails))
+        keys = (self.tails.astype(np.int64) * num_nodes + self.heads)[self._order]
+        is_first = np.diff(keys, prepend=-1) > 0
+        self._starts, self._arc = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+        self._keys = keys[is_first]
+
+    def distances(self, costs: np.ndarray, starts: Any, backward: bool = False, limit: float = np.inf) -> np.ndarray:
+        """Lengths of the shortest paths from one node, or several, to all nodes; or from all nodes to them.
+
+        :param np.ndarray costs: Lengths of the edges, at least 0, shape ``(E,)``; +inf closes an edge.
+        :param starts: The node, or nodes.
+        :param bool backward: Whether the paths end there.
+        :param float limit: Larger distances are not wanted: they may be +inf.
+        :return: Shape ``(n,)``, or ``(starts, n)``, in O(E + n log n) for each start.
+        """
+        from scipy.sparse.csgraph import dijkstra
+
+        matrix = self._matrix(costs)
+        found: np.ndarray = dijkstra(matrix.T.tocsr() if backward else matrix, indices=starts, limit=limit)
+        return found
+
+    def nearest(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For every node the start from which the fewest edges lead to it, and their number.
+
+        :return: Nodes, negative where no start leads to the node, and numbers, infinite there, both of shape ``(n,)``.
+        """
+        from scipy.sparse.csgraph import dijkstra
+
+        matrix = self._matrix(np.ones(len(self.tails)))
+        count, _, start = dijkstra(matrix, indices=starts, min_only=True, return_predecessors=True)
+        return start, count
+
+    def shortest_paths(self, costs: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Edges of shortest paths, one for every pair of a source and another node that it leads to.
+
+        :param np.ndarray costs: Lengths of the edges, at least 0 and finite, shape ``(E,)``.
+        :return: Booleans of shape ``(pairs, E)``. One search for each different source.
+        """
+        from scipy.sparse.csgraph import dijkstra
+
+        starts, search = np.unique(sources, return_inverse=True)
+        _, before = dijkstra(self._matrix(costs), indices=starts, return_predecessors=True)
+        cheapest = self._order[self._starts]
+        ordered = costs[self._order]
+        is_least = ordered == np.minimum.reduceat(ordered, self._starts)[self._arc]
+        cheapest[self._arc[is_least]] = self._order[is_least]
+        path = np.zeros((len(sources), len(costs)), dtype=bool)
+        pairs, nodes = np.arange(len(sources)), targets
+        while len(pairs):
+            tails = before[search[pairs], nodes]
+            path[pairs, cheapest[np.searchsorted(self._keys, tails.astype(np.int64) * self.num_nodes + nodes)]] = True
+            going = tails != sources[pairs]
+            pairs, nodes = pairs[going], tails[going]
+        return path
+
+    def _matrix(self, costs: np.ndarray) -> Any:
+        """Costs of the arcs. Entries that are 0 are edges, too: they are stored, and the searches keep to what is."""
+        from scipy.sparse import csr_array
+
+        tails, heads = np.divmod(self._keys, self.num_nodes)
+        rows = np.searchsorted(tails, np.arange(self.num_nodes + 1))
+        data = np.minimum.reduceat(costs[self._order], self._starts)
+        return csr_array((data, heads, rows), shape=(self.num_nodes, self.num_nodes))

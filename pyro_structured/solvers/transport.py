@@ -1,0 +1,66 @@
+"""Cheapest assignments of several columns to every row."""
+
+__all__ = ["has_transport", "solve_transport"]
+
+from typing import Any
+
+import numpy as np
+
+
+def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.ndarray) -> np.ndarray:
+    """Gives every row so many columns, and no column to more rows than it has places, at the smallest total cost.
+
+    A minimum-cost flow in whole numbers: a row's costs, less their minimum, are counted in units of
+    ``range * 2 ** -(60 - b)``, where ``2 ** b`` is more than the number of nodes, the most that the solver allows.
+    Rounding makes the total worse by at most one unit for each assigned pair, which is below 1e-9 times the range for
+    fewer than ``2 ** (30 - b)`` pairs.
+
+    :param np.ndarray costs: Shape ``(N, rows, columns)``; +inf forbids a pair.
+    :param np.ndarray row_counts: Numbers of columns, shape ``(N, rows)``.
+    :param np.ndarray capacities: Largest numbers of rows, shape ``(N, columns)``.
+    :return: Booleans of shape ``(N, rows, columns)``.
+    """
+    from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+
+    found = np.zeros(costs.shape, dtype=bool)
+    for matrix, counts, places, assigned in zip(costs, row_counts, capacities, found, strict=True):
+        flow, allowed = SimpleMinCostFlow(), np.isfinite(matrix)
+        arcs, last = _arcs(allowed, places), sum(matrix.shape)
+        spread = (matrix - matrix.min(1, keepdims=True))[allowed]
+        units = np.zeros(len(arcs[0]), dtype=np.int64)
+        _, exponent = np.frexp(spread.max())
+        units[: len(spread)] = np.rint(np.ldexp(spread, 60 - (last + 1).bit_length() - exponent))
+        names = flow.add_arcs_with_capacity_and_unit_cost(*arcs, units)
+        supplies = np.concatenate([counts, np.zeros(matrix.shape[1], dtype=np.int64), [-counts.sum()]])
+        flow.set_nodes_supplies(np.arange(last + 1, dtype=np.int32), supplies)
+        if (status := flow.solve()) != flow.OPTIMAL:
+            raise RuntimeError(f"no assignment was found: {status.name}")
+        assigned[allowed] = flow.flows(names[: len(spread)]) > 0
+    return found
+
+
+def has_transport(allowed: np.ndarray, row_counts: np.ndarray, capacities: np.ndarray) -> np.ndarray:
+    """Whether there is such an assignment, booleans of shape ``(N,)``.
+
+    :param np.ndarray allowed: Shape ``(N, rows, columns)``.
+    :param np.ndarray row_counts: Shape ``(N, rows)``.
+    :param np.ndarray capacities: Shape ``(N, columns)``.
+    """
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    found = np.zeros(len(allowed), dtype=bool)
+    for row, (pairs, counts, places) in enumerate(zip(allowed, row_counts, capacities, strict=True)):
+        flow, sink = SimpleMaxFlow(), sum(pairs.shape)
+        rows = np.arange(len(counts), dtype=np.int32)
+        flow.add_arcs_with_capacity(*_arcs(pairs, places))
+        flow.add_arcs_with_capacity(np.full(len(rows), sink + 1, dtype=np.int32), rows, counts)
+        found[row] = flow.solve(sink + 1, sink) == flow.OPTIMAL and flow.optimal_flow() == counts.sum()
+    return found
+
+
+def _arcs(allowed: np.ndarray, capacities: np.ndarray) -> tuple[Any, Any, Any]:
+    """Tails, heads and capacities: allowed pairs, and then from columns to a last node."""
+    rows, columns = np.nonzero(allowed)
+    last = np.arange(len(allowed), sum(allowed.shape))
+    tails, heads = np.append(rows, last), np.append(columns + len(allowed), np.full(len(last), sum(allowed.shape)))
+    return tails.astype(np.int32), heads.astype(np.int32), np.append(np.ones(len(rows), np.int64), capacities)
