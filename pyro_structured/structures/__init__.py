@@ -3,25 +3,41 @@
 __all__ = [
     "AutomatonStatistic",
     "BlockCounts",
+    "Box",
     "CategoryCounts",
+    "ConnectedComponents",
     "Count",
+    "Injection",
+    "Matching",
     "NestedSubsets",
     "NestedThreshold",
     "Partition",
+    "Problem",
     "Product",
+    "Ranking",
     "RegionTree",
+    "SpanningTree",
     "Statistic",
+    "TopK",
     "Transitions",
 ]
 
 from pyro_structured.structures.automaton_statistic import AutomatonStatistic
 from pyro_structured.structures.block_counts import BlockCounts
+from pyro_structured.structures.box import Box
 from pyro_structured.structures.category_counts import CategoryCounts
+from pyro_structured.structures.connected_components import ConnectedComponents
 from pyro_structured.structures.count import Count
+from pyro_structured.structures.injection import Injection
+from pyro_structured.structures.matching import Matching
 from pyro_structured.structures.nested_subsets import NestedSubsets
 from pyro_structured.structures.nested_threshold import NestedThreshold
 from pyro_structured.structures.partition import Partition
+from pyro_structured.structures.problem import Problem
 from pyro_structured.structures.product import Product
+from pyro_structured.structures.ranking import Ranking
 from pyro_structured.structures.region_tree import RegionTree
+from pyro_structured.structures.spanning_tree import SpanningTree
 from pyro_structured.structures.statistic import Statistic
+from pyro_structured.structures.top_k import TopK
 from pyro_structured.structures.transitions import Transitions

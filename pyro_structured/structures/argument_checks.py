@@ -1,23 +1,28 @@
 """Errors that name the argument, what was expected and what came."""
 
 __all__ = [
+    "INTEGERS",
     "MAX_LEVELS",
     "check_last_axis",
     "check_levels",
     "check_size",
+    "checked_edges",
     "checked_groups",
     "checked_indices",
     "checked_partition",
+    "checked_undirected_edges",
 ]
 
 import operator
 from collections.abc import Iterable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 # A statistic has a weight, and a size, for every level.
 MAX_LEVELS = 2**22
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def check_size(name: str, size: object) -> None:
@@ -46,6 +51,29 @@ def checked_indices(name: str, indices: Iterable[int]) -> list[int]:
         return [operator.index(d) for d in indices]
     except TypeError:
         raise ValueError(f"{name}: expected a sequence of integers, got {indices!r}") from None
+
+
+def checked_edges(name: str, edges: object, num_nodes: int) -> Tensor:
+    """Pairs of nodes in double-width integers, or a ValueError with the argument's name."""
+    is_integer = isinstance(edges, Tensor) and edges.dtype in INTEGERS
+    if not isinstance(edges, Tensor) or not is_integer or edges.dim() != 2 or edges.shape[1] != 2:
+        got = f"{edges.dtype} of shape {tuple(edges.shape)}" if isinstance(edges, Tensor) else type(edges).__name__
+        raise ValueError(f"{name}: expected a tensor of integers of shape (E, 2), got {got}")
+    if not bool(((edges >= 0) & (edges < num_nodes)).all()):
+        raise ValueError(
+            f"{name}: expected nodes from 0 to {num_nodes - 1}, got some from {int(edges.min())} to {int(edges.max())}"
+        )
+    return edges.long()
+
+
+def checked_undirected_edges(name: str, edges: object, num_nodes: int) -> Tensor:
+    """Pairs of different nodes, at least one, on the processor, or a ValueError with the argument's name."""
+    pairs = checked_edges(name, edges, num_nodes).cpu()
+    loops = (pairs[:, 0] == pairs[:, 1]).nonzero()
+    if not len(pairs) or len(loops):
+        got = f"a loop, number {int(loops[0])}" if len(loops) else "none"
+        raise ValueError(f"{name}: expected at least one edge, and no loops, got {got}")
+    return pairs
 
 
 def checked_groups(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:
