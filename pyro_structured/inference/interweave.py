@@ -19,7 +19,6 @@ from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.ops.slice_sampling import slice_sample
 
-
 # Length of a slice's first interval, in standard deviations of the parameters.
 WIDTH = 2.0
 

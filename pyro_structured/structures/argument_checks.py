@@ -10,6 +10,7 @@ __all__ = [
     "checked_groups",
     "checked_indices",
     "checked_partition",
+    "checked_undirected_edges",
 ]
 
 import operator
@@ -63,6 +64,16 @@ def checked_edges(name: str, edges: object, num_nodes: int) -> Tensor:
             f"{name}: expected nodes from 0 to {num_nodes - 1}, got some from {int(edges.min())} to {int(edges.max())}"
         )
     return edges.long()
+
+
+def checked_undirected_edges(name: str, edges: object, num_nodes: int) -> Tensor:
+    """Pairs of different nodes, at least one, on the processor, or a ValueError with the argument's name."""
+    pairs = checked_edges(name, edges, num_nodes).cpu()
+    loops = (pairs[:, 0] == pairs[:, 1]).nonzero()
+    if not len(pairs) or len(loops):
+        got = f"a loop, number {int(loops[0])}" if len(loops) else "none"
+        raise ValueError(f"{name}: expected at least one edge, and no loops, got {got}")
+    return pairs
 
 
 def checked_groups(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Brute-force references and checks of distributions, public so that other packages can use them."""
 
-__all__ = ["ball_arithmetic", "brute_force", "check_distribution"]
+__all__ = ["ball_arithmetic", "brute_force", "check_distribution", "check_problem"]
 
 from pyro_structured.testing import ball_arithmetic, brute_force
 from pyro_structured.testing.check_distribution import check_distribution
+from pyro_structured.testing.check_problem import check_problem

@@ -1,0 +1,154 @@
+"""What an optimisation problem must do so that its costs can be random, as a suite of checks."""
+
+__all__ = ["check_problem"]
+
+import copy
+import pickle
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_structured.structures.problem import Problem
+from pyro_structured.testing.check_inverse_sets import check_boxes, check_chords, check_feasible_points
+from pyro_structured.testing.problem_case import ProblemCase, agree, random_costs
+
+
+def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
+    """Checks that a problem keeps the contract that distributions and kernels rely on.
+
+    Everything is compared with the list of all feasible values. The checks are
+
+    - optima: ``solve`` and ``contains``, with costs that are tied and not, and of other dtypes;
+    - values: ``is_feasible``, ``support``, ``incidence``, with values of all dtypes, and infeasible ones;
+    - inverse sets: ``feasible_point`` within bounds of all kinds; ``boxes``, by at least 10,000 costs inside and
+      outside while all costs move; both ends of ``chord``;
+    - shapes: costs and values that broadcast, ``expand``, ``flatten``, indexing; copies, pickles and equality;
+    - no warnings.
+
+    The random generator is seeded, and restored at the end. A problem with some 20 values takes about a second. Whether
+    costs are rewards is up to the problem: check two.
+
+    :param Problem problem: Small, with any batch shape. Costs between 0 and 1 must suffice for all of its values.
+    :param values: All feasible values, shape ``(V, *event_shape)``; if they differ over the batch, one such tensor for
+        every row.
+    :raises AssertionError: at the first check that fails, with what was expected and what came.
+
+    Example::
+
+        >>> from pyro_structured.structures import TopK
+        >>> check_problem(TopK(3, k=1), torch.eye(3))
+    """
+    rows = problem.flatten(problem.batch_shape)
+    singles = [rows[row] for row in range(rows.batch_shape.numel())]
+    listed = [values] * len(singles) if isinstance(values, Tensor) else list(values)
+    with torch.random.fork_rng([]), warnings.catch_warnings():
+        torch.manual_seed(0)
+        warnings.simplefilter("error")
+        for single, feasible in zip(singles, listed, strict=True):
+            case = ProblemCase(single, feasible)
+            _check_optima(case)
+            _check_values(case)
+            check_feasible_points(case)
+            check_chords(case)
+        check_boxes(problem)
+        _check_batches(problem, singles)
+        _check_copies(problem)
+
+
+def _check_optima(case: ProblemCase) -> None:
+    problem, values = case.problem, case.values
+    for tied in (False, True):
+        costs = random_costs(problem, 200, tied=tied)
+        found = problem.solve(costs)
+        assert found.shape == (200, *problem.event_shape), f"solve: unexpected shape {tuple(found.shape)}"
+        losses = case.losses(costs)
+        optimal = losses <= losses.amin(-1, keepdim=True) + 1e-7
+        chosen = _same(found, values)
+        agree("solve: values are optimal", (chosen & optimal).any(-1), torch.ones(200, dtype=torch.bool))
+        agree("contains", problem.contains(costs.unsqueeze(1), values), optimal)
+        if problem.is_linear:
+            expected = (costs.unsqueeze(1) * problem.incidence(values)).flatten(2).sum(-1)
+            torch.testing.assert_close(problem.objective(costs.unsqueeze(1), values), expected)
+    for dtype in (torch.float32, torch.long):
+        rounded = costs.to(dtype)
+        agree(f"solve: costs of {dtype}", problem.solve(rounded), problem.solve(rounded.double()))
+
+
+def _check_values(case: ProblemCase) -> None:
+    problem, values = case.problem, case.values
+    everything = torch.ones(len(values), dtype=torch.bool)
+    binary = bool(((values == 0) | (values == 1)).all())
+    expected = problem.incidence(values)
+    assert expected.dtype == torch.double and expected.shape == (len(values), *problem.cost_shape), "incidence: shape"
+    for dtype in (torch.long, torch.float32, torch.double, *([torch.bool] if binary else [])):
+        agree(f"is_feasible: feasible values of {dtype}", problem.is_feasible(values.to(dtype)), everything)
+        agree(f"incidence: values of {dtype}", problem.incidence(values.to(dtype)), expected)
+    agree("support: feasible values", problem.support.check(values), everything)
+    others = _other_values(values)
+    feasible = _same(others, values).any(-1)
+    agree("is_feasible: values of all kinds", problem.is_feasible(others), feasible)
+    costs = random_costs(problem)
+    agree("contains: infeasible values", problem.contains(costs, others) & ~feasible, feasible & False)
+    broken = values.double().flatten(1)
+    for number in (torch.nan, 0.5):
+        broken[:, -1] = number
+        agree(f"is_feasible: {number}", problem.is_feasible(broken.reshape(values.shape)), ~everything)
+
+
+def _other_values(values: Tensor) -> Tensor:
+    """Integers at random, and values with one entry changed, or two exchanged."""
+    shape, flat = values.shape[1:], values.long().flatten(1)
+    low, high, size = int(flat.min()) - 1, int(flat.max()) + 2, flat.shape[1]
+    noise = torch.randint(low, high, (500, size))
+    some = flat[torch.randint(len(flat), (500,))]
+    changed = some.scatter(1, torch.randint(size, (500, 1)), noise[:, :1])
+    places = torch.randint(size, (500, 2))
+    exchanged = some.scatter(1, places, some.gather(1, places).flip(1))
+    return torch.cat([noise, changed, exchanged]).reshape(-1, *shape)
+
+
+def _same(found: Tensor, values: Tensor) -> Tensor:
+    """Which of the listed values each one is, booleans of shape ``(N, V)``."""
+    return (found.unsqueeze(1) == values).flatten(2).all(-1)
+
+
+def _check_batches(problem: Problem, singles: list[Problem]) -> None:
+    """Rows of a batch do not know of each other, however it is put together."""
+    batch, count = problem.batch_shape, len(singles)
+    costs, directions = (random_costs(problem, 2, *batch) for _ in range(2))
+    value = problem.solve(costs)
+    wide = problem.expand((2, *batch))
+    assert wide.batch_shape == (2, *batch), f"expand: got batch shape {tuple(wide.batch_shape)}"
+    flat = wide.flatten((2, *batch))
+    assert flat.batch_shape == (2 * count,), f"flatten: got batch shape {tuple(flat.batch_shape)}"
+    rows, row_values = costs.reshape(-1, *problem.cost_shape), value.reshape(-1, *problem.event_shape)
+    picked = torch.arange(2 * count) % 2 == 0
+    agree("expand: solve", wide.solve(costs), value)
+    agree("flatten: solve", flat.solve(rows), row_values)
+    agree("indexing by booleans: solve", flat[picked].solve(rows[picked]), row_values[picked])
+    agree("slicing: solve", flat[1:].solve(rows[1:]), row_values[1:])
+    other = rows.flip(0)
+    contained = problem.contains(other.reshape(costs.shape), value)
+    feasible = problem.is_feasible(value.flip(0)).expand(contained.shape)
+    ends = problem.chord(costs, value, directions) if problem.is_linear else ()
+    for row in range(2 * count):
+        single, own = singles[row % count], row_values[row]
+        agree("rows of a batch: solve", single.solve(rows[row]), own)
+        agree("rows of a batch: contains", contained.reshape(-1)[row], single.contains(other[row], own))
+        flipped = value.flip(0).reshape(row_values.shape)[row]
+        agree("rows of a batch: is_feasible", feasible.reshape(-1)[row], single.is_feasible(flipped))
+        if problem.is_linear:
+            direction = directions.reshape(rows.shape)[row]
+            for end, expected in zip(ends, single.chord(rows[row], own, direction), strict=True):
+                torch.testing.assert_close(end.reshape(-1)[row], expected)
+    both = random_costs(problem, 3, 1, *(1 for _ in batch))
+    agree("broadcasting: contains", problem.contains(both, value), wide.contains(both.expand(3, *costs.shape), value))
+
+
+def _check_copies(problem: Problem) -> None:
+    for name, other in (("pickle", pickle.loads(pickle.dumps(problem))), ("deepcopy", copy.deepcopy(problem))):
+        assert other == problem and hash(other) == hash(problem), f"{name}: expected an equal problem"
+    assert problem != problem.expand((7, *problem.batch_shape)), "==: expected problems of other batch shapes to differ"
+    assert problem != 0, "==: expected a problem and a number to differ"

@@ -1,0 +1,122 @@
+"""All problems keep the contract, and their inverse sets have the geometry that the paper proves."""
+
+import itertools
+
+import pytest
+import torch
+
+from pyro_structured.structures import ConnectedComponents, Matching, Ranking, SpanningTree, TopK
+from pyro_structured.testing import check_problem
+
+ALLOWED = torch.tensor(
+    [
+        [[1, 1, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0]],
+        [[1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]],
+        [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]],
+    ],
+    dtype=torch.bool,
+)
+# Two squares with a diagonal and a parallel edge, and a path to another node.
+GRAPH = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [2, 1], [3, 4]])
+
+
+def injections(num_rows, num_columns, allowed=None):
+    found = torch.tensor(list(itertools.permutations(range(num_columns), num_rows)))
+    return found if allowed is None else found[allowed[torch.arange(num_rows), found].all(-1)]
+
+
+def subsets(num_items, size):
+    chosen = [[float(i in c) for i in range(num_items)] for c in itertools.combinations(range(num_items), size)]
+    return torch.tensor(chosen)
+
+
+def labels(edges, num_nodes):
+    """The smallest node that every node reaches, by going along the edges again and again."""
+    found = list(range(num_nodes))
+    for _ in range(num_nodes):
+        for tail, head in edges:
+            found[tail] = found[head] = min(found[tail], found[head])
+    return found
+
+
+def edge_sets(edges):
+    return itertools.chain.from_iterable(itertools.combinations(range(len(edges)), k) for k in range(len(edges) + 1))
+
+
+def spanning_trees(edges, num_nodes):
+    trees = [
+        c for c in edge_sets(edges) if len(c) == num_nodes - 1 and max(labels(edges[list(c)].tolist(), num_nodes)) == 0
+    ]
+    return torch.tensor([[int(e in c) for e in range(len(edges))] for c in trees])
+
+
+def components(edges, num_nodes):
+    return torch.tensor(sorted({tuple(labels(edges[list(c)].tolist(), num_nodes)) for c in edge_sets(edges)}))
+
+
+CASES = {
+    "one pair": (Matching(1), injections(1, 1)),
+    "permutations": (Matching(3), injections(3, 3)),
+    "rewards of permutations": (Matching(3, maximize=True), injections(3, 3)),
+    "more columns than rows": (Matching(2, 4), injections(2, 4)),
+    "some pairs are not allowed": (Matching(3, 4, allowed=ALLOWED[0]), injections(3, 4, ALLOWED[0])),
+    "allowed pairs differ": (
+        Matching(3, 4, allowed=ALLOWED, maximize=True),
+        [injections(3, 4, allowed) for allowed in ALLOWED],
+    ),
+    "one item": (TopK(1, 1), subsets(1, 1)),
+    "no item": (TopK(3, 0), subsets(3, 0)),
+    "all items": (TopK(3, 3, maximize=True), subsets(3, 3)),
+    "two of five": (TopK(5, 2), subsets(5, 2)),
+    "the best three of five": (TopK(5, 3, maximize=True), subsets(5, 3)),
+    "numbers of items differ": (
+        TopK(4, torch.tensor([[0, 3], [1, 4]], dtype=torch.int32)),
+        [subsets(4, size) for size in (0, 3, 1, 4)],
+    ),
+    "ranking of one": (Ranking(1), injections(1, 1)),
+    "ranking of two": (Ranking(2, maximize=True), injections(2, 2)),
+    "ranking": (Ranking(4), injections(4, 4)),
+    "ranking of rewards": (Ranking(4, maximize=True), injections(4, 4)),
+    "spanning tree": (SpanningTree(GRAPH, 5), spanning_trees(GRAPH, 5)),
+    "dearest spanning tree": (SpanningTree(GRAPH, 5, maximize=True), spanning_trees(GRAPH, 5)),
+    "the graph is a tree": (SpanningTree(GRAPH[:3], 4), torch.ones(1, 3)),
+    "parallel edges": (SpanningTree(torch.tensor([[0, 1], [1, 0], [0, 1]]), 2), torch.eye(3)),
+    "connected components": (ConnectedComponents(GRAPH, 5, 0.1), components(GRAPH, 5)),
+    "thresholds differ": (
+        ConnectedComponents(GRAPH[1:6], 5, torch.tensor([0.0, 0.3, 0.7])),
+        components(GRAPH[1:6], 5),
+    ),
+    "one edge": (ConnectedComponents(GRAPH[:1], 2, 0), components(GRAPH[:1], 2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case):
+    check_problem(*CASES[case])
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matching(3),
+        Matching(2, 3, maximize=True),
+        TopK(4, 2),
+        TopK(4, 1, maximize=True),
+        Ranking(3),
+        SpanningTree(GRAPH, 5),
+        SpanningTree(GRAPH, 5, maximize=True),
+    ],
+)
+def test_inverse_sets_of_linear_objectives_are_convex_cones(problem):
+    """Proposition 3."""
+    costs = torch.randn(4000, *problem.cost_shape, dtype=torch.double)
+    value = problem.solve(costs)
+    # Neighbours among the rows with the same value.
+    same = value.unique(dim=0, return_inverse=True)[1].argsort()
+    costs, value = costs[same], value[same]
+    pairs = (value[1:] == value[:-1]).flatten(1).all(1)
+    assert pairs.sum() > 3900
+    first, second, value = costs[1:][pairs], costs[:-1][pairs], value[1:][pairs]
+    share = torch.rand(len(first), *(1 for _ in problem.cost_shape), dtype=torch.double)
+    assert problem.contains(share * first + (1 - share) * second, value).all()
+    assert problem.contains(10 * share * first, value).all()
