@@ -74,7 +74,9 @@ class ConstrainedSlice(StepKernel):
         """Starts a chain."""
         self._model, self._args, self._kwargs = model, args, kwargs
         self._info, self._num_steps = SweepInfo(0, 0, 0), 0
-        sites = find_cost_sites(poutine.trace(model).get_trace(*args, **kwargs))
+        trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        sites = find_cost_sites(trace)
+        self._dtypes = {site.costs: trace.nodes[site.costs]["value"].dtype for site in sites}
         self._sites = [site for site in sites if site.costs in names]
         wrong = set(names) - {site.costs for site in sites}
         if wrong or not names:
@@ -86,8 +88,8 @@ class ConstrainedSlice(StepKernel):
         """One sweep over the costs of every site."""
         values = dict(values)
         for site in self._sites:
-            seen = {name: value for name, value in values.items()}
-            trace = poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
+            seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}
+            trace: Any = poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
             costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
             problem = optimum["fn"].problem
             conditionals = cost_conditionals(costs["fn"], len(problem.cost_shape))

@@ -214,7 +214,7 @@ def cost_conditionals(base: Distribution, cost_rank: int) -> CostConditionals:
         return UniformCosts(flat(entries.low), flat(entries.high))
     if entries is base and issubclass(kind, MultivariateNormal) and cost_rank == 1:
         precision, scale_tril = (getattr(base, name).detach().double() for name in ("precision_matrix", "scale_tril"))
-        return GaussianCosts(flat(base.loc), precision, scale_tril)  # type: ignore[attr-defined]
+        return GaussianCosts(flat(base.loc), precision, scale_tril)
     return _sliced(base, entries, flat, cost_rank)
 
 

@@ -16,23 +16,28 @@ def noise_of_costs(base: Any, costs: Tensor) -> Tensor:
     """
     entries = _entries(base)
     if isinstance(entries, Normal):
-        return (costs - entries.loc.double()) / entries.scale.double()
+        standard: Tensor = (costs - entries.loc.double()) / entries.scale.double()
+        return standard
     if isinstance(entries, MultivariateNormal):
         deviation = (costs - entries.loc.double()).unsqueeze(-1)
         return torch.linalg.solve_triangular(entries.scale_tril.double(), deviation, upper=False).squeeze(-1)
     _require_quantiles(base, entries)
-    return entries.cdf(costs).double()
+    quantile: Tensor = entries.cdf(costs).double()
+    return quantile
 
 
 def costs_from_noise(base: Any, noise: Tensor) -> Tensor:
     """The inverse of :func:`noise_of_costs`, in double precision."""
     entries = _entries(base)
     if isinstance(entries, Normal):
-        return entries.loc.double() + entries.scale.double() * noise
+        scaled: Tensor = entries.loc.double() + entries.scale.double() * noise
+        return scaled
     if isinstance(entries, MultivariateNormal):
-        return entries.loc.double() + (entries.scale_tril.double() @ noise.unsqueeze(-1)).squeeze(-1)
+        correlated: Tensor = entries.loc.double() + (entries.scale_tril.double() @ noise.unsqueeze(-1)).squeeze(-1)
+        return correlated
     _require_quantiles(base, entries)
-    return entries.icdf(noise).double()
+    found: Tensor = entries.icdf(noise).double()
+    return found
 
 
 def _entries(base: Any) -> Any:

@@ -46,6 +46,6 @@ def _owner(trace: Any, name: str, fn: Argmin) -> str:
         if node["type"] == "sample" and other != name and node["value"] is fn.given_costs:
             return str(other)
     raise ValueError(
-        f"{name}: expected costs that are themselves the value of a sample site, as in Argmin(pyro.sample(...), problem), "
+        f"{name}: expected costs that are the value of a sample site itself, as in Argmin(pyro.sample(...), problem), "
         "got a tensor that no site returned"
     )

@@ -24,9 +24,9 @@ class Gibbs(MCMCKernel):
     model; each sees the model conditioned on the other sites, as they are at the time.
 
     :param blocks: Pairs of a kernel and its sites, in the order of their turns: names; or a function from a trace of
-        the model to names; or ``None``, for all sites that no other block owns. Blocks own disjoint sets of sites, which
-        have to cover all latent sites. Kernels for joint moves (``owns_sites = False``, such as :class:`Interweave`) may
-        overlap with others; ``None`` means all sites for them.
+        the model to names; or ``None``, for all sites that no other block owns. Blocks own disjoint sets of sites,
+        which have to cover all latent sites. Kernels for joint moves (``owns_sites = False``, such as
+        :class:`Interweave`) may overlap with others; ``None`` means all sites for them.
     :raises ValueError: if the kernels' models differ; at the start of a run, if sites are owned twice or not at all, do
         not exist, or are subsampled.
 
@@ -157,8 +157,8 @@ class _Turn:
         self._look(state)
         smooth = not getattr(kernel, "moves_costs", False)
         live = LiveModel(model, self.others, smooth)
-        if isinstance(kernel, StepKernel):
-            kernel.prepare(live, names, warmup_steps, args, kwargs)
+        if isinstance(self.kernel, StepKernel):
+            self.kernel.prepare(live, names, warmup_steps, args, kwargs)
         elif names:
             self.kernel.model, self.kernel.initial_params = live, state.params(names)
             self.kernel.setup(warmup_steps, *args, **kwargs)

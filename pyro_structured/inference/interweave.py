@@ -28,7 +28,8 @@ class Interweave(StepKernel):
 
     Costs :math:`w = \mu(\psi) + \sigma(\psi) \epsilon` tie the parameters :math:`\psi` down: given the costs of many
     rows, a chain that updates one after the other hardly moves. Given the noise :math:`\epsilon`, parameters can go as
-    far as all costs stay in their inverse sets. Alternating both ways mixes well (ancillarity-sufficiency interweaving).
+    far as all costs stay in their inverse sets. Alternating both ways mixes well (ancillarity-sufficiency
+    interweaving).
 
     Each step moves along random directions in the unconstrained parameters. Where costs are normal and their locations
     linear along the direction, more is possible: the coordinate of the noise that points along the change of the costs
@@ -73,7 +74,7 @@ class Interweave(StepKernel):
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
-        trace = poutine.trace(model).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
         sites = find_cost_sites(trace)
         costs = {site.costs for site in sites}
         for name in costs:

@@ -43,7 +43,7 @@ class LatentState:
     ) -> None:
         self.transforms: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
-        start = poutine.trace(InitMessenger(init_to_sample)(model)).get_trace(*args, **kwargs)
+        start: Any = poutine.trace(_at_random(model)).get_trace(*args, **kwargs)
         self.cost_sites = find_cost_sites(start)
         costs = {site.costs for site in self.cost_sites}
         self.names = list(latent_sites(start))
@@ -52,7 +52,7 @@ class LatentState:
             if name not in costs and not support.is_discrete:
                 self.transforms[name] = biject_to(support).inv
         given = self._given(initial_params, start)
-        self.trace = self._find_start(model, args, kwargs, strategy, given, costs)
+        self.trace: Any = self._find_start(model, args, kwargs, strategy, given, costs)
         self.values = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
         self.dtypes = {name: value.dtype for name, value in self.values.items()}
         for site in self.cost_sites:
@@ -78,12 +78,13 @@ class LatentState:
         self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], costs: set[str]
     ) -> Any:
         """A trace in which everything but the costs has a positive density."""
+        # Optima are looked at later, with costs that are made for them.
+        hidden = costs | {site.optimum for site in self.cost_sites}
         for _ in range(ATTEMPTS):
-            started = poutine.condition(InitMessenger(partial(_initial_value, strategy))(model), data=given)
+            initialised: Any = InitMessenger(partial(_initial_value, strategy))
+            started = poutine.condition(initialised(model), data=given)
             trace = poutine.trace(started).get_trace(*args, **kwargs)
-            # Optima are looked at later, with costs that are made for them.
-            optima = {site.optimum for site in self.cost_sites}
-            trace.compute_log_prob(lambda name, _: name not in costs and name not in optima)
+            trace.compute_log_prob(lambda name, _: name not in hidden)
             total = sum(float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node)
             if total > -float("inf"):
                 return trace
@@ -99,20 +100,20 @@ class LatentState:
                 f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
             )
         if given:
-            found = costs["value"].double()
             if not bool(problem.contains(costs["value"], value).all()):
                 raise ValueError(
-                    f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
-                    "got others; leave them out, and a start is found"
+                    f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is "
+                    "optimal, got others; leave them out, and a start is found"
                 )
-            return found.clone()
+            exact: Tensor = costs["value"].double().clone()
+            return exact
         base = costs["fn"]
-        drawn = base.sample().double()
+        drawn: Tensor = base.sample().double()
         found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
         if not bool(inside.all()):
             raise ValueError(
-                f"{site.optimum}: expected values that are optimal for some costs in the support of {site.costs!r}, got "
-                f"{int((~inside).sum())} that never are"
+                f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got "
+                f"{int((~inside).sum())} that none do"
             )
         return found
 
@@ -145,6 +146,11 @@ class LatentState:
         self.values.update(values)
 
 
+def _at_random(model: Any) -> Any:
+    messenger: Any = InitMessenger(init_to_sample)
+    return messenger(model)
+
+
 def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
     chosen = init_to_sample if site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
@@ -152,6 +158,10 @@ def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
 
 
 def latent_sites(trace: Any) -> Iterable[str]:
+    """Names of the latent sites of a trace, plates apart.
+
+    :raises ValueError: if a plate is subsampled.
+    """
     for name, node in trace.iter_stochastic_nodes():
         fn = node["fn"]
         if isinstance(fn, _Subsample):

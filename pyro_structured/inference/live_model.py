@@ -13,7 +13,7 @@ from pyro_structured.inference.costs_reparam import named_costs
 
 
 class NamedCosts:
-    """A model in which the costs of every randomized optimum are a site; picklable.
+    """A model in which the costs of every randomized optimum are a site; picklable, and called like the model.
 
     :param model: A Pyro model.
     """
@@ -21,7 +21,7 @@ class NamedCosts:
     def __init__(self, model: Callable[..., Any]) -> None:
         self.model = model
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         with poutine.reparam(config=named_costs):
             return self.model(*args, **kwargs)
 
@@ -38,7 +38,7 @@ class LiveModel:
     def __init__(self, model: Callable[..., Any], values: dict[str, Tensor], smooth: bool) -> None:
         self.model, self.values, self.smooth = model, values, smooth
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         model = poutine.condition(self.model, data=self.values)
         return poutine.block(model, hide_fn=_is_optimum)(*args, **kwargs) if self.smooth else model(*args, **kwargs)
 

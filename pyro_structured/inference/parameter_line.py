@@ -50,7 +50,7 @@ class ParameterPoint:
         self.values = {name: transform(free[name]) for name, transform in setting.transforms.items()}
         model = poutine.condition(setting.model, data=self.values)
         with _Costs(noise, setting.dtypes) as costs:
-            self._trace = poutine.trace(model).get_trace(*setting.args, **setting.kwargs)
+            self._trace: Any = poutine.trace(model).get_trace(*setting.args, **setting.kwargs)
         self.costs = costs.exact
         self.values.update(self.costs)
 
@@ -95,7 +95,7 @@ class ParameterLine:
         self._setting, self._free, self._direction = setting, free, direction
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         conditioned = poutine.condition(setting.model, data=values)
-        self._here = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
+        self._here: Any = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
         self._noise = {name: noise_of_costs(self._here.nodes[name]["fn"], costs) for name, costs in self.origin.items()}
 
     def at(self, distance: float) -> ParameterPoint:
@@ -125,7 +125,7 @@ class ParameterLine:
         return node["fn"].problem, node["value"]
 
 
-class _Costs(Messenger):  # type: ignore[misc]
+class _Costs(Messenger):
     """Gives cost sites the values that belong to their noise."""
 
     def __init__(self, noise: dict[str, Tensor], dtypes: dict[str, torch.dtype]) -> None:
