@@ -17,6 +17,7 @@ from pyro_structured.distributions import SumProductNetwork
 from pyro_structured.models.binary_estimator import BinaryEstimator
 from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.structures import Partition, RegionTree
+from pyro_structured.structures.argument_checks import check_size
 
 # Steps that gain a smaller share of the log-probability, after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
@@ -95,10 +96,10 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
-        rows = self._complete(X, "X", reset=True)
+        rows = self._binarized(validate_data(self, X, dtype=np.float64, reset=True, copy=True)).astype(np.float32)
         judged = rows[:0]
         if X_val is not None:
-            judged = self._complete(X_val, "X_val")
+            judged = self._binarized(self._validate_held_out(X_val), "X_val").astype(np.float32)
         # Equal rows are counted, because many data sets have few different ones.
         joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
         places = places.reshape(-1)
@@ -171,8 +172,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
-        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``; with torch's generator."""
+        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``; with torch's generator.
+
+        :param int n_samples: Number of rows, at least 1.
+        :raises ValueError: if it is not.
+        """
         check_is_fitted(self)
+        check_size("n_samples", n_samples)
         return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
 
     def to_pyro(self) -> SumProductNetwork:
@@ -187,12 +193,6 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.sparse = False
         return tags
-
-    def _complete(self, X: Any, name: str, reset: bool = False) -> np.ndarray:
-        """Zeros and ones."""
-        values = validate_data(self, X, dtype=np.float64, reset=reset, copy=True)
-        rows: np.ndarray = self._binarized(values, name).astype(np.float32)
-        return rows
 
 
 def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:

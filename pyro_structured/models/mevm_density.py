@@ -102,7 +102,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         values = self._binarized(self._validate(X, reset=True))
         weights = self._check_weights(sample_weight, values)
         rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
-        held_out = None if X_val is None else self._read(X_val, "X_val").merged()[0]
+        held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         learner = self._learner(rows)
         best = -np.inf

@@ -219,3 +219,22 @@ def test_wrong_data(fitted):
         small().fit([[0, np.nan]])
     with pytest.raises(ValueError, match="X has 6 features, but ExchangeableSPN is expecting 7"):
         model.score_samples(rows[:, :6])
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 1.5])
+def test_wrong_number_of_samples(fitted, n_samples):
+    with pytest.raises(ValueError, match=f"n_samples: expected an integer of at least 1, got {n_samples}"):
+        fitted[0].sample(n_samples)
+
+
+@pytest.mark.parametrize(
+    "held_out, message",
+    [
+        ([[0, np.nan]], "X_val: Input X_val contains NaN"),
+        ([[0, 1, 1]], "X_val: expected 2 columns, as in X, got 3"),
+        ([0, 1], "X_val: Expected 2D array, got 1D"),
+    ],
+)
+def test_wrong_validation_data(held_out, message):
+    with pytest.raises(ValueError, match=message):
+        small().fit([[0, 1]], X_val=held_out)

@@ -123,6 +123,9 @@ def test_wrong_arguments():
             MEVMClassifier().fit(X, y, weights)
     with pytest.raises(ValueError, match=r"sample_weight: expected shape \(20,\), got \(3,\)"):
         MEVMClassifier().fit(X, y, np.ones(3))
+    for weights in (["a"] * 20, [[1.0], [1.0, 2.0]] * 10, [{}] * 20):
+        with pytest.raises(ValueError, match="sample_weight: expected numbers, got others"):
+            MEVMClassifier().fit(X, y, weights)
     with pytest.raises(ValueError, match=r"unlabeled: expected a label or None, got \[0, 1\]"):
         MEVMClassifier(unlabeled=[0, 1]).fit(X, y)
     with pytest.raises(ValueError, match="continuous"):

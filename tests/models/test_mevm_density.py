@@ -194,6 +194,27 @@ def test_wrong_parameters(parameters, message):
         MEVMDensity(**{"n_components": 2, **parameters}).fit(np.eye(3))
 
 
+@pytest.mark.parametrize(
+    "held_out, message",
+    [
+        ([[0, np.inf]], "X_val: Input X_val contains infinity"),
+        (csr_matrix([[0, 1, 1]]), "X_val: expected 2 columns, as in X, got 3"),
+        (np.zeros((0, 2)), r"X_val: Found array with 0 sample"),
+        ([["a", "b"]], "X_val: could not convert string to float"),
+    ],
+)
+def test_wrong_validation_data(held_out, message):
+    with pytest.raises(ValueError, match=message):
+        MEVMDensity(1).fit([[0, 1]], X_val=held_out)
+
+
+def test_validation_data_may_have_gaps_and_be_sparse():
+    values, _ = planted(60)
+    gappy = csr_matrix(np.where(np.random.default_rng(0).random(values.shape) < 0.2, np.nan, values))
+    density = MEVMDensity(2, n_init=2, random_state=0).fit(values, X_val=gappy)
+    assert np.isfinite(density.score(gappy))
+
+
 def test_too_few_iterations():
     with pytest.warns(ConvergenceWarning, match="no convergence in 1 iterations"):
         MEVMDensity(2, max_iter=1, n_init=1, random_state=0).fit(planted(100)[0])
