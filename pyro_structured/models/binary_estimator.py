@@ -13,6 +13,9 @@ from sklearn.utils.validation import check_array, validate_data
 
 from pyro_structured.ops.binary_rows import BinaryRows
 
+# Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
+# scaled, these would mean something else.
+MOST_WEIGHT = 1e290
 SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
@@ -57,8 +60,8 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"sample_weight: expected numbers, got others: {error}") from None
         if weights.shape not in ((), (number,)):
             raise ValueError(f"sample_weight: expected shape ({number},), got {weights.shape}")
-        if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-            raise ValueError("sample_weight: expected finite numbers of at least zero, not all zero, got others")
+        if not ((weights >= 0) & (weights <= MOST_WEIGHT)).all() or not weights.any():
+            raise ValueError(f"sample_weight: expected numbers from 0 to {MOST_WEIGHT:g}, not all zero, got others")
         return np.broadcast_to(weights, number)
 
     def _binarized(self, values: Any, name: str = "X") -> Any:

@@ -88,7 +88,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Labels, shape ``(N,)``.
-        :param sample_weight: Weights of the rows, at least 0.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         """
         self._check_parameters()
         X, y = self._validate(X, reset=True, y=y)

@@ -94,7 +94,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Ignored.
-        :param sample_weight: Weights of the rows, at least 0.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
         """
         self._check_parameters()

@@ -161,7 +161,7 @@ def test_large_blocks():
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("scale", [1e-8, 1e8, 1e17])
+@pytest.mark.parametrize("scale", [1e-8, 1e8, 1e17, 1e290])
 def test_constant_variables_with_extreme_weights(structure, scale):
     values, _ = planted(60)
     values = np.hstack([values, np.ones((60, 20)), np.zeros((60, 20))])
