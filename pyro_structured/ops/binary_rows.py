@@ -4,6 +4,7 @@ __all__ = ["BinaryRows", "Matrix"]
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -101,5 +102,4 @@ def _row_keys(matrix: Matrix) -> list[object]:
     if isinstance(matrix, np.ndarray):
         return [row.tobytes() for row in np.packbits(matrix.astype(bool), axis=1)]
     matrix.sort_indices()
-    columns, ends = matrix.indices.tobytes(), (matrix.indptr * matrix.indices.itemsize).tolist()
-    return [columns[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [matrix.indices[start:end].tobytes() for start, end in pairwise(matrix.indptr.tolist())]
