@@ -61,11 +61,6 @@ class BinaryRows:
         """Largest number of missing values in a row."""
         return 0 if self.gaps is None else int(np.max(self.gaps.sum(1)))
 
-    def dense(self) -> np.ndarray:
-        """The ones as small integers."""
-        ones = self.ones.astype(np.uint8)
-        return ones if isinstance(ones, np.ndarray) else ones.toarray()
-
     def merged(self, groups: np.ndarray | None = None) -> tuple["BinaryRows", np.ndarray]:
         """Equal rows of equal groups made one whose weight is the sum, and a row's place in the result.
 

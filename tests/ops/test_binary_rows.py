@@ -29,7 +29,6 @@ def test_values_are_read(form, density, missing):
     values, weights = draw(0, density=density, missing=missing)
     rows = BinaryRows.from_matrix(form(values), weights)
     np.testing.assert_array_equal(dense(rows.ones), np.nan_to_num(values))
-    np.testing.assert_array_equal(rows.dense(), np.nan_to_num(values))
     assert (rows.gaps is None) == (not np.isnan(values).any())
     if rows.gaps is not None:
         np.testing.assert_array_equal(dense(rows.gaps), np.isnan(values))
