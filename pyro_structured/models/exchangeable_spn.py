@@ -50,7 +50,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
         fall a little.
 
-    Cost about O(N n K (n + K)) a step; memory O(N n (n + K)).
+    Cost about O(N n K (n + K)) a step; memory O(N n (n + K)), and O(M K (n + G K)) for networks of G regions.
 
     **References**
 
@@ -206,21 +206,16 @@ def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
         tensors = [each[name] for each in tables]
         return torch.stack([torch.cat([t, t.new_zeros(number - len(t), *t.shape[1:])]) for t in tensors])
 
-    partition = Partition(stack("labels"))
-    names, counts = partition.cell_blocks, partition.cell_counts
-    block_logits = stack("block_logits").double()
-    # Unused cells have counts that are larger than any block.
-    cells = names * block_logits.shape[-1] + counts.clamp(max=block_logits.shape[-1] - 1)
     return SumProductNetwork(
         torch.zeros(len(tables), dtype=torch.float64),
         pad("transition_logits").double(),
         pad("leaf_logits").double(),
         stack("conditional_logits").double(),
-        block_logits.flatten(-2).gather(-1, cells),
+        stack("statistic_logits").double(),
         RegionTree(
             stack("regions"),
             pad("region_parents"),
             stack("parents"),
-            partition,
+            Partition(stack("labels")),
         ),
     )

@@ -14,6 +14,7 @@ from torch import Tensor
 from pyro_structured.models.region_leaves import RegionLeaves
 from pyro_structured.models.variable_regions import variable_regions
 from pyro_structured.ops.region_passes import region_inward
+from pyro_structured.structures import Partition
 
 # A variable outside of a region counts for less when rows are clustered for the region's states.
 OUTSIDE_WEIGHT = 0.75
@@ -96,21 +97,25 @@ class RegionNetwork:
         """The parameters, and regions, parents and blocks."""
         states, size = self.log_transitions.shape[-1], len(self.regions)
         parents, labels = torch.empty(2, states, size, dtype=torch.long)
-        conditional_logits, block_logits = torch.empty(states, size, 2), torch.zeros(states, size, size + 1)
+        conditional_logits = torch.empty(states, size, 2)
         for members, leaves in zip(self.members, self.leaves, strict=True):
             parents[:, members] = members[leaves.parents]
             labels[:, members] = members[leaves.partition.labels]
             conditional_logits[:, members] = leaves.conditional_logits
+        partition = Partition(labels)
+        statistic_logits = torch.zeros(states, partition.table_size)
+        for members, leaves in zip(self.members, self.leaves, strict=True):
             used = leaves.used.nonzero(as_tuple=True)
-            place = used[0], members[leaves.partition.cell_blocks[used]], leaves.partition.cell_counts[used]
-            block_logits[place] = leaves.statistic_logits[used]
+            names = members[leaves.partition.cell_blocks[used]]
+            cells = partition.starts[used[0], names] + leaves.partition.cell_counts[used]
+            statistic_logits[used[0], cells] = leaves.statistic_logits[used]
         return {
             "regions": self.regions,
             "region_parents": self.parents,
             "transition_logits": self.log_transitions,
             "leaf_logits": torch.stack([leaves.leaf_logits for leaves in self.leaves]),
             "conditional_logits": conditional_logits,
-            "block_logits": block_logits,
+            "statistic_logits": statistic_logits,
             "parents": parents,
             "labels": labels,
         }

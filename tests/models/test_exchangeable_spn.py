@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.models import ExchangeableSPN
 from pyro_structured.models.region_leaves import RegionLeaves
+from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.models.variable_regions import maximum_spanning_trees, pair_information, variable_regions
 
 # Mean log-probability of the data of the next function.
@@ -168,6 +169,12 @@ def test_leaves_fit_weighted_rows():
         for d, above in enumerate(parents.tolist()):
             pair = leaves.patterns[:, d] * leaves.patterns[:, above]
             assert float(probs @ pair) == pytest.approx(float(share[:, state] @ pair), abs=0.01)
+
+
+def test_tables_are_linear_in_the_number_of_variables():
+    values = torch.from_numpy(np.unique(np.random.default_rng(0).integers(2, size=(50, 30)), axis=0)).float()
+    tables = RegionNetwork(values, torch.ones(len(values)), 3, 4, 1.0, np.random.RandomState(0)).tables()
+    assert max(table.numel() for table in tables.values()) == 3 * 2 * 30
 
 
 @pytest.mark.parametrize(
