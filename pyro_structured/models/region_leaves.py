@@ -107,7 +107,8 @@ class RegionLeaves:
         above = single.gather(-1, self.parents)
         joint = both.gather(-1, self.parents.unsqueeze(-1)).squeeze(-1)
         given = torch.stack([(single - joint) / (1 - above), joint / above], -1)
-        probs = torch.where(self._is_root.unsqueeze(-1), single.unsqueeze(-1), given)
+        is_root = self.parents == torch.arange(self.parents.shape[-1])
+        probs = torch.where(is_root.unsqueeze(-1), single.unsqueeze(-1), given)
         smallest = torch.finfo(probs.dtype).eps
         self.conditional_logits = torch.logit(probs.clamp(smallest, 1 - smallest))
 
@@ -122,21 +123,17 @@ class RegionLeaves:
         both[:, self.second, self.first] = both[:, self.first, self.second]
         return single, both
 
-    @property
-    def _is_root(self) -> Tensor:
-        return self.parents == torch.arange(self.parents.shape[-1])
-
     def _coefficients(self) -> Tensor:
         """Log-probabilities of the trees as linear functions of the features, shape ``(K, features)``."""
-        size, is_root = self.patterns.shape[1], self._is_root
+        size = self.patterns.shape[1]
         off = -torch.nn.functional.softplus(self.conditional_logits)
-        change = off[..., 1] - off[..., 0]
+        # Roots have the same log-odds twice, and so add zeros.
+        change, slope = (table[..., 1] - table[..., 0] for table in (off, self.conditional_logits))
         coefficients = off.new_zeros(self.num_states, self.features.shape[1])
         coefficients[:, 0] = off[..., 0].sum(-1)
         coefficients[:, 1 : size + 1] = self.conditional_logits[..., 0]
-        coefficients.scatter_add_(1, self.parents + 1, change.masked_fill(is_root, 0.0))
+        coefficients.scatter_add_(1, self.parents + 1, change)
         pairs = self.parents.new_zeros(size, size)
         pairs[self.first, self.second] = pairs[self.second, self.first] = size + 1 + torch.arange(len(self.first))
-        slope = self.conditional_logits[..., 1] - self.conditional_logits[..., 0]
-        coefficients.scatter_add_(1, pairs[self.parents, torch.arange(size)], slope.masked_fill(is_root, 0.0))
+        coefficients.scatter_add_(1, pairs[self.parents, torch.arange(size)], slope)
         return coefficients

@@ -77,7 +77,7 @@ class RegionNetwork:
         their states for all patterns of each region.
         """
         transitions, found = self.log_transitions.clone().requires_grad_(), []
-        counts = torch.zeros(self.log_transitions.shape)
+        counts = torch.zeros_like(self.log_transitions)
         weights = [torch.zeros_like(leaves.tree_scores) for leaves in self.leaves]
         for part, each in self._chunks():
             _, messages = region_inward(transitions.unsqueeze(0), each.requires_grad_(), self.parents.unsqueeze(0))
@@ -101,7 +101,8 @@ class RegionNetwork:
         """The parameters, and regions, parents and blocks."""
         states, size = self.log_transitions.shape[-1], len(self.regions)
         parents, labels = torch.empty(2, states, size, dtype=torch.long)
-        conditional_logits, block_logits = torch.empty(states, size, 2), torch.zeros(states, size, size + 1)
+        conditional_logits = self.log_transitions.new_empty(states, size, 2)
+        block_logits = self.log_transitions.new_zeros(states, size, size + 1)
         for members, leaves in zip(self.members, self.leaves, strict=True):
             parents[:, members] = members[leaves.parents]
             labels[:, members] = members[leaves.partition.labels]
@@ -127,7 +128,7 @@ def _cluster(values: Tensor, weights: Tensor, members: Tensor, num_states: int, 
     :return: Weights of the rows in the states, each row being in one of them, shape ``(N, num_states)``.
     """
     train = torch.nonzero(weights).squeeze(-1)
-    scale = torch.full(values.shape[1:], OUTSIDE_WEIGHT)
+    scale = values.new_full(values.shape[1:], OUTSIDE_WEIGHT)
     scale[members] = 1.0
     means = KMeans(min(num_states, len(train)), n_init=1, max_iter=10, random_state=random_state)
     with warnings.catch_warnings():
