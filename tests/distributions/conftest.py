@@ -33,6 +33,9 @@ def _check_evidence(d, generator, tolerance=1e-9):
     assert_close(d.marginal_log_prob(value, observed), expected)
     both = d.condition(value, first).condition(value, second)
     assert both.batch_shape == (3, *d.batch_shape)
+    for name, constraint in d.arg_constraints.items():
+        tensor = getattr(both, name)
+        assert tensor.shape[: tensor.dim() - constraint.event_dim] == both.batch_shape
     if not (expected > -math.inf).all():
         for query in (lambda: both.marginals, lambda: both.sample(), lambda: both.mode, lambda: both.entropy()):
             with pytest.raises(ValueError, match="value: expected evidence of positive probability"):
