@@ -23,15 +23,29 @@ class PackedCounts:
     everything; and one look-up gives the sum of the log-weights of all counts in a word. So a row costs little more
     than in a naive Bayes model. A block whose digit is too long for a word with others has a *long* word.
 
-    Blocks are numbered class by class; ``sizes``, ``classes`` and ``names``, their smallest variables, are arrays over
-    them, and ``blocks`` says which a variable is in, unless it is left out (``single``).
+    Blocks are numbered class by class, from 0 to B - 1, without those that are left out.
 
     *Cells* are the counts :math:`0, \dots, s` of all blocks, one after the other: their log-weights are those of single
     configurations. Gaps are missing values. They make *levels*: a cell at level m is a number of ones beside m gaps;
-    the cells themselves are level 0.
+    the cells themselves are level 0. There are C cells, :math:`\sum_b (s_b + 1)`.
 
-    :param np.ndarray labels: The smallest variables of the blocks that variables are in, shape ``(K, n)``.
-    :param int largest_gap: The largest number of gaps in a row.
+    :param np.ndarray labels: The smallest variables of the blocks that variables are in, integers of shape ``(K, n)``.
+    :param int largest_gap: The largest number of gaps in a row, at least 0.
+
+    Arrays are of integers where nothing else is said.
+
+    :ivar labels: As given.
+    :ivar single: Which variables are alone and left out, booleans of shape ``(K, n)``.
+    :ivar blocks: Blocks that the variables are in, shape ``(K, n)``; arbitrary for those that are left out.
+    :ivar sizes: Numbers of variables of the blocks, shape ``(B,)``.
+    :ivar classes: Classes of the blocks, in increasing order, shape ``(B,)``.
+    :ivar names: Smallest variables of the blocks, shape ``(B,)``.
+    :ivar starts: First cells of the blocks, where they have no ones, shape ``(B,)``.
+    :ivar cell_block: Blocks of the cells, shape ``(C,)``.
+    :ivar cell_count: Numbers of ones that the cells stand for, shape ``(C,)``.
+    :ivar cell_size: Sizes of their blocks, shape ``(C,)``.
+    :ivar log_choices: Logarithms of the numbers of configurations with so many ones, float64, shape ``(C,)``.
+    :ivar num_levels: Number of levels: 1 more than the largest number of gaps that a block can have in a row.
     """
 
     def __init__(self, labels: np.ndarray, largest_gap: int = 0) -> None:
@@ -61,7 +75,7 @@ class PackedCounts:
 
     @property
     def cell_class(self) -> np.ndarray:
-        """Classes whose cells they are."""
+        """Classes whose cells they are, shape ``(C,)``."""
         classes: np.ndarray = self.classes[self.cell_block]
         return classes
 
@@ -73,6 +87,13 @@ class PackedCounts:
         return found
 
     def _pack(self, width: int) -> None:
+        """Gives digits places in words, and words in columns.
+
+        Arrays over the W words: ``_word_bits``, their lengths; ``_word_class``; ``_word_column`` and ``_word_shift``,
+        where they are in the columns; ``_lengths``, how many values they have, zero for long words. ``_long`` are pairs
+        of a long word and its block. ``_ones`` and ``_gaps``, float64, shape ``(n, columns)``, are what a one or a gap
+        of a variable adds to columns.
+        """
         self._block_levels = np.minimum(self.sizes, self.num_levels - 1) + 1
         bits = np.array([int(n - 1).bit_length() for n in self._block_levels * (self.sizes + 1)], dtype=np.int64)
         word, offset, self._word_bits = _fill(bits, self.classes, WORD_BITS)
@@ -92,7 +113,9 @@ class PackedCounts:
         self._index_entries(word, offset, bits)
 
     def _index_entries(self, word: np.ndarray, offset: np.ndarray, bits: np.ndarray) -> None:
-        """Which cells belong to which values of the short words."""
+        """Which cells belong to which values of the short words: ``_cells``, at their levels, and ``_entries`` of the
+        list of all values, a pair for each digit of each value.
+        """
         entries, cells = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         starts = np.cumsum(self._lengths) - self._lengths
         for block in np.flatnonzero(self._lengths[word]).tolist():

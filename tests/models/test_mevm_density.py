@@ -10,8 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import ExchangeablePartition
 from pyro_structured.models import MEVMDensity
-from pyro_structured.models.structural_em import STRUCTURES, StructuralEM
-from pyro_structured.ops.binary_rows import BinaryRows
+from pyro_structured.models.structural_em import STRUCTURES
 from pyro_structured.structures import Partition
 
 PARTITION = Partition(torch.tensor([[0, 0, 0, 0, 4, 5, 6, 7], [0, 1, 2, 3, 4, 4, 4, 4]]))
@@ -121,20 +120,6 @@ def test_validation_data_choose():
     assert chosen.score(held_out) > np.mean(fits)
     by_training = MEVMDensity(10, n_init=6, random_state=0).fit(values)
     assert chosen.score(held_out) > by_training.score(held_out)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_objective_never_falls(structure, missing):
-    values, _ = planted(200)
-    values[np.random.default_rng(0).random(values.shape) < missing] = np.nan
-    rows, _ = BinaryRows.from_matrix(values).merged()
-    learner = StructuralEM(rows, structure, smoothing=0.1, tol=1e-4, max_iter=300)
-    rng = np.random.default_rng(0)
-    objectives = []
-    for phase in learner.run(rng.dirichlet(np.ones(3), len(rows)).T, rng):
-        objectives.append(phase.log_likelihood + phase.mixture.parameters.log_prior)
-    assert objectives == sorted(objectives)
 
 
 def test_what_never_varies_and_what_nobody_has():
