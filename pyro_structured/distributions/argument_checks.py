@@ -8,8 +8,10 @@ __all__ = [
     "check_weights",
     "common_batch",
     "expanded_batch",
+    "joined_batch",
 ]
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -43,6 +45,20 @@ def common_batch(logits: torch.Size, count_logits: torch.Size, log_weight: torch
         raise ValueError(
             f"count_logits: expected a batch shape that broadcasts with that of logits, {tuple(logits)}, got "
             f"{tuple(count_logits)}"
+        ) from None
+
+
+def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.Size) -> torch.Size:
+    """A batch shape broadcast with that of a tensor whose last axes have a shape, or a ValueError."""
+    check_vector(name, tensor)
+    if tensor.shape[-len(shape) :] != torch.Size(shape):
+        expected = ", ".join(map(str, shape))
+        raise ValueError(f"{name}: expected shape (..., {expected}), got {tuple(tensor.shape)}")
+    try:
+        return torch.Size(torch.broadcast_shapes(batch, tensor.shape[: -len(shape)]))
+    except RuntimeError:
+        raise ValueError(
+            f"{name}: expected a batch that broadcasts with {tuple(batch)}, got shape {tuple(tensor.shape)}"
         ) from None
 
 

@@ -5,15 +5,15 @@ __all__ = ["ExchangeableBlock"]
 from typing import Any
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.argument_checks import check_data, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import check_data, check_vector
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.statistic import Statistic
 
@@ -68,15 +68,11 @@ class ExchangeableBlock(ExchangeableVector):
                 f"statistic_logits: expected a last axis of {statistic.num_levels} numbers, one for each level, got "
                 f"shape {tuple(statistic_logits.shape)}"
             )
-        value = torch.zeros(statistic.num_variables, dtype=torch.long, device=statistic_logits.device)
-        self._assign(statistic_logits, statistic, (value, value.bool(), value.new_ones((), dtype=torch.bool)))
+        self.statistic_logits, self.statistic = statistic_logits, statistic
+        self._evidence = no_evidence(statistic.num_variables, statistic_logits.device)
         self._empty = EMPTY_SUPPORT
         shape = torch.Size([statistic.num_variables])
         super().__init__(statistic_logits.shape[:-1], shape, validate_args=validate_args)
-
-    def _assign(self, statistic_logits: Tensor, statistic: Statistic, evidence: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Evidence: values, where they were observed, and whether they do not contradict each other."""
-        self.statistic_logits, self.statistic, self._evidence = statistic_logits, statistic, evidence
 
     @classmethod
     def from_potentials(
@@ -106,21 +102,6 @@ class ExchangeableBlock(ExchangeableVector):
         number = weights.new_zeros(weights.shape[:-1] + (statistic.num_levels,)).scatter_add(-1, level, weights)
         possible = statistic.log_sizes.to(number.device) > -torch.inf
         return cls((number + smoothing * possible).log(), statistic)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeableBlock":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: ExchangeableBlock = self._get_checked_instance(ExchangeableBlock, _instance)  # type: ignore[no-untyped-call]
-        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
-
-    def _copy(
-        self, new: "ExchangeableBlock", evidence: tuple[Tensor, Tensor, Tensor], batch_shape: torch.Size, empty: str
-    ) -> "ExchangeableBlock":
-        logits = self.statistic_logits.expand(batch_shape + self.statistic_logits.shape[-1:])
-        new._assign(logits, self.statistic, evidence)
-        new._empty = empty
-        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

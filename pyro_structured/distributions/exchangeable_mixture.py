@@ -5,7 +5,7 @@ __all__ = ["ExchangeableMixture"]
 from typing import Any
 
 import torch
-from pyro.distributions import Categorical, TorchDistribution
+from pyro.distributions import Categorical
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -120,20 +120,6 @@ class ExchangeableMixture(ExchangeableVector):
         batch_shape = expanded_batch(self.batch_shape, batch_shape)
         components = self._components.expand(batch_shape + self.mixture_logits.shape[-1:])
         return self._copy(new, (components, self._log_evidence), batch_shape, self._empty)
-
-    def _copy(
-        self,
-        new: "ExchangeableMixture",
-        evidence: tuple[ExchangeablePartition, Tensor],
-        batch_shape: torch.Size,
-        empty: str,
-    ) -> "ExchangeableMixture":
-        new.mixture_logits = self.mixture_logits.expand(batch_shape + self.mixture_logits.shape[-1:])
-        new.statistic_logits = self.statistic_logits.expand(batch_shape + self.statistic_logits.shape[-2:])
-        new.partition, new._evidence, new._empty = self.partition, evidence, empty
-        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

@@ -6,16 +6,15 @@ import math
 from typing import Any
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid
 
-from pyro_structured.distributions.argument_checks import check_data, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import check_data, check_vector
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.ops.cardinality import require_support
-from pyro_structured.ops.evidence import log_odds
+from pyro_structured.ops.evidence import log_odds, no_evidence
 from pyro_structured.ops.level_sets import log_binomial
 from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
 from pyro_structured.structures.partition import Partition
@@ -77,9 +76,8 @@ class ExchangeablePartition(ExchangeableVector):
                 "partition: expected a batch shape that broadcasts with that of statistic_logits, "
                 f"{tuple(statistic_logits.shape[:-1])}, got {tuple(partition.batch_shape)}"
             ) from None
-        value = torch.zeros(partition.num_variables, dtype=torch.long, device=statistic_logits.device)
         self.statistic_logits, self.partition = statistic_logits, partition
-        self._evidence = value, value.bool(), value.new_ones((), dtype=torch.bool)
+        self._evidence = no_evidence(partition.num_variables, statistic_logits.device)
         self._empty = EMPTY_SUPPORT
         super().__init__(torch.Size(batch_shape), torch.Size([partition.num_variables]), validate_args=validate_args)
 
@@ -107,24 +105,6 @@ class ExchangeablePartition(ExchangeableVector):
             number.scatter_add_(-1, cells.flatten(-2), (weight * named.unsqueeze(-2)).flatten(-2))
         nothing = (number == 0).all(-1, keepdim=True)
         return cls((number + smoothing + nothing).log(), partition)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeablePartition":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: ExchangeablePartition = self._get_checked_instance(ExchangeablePartition, _instance)  # type: ignore[no-untyped-call]
-        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
-
-    def _copy(
-        self,
-        new: "ExchangeablePartition",
-        evidence: tuple[Tensor, Tensor, Tensor],
-        batch_shape: torch.Size,
-        empty: str,
-    ) -> "ExchangeablePartition":
-        new.statistic_logits = self.statistic_logits.expand(batch_shape + self.statistic_logits.shape[-1:])
-        new.partition, new._evidence, new._empty = self.partition, evidence, empty
-        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

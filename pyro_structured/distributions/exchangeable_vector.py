@@ -10,7 +10,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.distributions.argument_checks import check_entries
+from pyro_structured.distributions.argument_checks import check_entries, expanded_batch
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import log_odds, merge_evidence
@@ -63,7 +63,11 @@ class ExchangeableVector(TorchDistribution):
     def _log_marginals(self) -> Tensor:
         """Log-probabilities of the values of all variables, shape ``batch_shape + (n, categories)``."""
 
-    @abstractmethod
+    def expand(self: Vector, batch_shape: Any, _instance: Any = None) -> Vector:
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: Vector = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
+        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
+
     def _copy(self: Vector, new: Vector, evidence: Any, batch_shape: torch.Size, empty: str) -> Vector:
         """Fills in a new instance.
 
@@ -71,6 +75,13 @@ class ExchangeableVector(TorchDistribution):
             a class that has a :meth:`condition` of its own, that class says.
         :param str empty: What to say where nothing is possible.
         """
+        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty)
+        for name, constraint in self.arg_constraints.items():
+            tensor = getattr(self, name)
+            setattr(new, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - constraint.event_dim :]))
+        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is derived from the parameters."""

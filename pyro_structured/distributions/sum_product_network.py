@@ -5,30 +5,31 @@ __all__ = ["SumProductNetwork"]
 from typing import Any
 
 import torch
-from pyro.distributions import Categorical, TorchDistribution
+from pyro.distributions import Categorical
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid
 
-from pyro_structured.distributions.argument_checks import check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.ops.region_passes import region_inward, region_outward
 from pyro_structured.structures.partition import Partition
 from pyro_structured.structures.region_tree import RegionTree
 
-# Axes of the parameters behind those of the batch.
-TRAILING = {
-    "network_logits": 1,
-    "transition_logits": 4,
-    "leaf_logits": 4,
-    "conditional_logits": 4,
-    "statistic_logits": 3,
+# Axes of the parameters behind those of the batch: networks M, regions G, states K, variables n.
+AXES = {
+    "network_logits": ("M",),
+    "transition_logits": ("M", "G", "K", "K"),
+    "leaf_logits": ("M", "G", "K", "2"),
+    "conditional_logits": ("M", "K", "n", "2"),
+    "statistic_logits": ("M", "K", "2n"),
 }
 
 
@@ -81,9 +82,9 @@ class SumProductNetwork(ExchangeableVector):
 
     arg_constraints = {
         name: constraints.independent(
-            constraints.real if name == "conditional_logits" else constraints.less_than(torch.inf), trailing
+            constraints.real if name == "conditional_logits" else constraints.less_than(torch.inf), len(axes)
         )
-        for name, trailing in TRAILING.items()
+        for name, axes in AXES.items()
     }
 
     _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_free_blocks", "_blocks")
@@ -100,51 +101,19 @@ class SumProductNetwork(ExchangeableVector):
     ) -> None:
         if not isinstance(structure, RegionTree):
             raise ValueError(f"structure: expected a RegionTree, got {type(structure).__name__}")
-        networks, regions, states = structure.num_networks, structure.num_regions, structure.num_states
+        n = structure.num_variables
+        sizes = {"M": structure.num_networks, "G": structure.num_regions, "K": structure.num_states}
+        sizes |= {"n": n, "2": 2, "2n": 2 * n}
         given = network_logits, transition_logits, leaf_logits, conditional_logits, statistic_logits
-        wanted = (
-            (networks,),
-            (networks, regions, states, states),
-            (networks, regions, states, 2),
-            (networks, states, structure.num_variables, 2),
-            (networks, states, 2 * structure.num_variables),
-        )
         batch_shape = torch.Size()
-        for name, tensor, shape in zip(TRAILING, given, wanted, strict=True):
-            check_vector(name, tensor)
-            if tensor.shape[-len(shape) :] != shape:
-                expected = ", ".join(map(str, shape))
-                raise ValueError(f"{name}: expected shape (..., {expected}), got {tuple(tensor.shape)}")
-            try:
-                batch_shape = torch.Size(torch.broadcast_shapes(batch_shape, tensor.shape[: -len(shape)]))
-            except RuntimeError:
-                raise ValueError(
-                    f"{name}: expected a batch that broadcasts with {tuple(batch_shape)}, got shape "
-                    f"{tuple(tensor.shape)}"
-                ) from None
+        for (name, axes), tensor in zip(AXES.items(), given, strict=True):
+            batch_shape = joined_batch(name, tensor, [sizes[axis] for axis in axes], batch_shape)
             setattr(self, name, tensor)
         require(~conditional_logits.isfinite(), "conditional_logits: expected finite numbers, got others")
         self.structure = structure
-        value = torch.zeros(structure.num_variables, dtype=torch.long, device=network_logits.device)
-        self._evidence = value, value.bool(), value.new_ones((), dtype=torch.bool)
+        self._evidence = no_evidence(n, network_logits.device)
         self._empty = "network_logits: expected a network of positive probability, but the support is empty"
-        super().__init__(batch_shape, value.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "SumProductNetwork":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: SumProductNetwork = self._get_checked_instance(SumProductNetwork, _instance)  # type: ignore[no-untyped-call]
-        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
-
-    def _copy(
-        self, new: "SumProductNetwork", evidence: tuple[Tensor, Tensor, Tensor], batch_shape: torch.Size, empty: str
-    ) -> "SumProductNetwork":
-        for name, trailing in TRAILING.items():
-            tensor = getattr(self, name)
-            setattr(new, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - trailing :]))
-        new.structure, new._evidence, new._empty = self.structure, evidence, empty
-        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        super().__init__(batch_shape, torch.Size([n]), validate_args=validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -157,7 +126,7 @@ class SumProductNetwork(ExchangeableVector):
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters, and the structure itself."""
         shapes = network_logits, transition_logits, leaf_logits, conditional_logits, statistic_logits
-        batches = (shape[: len(shape) - axes] for shape, axes in zip(shapes, TRAILING.values(), strict=True))
+        batches = (shape[: len(shape) - len(axes)] for shape, axes in zip(shapes, AXES.values(), strict=True))
         return torch.Size(torch.broadcast_shapes(*batches)), torch.Size([structure.num_variables])
 
     @lazy_property
@@ -189,14 +158,7 @@ class SumProductNetwork(ExchangeableVector):
         """Results of the upward passes in the forests, given the evidence."""
         value, observed, _ = self._evidence
         possible = torch.stack([~observed | (value == 0), ~observed | (value == 1)], -1)
-        structure = self.structure
-        return forest_upward(
-            self._tables[2],
-            structure.variable_parents,
-            structure.levels,
-            structure.num_levels,
-            possible[..., None, None, :, :],
-        )
+        return forest_upward(self._tables[2], *self.structure.forests, possible[..., None, None, :, :])
 
     @lazy_property
     def _leaf_scores(self) -> Tensor:
@@ -208,11 +170,7 @@ class SumProductNetwork(ExchangeableVector):
         """Sums of terms of the variables, and of terms of the blocks relative to their totals, in every region."""
         structure, named = self.structure, self.structure.partition.sizes > 0
         relative = blocks.masked_fill(~named, 0.0) - self._free_blocks._log_blocks.masked_fill(~named, 0.0)
-        sides = []
-        for terms in (forest, relative):
-            shape = terms.shape[:-1] + (structure.num_regions,)
-            index = structure.regions.unsqueeze(1).expand(terms.shape)
-            sides.append(terms.new_zeros(shape).scatter_add(-1, index, terms).mT)
+        sides = (structure.sum_by_region(terms) for terms in (forest, relative))
         return torch.stack(torch.broadcast_tensors(*sides), -1)
 
     @lazy_property
@@ -257,57 +215,65 @@ class SumProductNetwork(ExchangeableVector):
             return self._draw(torch.Size(sample_shape)).to(self.network_logits.dtype)
 
     def _draw(self, sample_shape: torch.Size) -> Tensor:
-        structure, batch = self.structure, self.batch_shape
-        rows = torch.arange(batch.numel(), device=self.network_logits.device)
-
-        def flat(tensor: Tensor, trailing: int) -> Tensor:
-            size = tensor.shape[tensor.dim() - trailing :]
-            return tensor.expand(batch + size).reshape(batch.numel(), *size)
-
-        transitions, leaves, conditionals = (flat(t, k) for t, k in zip(self._tables, (4, 4, 5), strict=True))
-        beliefs = flat(self._inward[0], 3)
-        weights = flat(self._network_weights - self._supported_log_z.unsqueeze(-1), 1)
+        structure = self.structure
+        weights = self._flat(self._network_weights - self._supported_log_z.unsqueeze(-1), 1)
         network = _categorical(weights.expand(sample_shape.numel(), -1, -1))
-        parents = structure.region_parents[network]
-        states = torch.zeros_like(parents)
-        for index in range(structure.num_regions):
-            above = states.gather(-1, parents[..., index, None]).squeeze(-1)
-            logits = transitions[rows, network, index, above] + beliefs[rows, network, index]
-            states[..., index] = _categorical(logits)
-        places = torch.arange(structure.num_regions, device=rows.device)
-        choice = rows[:, None], network.unsqueeze(-1), places, states
-        leaf = _categorical((leaves + flat(self._leaf_scores, 4))[choice])
-        region = structure.regions[network]
-        state, leaf = states.gather(-1, region), leaf.gather(-1, region)
-        variables = torch.arange(structure.num_variables, device=rows.device)
-        which = rows[:, None], network.unsqueeze(-1), state, variables
-        forest = forest_sample(
-            conditionals[which],
-            structure.variable_parents[which[1:]],
-            structure.levels[which[1:]],
-            structure.num_levels,
-            flat(self._forest[0], 4)[which],
+        states = self._draw_states(network)
+        batch, places, variables = (
+            torch.arange(number, device=network.device)
+            for number in (len(weights), structure.num_regions, structure.num_variables)
         )
-        blocks = self._possible_blocks
-        given, observed = (flat(t, 3)[which] for t in blocks._evidence[:2])
-        labels = structure.partition.labels[which[1:]]
+        row, network = batch.unsqueeze(-1), network.unsqueeze(-1)
+        leaf = _categorical(self._flat(self._tables[1] + self._leaf_scores, 4)[row, network, places, states])
+        region = structure.regions[network.squeeze(-1)]
+        which = row, network, states.gather(-1, region), variables
+        forest, blocks = self._draw_forests(which), self._draw_blocks(which)
+        found = torch.where(leaf.gather(-1, region) == 0, forest.to(blocks.dtype), blocks)
+        return found.reshape(sample_shape + self.batch_shape + self.event_shape)
+
+    def _flat(self, tensor: Tensor, trailing: int) -> Tensor:
+        """A tensor with so many axes behind those of the batch, which become one."""
+        size = tensor.shape[tensor.dim() - trailing :]
+        return tensor.expand(self.batch_shape + size).reshape(self.batch_shape.numel(), *size)
+
+    def _draw_states(self, network: Tensor) -> Tensor:
+        """States of all regions, from the root on, of networks of shape ``(samples, batch)``."""
+        transitions, beliefs = self._flat(self._tables[0], 4), self._flat(self._inward[0], 3)
+        row = torch.arange(len(beliefs), device=network.device)
+        parents = self.structure.region_parents[network]
+        states = torch.zeros_like(parents)
+        for region in range(self.structure.num_regions):
+            above = states.gather(-1, parents[..., region, None]).squeeze(-1)
+            logits = transitions[row, network, region, above] + beliefs[row, network, region]
+            states[..., region] = _categorical(logits)
+        return states
+
+    def _draw_forests(self, which: tuple[Tensor, ...]) -> Tensor:
+        """Vectors from forests, each variable's part of which belongs to a batch element, a network and a state.
+
+        :param which: These and the variable, all of a shape that broadcasts to ``(samples, batch, n)``.
+        """
+        parents, levels, num_levels = self.structure.forests
+        conditionals, beliefs = self._flat(self._tables[2], 5)[which], self._flat(self._forest[0], 4)[which]
+        return forest_sample(conditionals, parents[which[1:]], levels[which[1:]], num_levels, beliefs)
+
+    def _draw_blocks(self, which: tuple[Tensor, ...]) -> Tensor:
+        """Vectors from blocks; the argument is that of :meth:`_draw_forests`."""
+        partition, (row, network, state, _) = self.structure.partition, which
+        given, observed = (self._flat(t, 3)[which] for t in self._possible_blocks._evidence[:2])
         # Every cell of the blocks that come together is found in the table of the network and state it comes from.
-        joined = Partition(labels)
+        joined = Partition(partition.labels[which[1:]])
         names = joined.cell_blocks
-        source = network.unsqueeze(-1), state.gather(-1, names), names
-        cells = (structure.partition.starts[source] + joined.cell_counts).clamp(max=joined.table_size - 1)
-        logits = flat(self.statistic_logits, 3)[rows[:, None], source[0], source[1], cells]
-        drawn = ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
-        found = torch.where(leaf == 0, forest.to(drawn.dtype), drawn)
-        return found.reshape(sample_shape + batch + self.event_shape)
+        state = state.gather(-1, names)
+        cells = (partition.starts[network, state, names] + joined.cell_counts).clamp(max=joined.table_size - 1)
+        logits = self._flat(self.statistic_logits, 3)[row, network, state, cells]
+        return ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
 
     @property
     def _possible_blocks(self) -> ExchangeablePartition:
         """The blocks given the evidence, except in regions where that is impossible: they keep their distribution."""
-        structure, (value, observed, _) = self.structure, self._evidence
-        possible = (self._leaf_scores[..., 1] > -torch.inf).mT
-        index = structure.regions.unsqueeze(1).expand(possible.shape[:-1] + structure.regions.shape[-1:])
-        kept = observed[..., None, None, :] & possible.gather(-1, index)
+        value, observed, _ = self._evidence
+        kept = observed[..., None, None, :] & self.structure.at_variables(self._leaf_scores[..., 1] > -torch.inf)
         return self._free_blocks.condition(value[..., None, None, :], kept)
 
     @property
@@ -319,16 +285,12 @@ class SumProductNetwork(ExchangeableVector):
         each = leaves + self._leaf_scores
         total = logsumexp(each)
         chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + each
-        chosen = chosen.movedim(-3, -1)
-        index = structure.regions[:, None, None].expand(chosen.shape[:-1] + structure.regions.shape[-1:])
-        chosen = chosen.gather(-1, index)
-        forest = forest_downward(
-            conditionals, structure.variable_parents, structure.levels, structure.num_levels, *self._forest
+        forest = forest_downward(conditionals, *structure.forests, *self._forest)
+        sides = (
+            structure.at_variables(weights).unsqueeze(-1) + given
+            for weights, given in zip(chosen.unbind(-1), (forest, self._possible_blocks._log_marginals), strict=True)
         )
-        odds = self._possible_blocks._log_odds
-        blocks = torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)
-        given = torch.stack(torch.broadcast_tensors(forest, blocks), -3)
-        joint = chosen.unsqueeze(-1) + given
+        joint = torch.stack(torch.broadcast_tensors(*sides), -3)
         found = logsumexp(joint.flatten(-5, -3), -3)
         return found.expand(self.batch_shape + found.shape[-2:])
 

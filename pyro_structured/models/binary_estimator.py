@@ -9,9 +9,14 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from pyro_structured.ops.binary_rows import BinaryRows
+
+# Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
+# scaled, these would mean something else.
+MOST_WEIGHT = 1e290
+SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
 class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
@@ -33,18 +38,30 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
 
     def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan", copy=True, **y
-        )
+        return validate_data(self, X, reset=reset, dtype=np.float64, copy=True, **SPARSE_OR_NAN, **y)
+
+    def _validate_held_out(self, X_val: Any, **options: Any) -> Any:
+        """Validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        try:
+            values = check_array(X_val, input_name="X_val", dtype=np.float64, copy=True, **options)
+            if values.shape[1] != self.n_features_in_:
+                raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
+            validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
+        except ValueError as error:
+            raise ValueError(f"X_val: {error}") from None
+        return values
 
     @staticmethod
     def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
         number = X.shape[0]
-        weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+        try:
+            weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"sample_weight: expected numbers, got others: {error}") from None
         if weights.shape not in ((), (number,)):
             raise ValueError(f"sample_weight: expected shape ({number},), got {weights.shape}")
-        if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-            raise ValueError("sample_weight: expected finite numbers of at least zero, not all zero, got others")
+        if not ((weights >= 0) & (weights <= MOST_WEIGHT)).all() or not weights.any():
+            raise ValueError(f"sample_weight: expected numbers from 0 to {MOST_WEIGHT:g}, not all zero, got others")
         return np.broadcast_to(weights, number)
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
@@ -64,5 +81,8 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         data[known] = data[known] > self.binarize
         return values
 
-    def _read(self, X: Any, name: str = "X") -> BinaryRows:
-        return BinaryRows.from_matrix(self._binarized(self._validate(X), name))
+    def _read(self, X: Any) -> BinaryRows:
+        return BinaryRows.from_matrix(self._binarized(self._validate(X)))
+
+    def _read_held_out(self, X_val: Any) -> BinaryRows:
+        return BinaryRows.from_matrix(self._binarized(self._validate_held_out(X_val, **SPARSE_OR_NAN), "X_val"))

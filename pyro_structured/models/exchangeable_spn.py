@@ -17,6 +17,7 @@ from pyro_structured.distributions import SumProductNetwork
 from pyro_structured.models.binary_estimator import BinaryEstimator
 from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.structures import Partition, RegionTree
+from pyro_structured.structures.argument_checks import check_size
 
 # Steps that gain a smaller share of the log-probability, after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
@@ -49,7 +50,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
         fall a little.
 
-    Cost about O(N n K (n + K)) a step; memory O(N n (n + K)).
+    Cost about O(N n K (n + K)) a step; memory O(N n (n + K)), and O(M K (n + G K)) for networks of G regions.
 
     **References**
 
@@ -95,10 +96,10 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
-        rows = self._complete(X, "X", reset=True)
+        rows = self._binarized(validate_data(self, X, dtype=np.float64, reset=True, copy=True)).astype(np.float32)
         judged = rows[:0]
         if X_val is not None:
-            judged = self._complete(X_val, "X_val")
+            judged = self._binarized(self._validate_held_out(X_val), "X_val").astype(np.float32)
         # Equal rows are counted, because many data sets have few different ones.
         joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
         places = places.reshape(-1)
@@ -171,8 +172,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
-        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``; with torch's generator."""
+        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``; with torch's generator.
+
+        :param int n_samples: Number of rows, at least 1.
+        :raises ValueError: if it is not.
+        """
         check_is_fitted(self)
+        check_size("n_samples", n_samples)
         return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
 
     def to_pyro(self) -> SumProductNetwork:
@@ -188,12 +194,6 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = tags.input_tags.sparse = False
         return tags
 
-    def _complete(self, X: Any, name: str, reset: bool = False) -> np.ndarray:
-        """Zeros and ones."""
-        values = validate_data(self, X, dtype=np.float64, reset=reset, copy=True)
-        rows: np.ndarray = self._binarized(values, name).astype(np.float32)
-        return rows
-
 
 def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
     """The mixture of all networks; those with fewer regions get empty ones."""
@@ -206,21 +206,16 @@ def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
         tensors = [each[name] for each in tables]
         return torch.stack([torch.cat([t, t.new_zeros(number - len(t), *t.shape[1:])]) for t in tensors])
 
-    partition = Partition(stack("labels"))
-    names, counts = partition.cell_blocks, partition.cell_counts
-    block_logits = stack("block_logits").double()
-    # Unused cells have counts that are larger than any block.
-    cells = names * block_logits.shape[-1] + counts.clamp(max=block_logits.shape[-1] - 1)
     return SumProductNetwork(
         torch.zeros(len(tables), dtype=torch.float64),
         pad("transition_logits").double(),
         pad("leaf_logits").double(),
         stack("conditional_logits").double(),
-        block_logits.flatten(-2).gather(-1, cells),
+        stack("statistic_logits").double(),
         RegionTree(
             stack("regions"),
             pad("region_parents"),
             stack("parents"),
-            partition,
+            Partition(stack("labels")),
         ),
     )

@@ -25,7 +25,8 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     thresholds, exact values), which naive Bayes and linear classifiers are not; few blocks make parameters of rare
     variables reliable. Learning takes one pass over the data to count, and is linear in the number of nonzero values;
     if some labels are missing, it takes such a pass for every iteration of expectation maximisation. Missing values
-    (NaN) are summed out; rows with g of them take memory O(g n).
+    (NaN) are summed out; if a row has g of them, that takes memory O(g K n): about 60 bytes times g K n, or times s K n
+    if no block has more than s < g variables.
 
     :param str structure: ``"welch+merge"`` finds blocks of variables with equal means by :func:`welch_partition`, and
         then merges those that belong together by :func:`merge_partition`. ``"welch"`` is the paper's;
@@ -88,7 +89,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Labels, shape ``(N,)``.
-        :param sample_weight: Weights of the rows, at least 0.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         """
         self._check_parameters()
         X, y = self._validate(X, reset=True, y=y)

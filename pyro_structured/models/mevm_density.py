@@ -26,8 +26,9 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     kept only if the objective, the log-likelihood and the prior that the smoothing amounts to, is larger with them.
     Each start ends in a local optimum; of all mixtures whose parameters had settled, that of the largest log-likelihood
     is chosen. Equal rows are counted once; an iteration costs about as much as one for a mixture of
-    independent variables with the same number of classes. Missing values (NaN) are summed out; rows with g of them take
-    memory O(g n). Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
+    independent variables with the same number of classes. Missing values (NaN) are summed out; if a row has g of them,
+    that takes memory O(g K n): about 60 bytes times g K n, or times s K n if no block has more than s < g variables.
+    Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
 
     :param int n_components: Number of classes K.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
@@ -94,7 +95,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Ignored.
-        :param sample_weight: Weights of the rows, at least 0.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
         """
         self._check_parameters()
@@ -102,7 +103,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         values = self._binarized(self._validate(X, reset=True))
         weights = self._check_weights(sample_weight, values)
         rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
-        held_out = None if X_val is None else self._read(X_val, "X_val").merged()[0]
+        held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         learner = self._learner(rows)
         best = -np.inf

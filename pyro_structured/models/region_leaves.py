@@ -85,14 +85,14 @@ class RegionLeaves:
         """The same from weights of the states' trees and blocks."""
         share = torch.stack([trees.sum(0) + SHARE_ROWS * TREE_SHARE, blocks.sum(0) + SHARE_ROWS * (1 - TREE_SHARE)], -1)
         self.leaf_logits = share.log() - share.sum(-1, keepdim=True).log()
-        self._update_trees(trees.mT @ self.features + self.prior)
+        self._learn_trees(trees.mT @ self.features + self.prior)
         number = (self._count(blocks.mT) + self.cell_prior).masked_fill(~self.used, 0.0)
         names = self.partition.cell_blocks
         totals = number.new_zeros(self.partition.labels.shape).scatter_add(-1, names, number).gather(-1, names)
         self.statistic_logits = (number / totals).log()
         each = (self.statistic_logits - self.completions).masked_fill(~self.used, 0.0)
         found = torch.from_numpy(self.cells @ each.flatten().numpy()).reshape(self.num_states, -1).mT
-        self.tree_scores = self.features @ self.coefficients.mT + self.leaf_logits[:, 0]
+        self.tree_scores = self.features @ self._coefficients().mT + self.leaf_logits[:, 0]
         self.block_scores = found + self.leaf_logits[:, 1]
 
     @property
@@ -100,32 +100,40 @@ class RegionLeaves:
         """Log-probabilities of the patterns given the states, shape ``(U, K)``."""
         return torch.logaddexp(self.tree_scores, self.block_scores)
 
-    def _update_trees(self, statistics: Tensor) -> None:
-        """Learns trees from the sums of the features of all states, shape ``(K, features)``."""
-        size = self.patterns.shape[1]
-        places = torch.arange(size)
-        # One more row of independent, fair coins.
-        total = statistics[:, 0, None] + 1
-        single = (statistics[:, 1 : size + 1] + 0.5) / total
-        both = statistics.new_empty(self.num_states, size, size)
-        both[:, self.first, self.second] = (statistics[:, size + 1 :] + 0.25) / total
-        both[:, self.second, self.first] = both[:, self.first, self.second]
-        both[:, places, places] = single
+    def _learn_trees(self, statistics: Tensor) -> None:
+        """Learns trees, and their log-odds, from the sums of the features of all states, shape ``(K, features)``."""
+        single, both = self._probabilities(statistics)
         _, self.parents = maximum_spanning_trees(pair_information(single, both))
-        is_root = self.parents == places
         above = single.gather(-1, self.parents)
         joint = both.gather(-1, self.parents.unsqueeze(-1)).squeeze(-1)
         given = torch.stack([(single - joint) / (1 - above), joint / above], -1)
+        is_root = self.parents == torch.arange(self.parents.shape[-1])
         probs = torch.where(is_root.unsqueeze(-1), single.unsqueeze(-1), given)
         smallest = torch.finfo(probs.dtype).eps
         self.conditional_logits = torch.logit(probs.clamp(smallest, 1 - smallest))
+
+    def _probabilities(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities of ones, shape ``(K, m)``, and of two ones, shape ``(K, m, m)``."""
+        size = self.patterns.shape[1]
+        # One more row of independent, fair coins.
+        total = statistics[:, 0, None] + 1
+        single = (statistics[:, 1 : size + 1] + 0.5) / total
+        both = torch.diag_embed(single)
+        both[:, self.first, self.second] = (statistics[:, size + 1 :] + 0.25) / total
+        both[:, self.second, self.first] = both[:, self.first, self.second]
+        return single, both
+
+    def _coefficients(self) -> Tensor:
+        """Log-probabilities of the trees as linear functions of the features, shape ``(K, features)``."""
+        size = self.patterns.shape[1]
         off = -torch.nn.functional.softplus(self.conditional_logits)
-        change = off[..., 1] - off[..., 0]
-        self.coefficients = statistics.new_zeros(statistics.shape)
-        self.coefficients[:, 0] = off[..., 0].sum(-1)
-        self.coefficients[:, 1 : size + 1] = self.conditional_logits[..., 0]
-        self.coefficients.scatter_add_(1, self.parents + 1, change.masked_fill(is_root, 0.0))
+        # Roots have the same log-odds twice, and so add zeros.
+        change, slope = (table[..., 1] - table[..., 0] for table in (off, self.conditional_logits))
+        coefficients = off.new_zeros(self.num_states, self.features.shape[1])
+        coefficients[:, 0] = off[..., 0].sum(-1)
+        coefficients[:, 1 : size + 1] = self.conditional_logits[..., 0]
+        coefficients.scatter_add_(1, self.parents + 1, change)
         pairs = self.parents.new_zeros(size, size)
         pairs[self.first, self.second] = pairs[self.second, self.first] = size + 1 + torch.arange(len(self.first))
-        slope = self.conditional_logits[..., 1] - self.conditional_logits[..., 0]
-        self.coefficients.scatter_add_(1, pairs[self.parents, places], slope.masked_fill(is_root, 0.0))
+        coefficients.scatter_add_(1, pairs[self.parents, torch.arange(size)], slope)
+        return coefficients

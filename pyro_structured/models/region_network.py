@@ -14,6 +14,7 @@ from torch import Tensor
 from pyro_structured.models.region_leaves import RegionLeaves
 from pyro_structured.models.variable_regions import variable_regions
 from pyro_structured.ops.region_passes import region_inward
+from pyro_structured.structures import Partition
 
 # A variable outside of a region counts for less when rows are clustered for the region's states.
 OUTSIDE_WEIGHT = 0.75
@@ -38,21 +39,26 @@ class RegionNetwork:
         self, values: Tensor, weights: Tensor, num_states: int, largest: int, smoothing: float, random_state: Any
     ) -> None:
         self.weights = weights
-        train = torch.nonzero(weights).squeeze(-1)
         # The Bayesian bootstrap (Rubin 1981), so that the regions differ between networks.
         shaken = torch.from_numpy(random_state.gamma(weights.numpy())).to(values)
         self.regions, self.parents = variable_regions(values, shaken, largest)
         self.members = [torch.nonzero(self.regions == region).squeeze(-1) for region in range(len(self.parents))]
         self.leaves = [RegionLeaves(values[:, each], weights, num_states, smoothing) for each in self.members]
-        hard = [values.new_zeros(len(values), num_states) for _ in self.members]
-        for memberships, each in zip(hard, self.members, strict=True):
-            clusters = _cluster(values[train], weights[train], each, num_states, random_state)
-            memberships[train, clusters] = weights[train]
-        counts = [(hard[above] > 0).to(values).mT @ hard[region] for region, above in enumerate(self.parents.tolist())]
-        counts[0] = counts[0].sum(0).expand(num_states, num_states) / num_states
-        self._update_transitions(torch.stack(counts))
-        for leaves, memberships in zip(self.leaves, hard, strict=True):
-            leaves.start(leaves.gather(memberships))
+        memberships = [_cluster(values, weights, each, num_states, random_state) for each in self.members]
+        self._update_transitions(self._count_transitions(memberships))
+        for leaves, each in zip(self.leaves, memberships, strict=True):
+            leaves.start(leaves.gather(each))
+
+    def _count_transitions(self, memberships: list[Tensor]) -> Tensor:
+        """Weights of the rows in a region's state (last axis) and its parent's, shape ``(G, K, K)``; the root's are
+        spread evenly over its parent's.
+
+        :param memberships: Weights of the rows in the states they are in, shape ``(N, K)``, of all regions.
+        """
+        each = zip(memberships, self.parents.tolist(), strict=True)
+        counts = [(memberships[above] > 0).to(weights).mT @ weights for weights, above in each]
+        counts[0] = counts[0].mean(0).expand_as(counts[0])
+        return torch.stack(counts)
 
     def _update_transitions(self, counts: Tensor) -> None:
         share = counts.sum(-2, keepdim=True) + 1.0
@@ -72,7 +78,7 @@ class RegionNetwork:
         their states for all patterns of each region.
         """
         transitions, found = self.log_transitions.clone().requires_grad_(), []
-        counts = torch.zeros(self.log_transitions.shape)
+        counts = torch.zeros_like(self.log_transitions)
         weights = [torch.zeros_like(leaves.tree_scores) for leaves in self.leaves]
         for part, each in self._chunks():
             _, messages = region_inward(transitions.unsqueeze(0), each.requires_grad_(), self.parents.unsqueeze(0))
@@ -96,32 +102,42 @@ class RegionNetwork:
         """The parameters, and regions, parents and blocks."""
         states, size = self.log_transitions.shape[-1], len(self.regions)
         parents, labels = torch.empty(2, states, size, dtype=torch.long)
-        conditional_logits, block_logits = torch.empty(states, size, 2), torch.zeros(states, size, size + 1)
+        conditional_logits = self.log_transitions.new_empty(states, size, 2)
         for members, leaves in zip(self.members, self.leaves, strict=True):
             parents[:, members] = members[leaves.parents]
             labels[:, members] = members[leaves.partition.labels]
             conditional_logits[:, members] = leaves.conditional_logits
+        partition = Partition(labels)
+        statistic_logits = self.log_transitions.new_zeros(states, partition.table_size)
+        for members, leaves in zip(self.members, self.leaves, strict=True):
             used = leaves.used.nonzero(as_tuple=True)
-            place = used[0], members[leaves.partition.cell_blocks[used]], leaves.partition.cell_counts[used]
-            block_logits[place] = leaves.statistic_logits[used]
+            names = members[leaves.partition.cell_blocks[used]]
+            cells = partition.starts[used[0], names] + leaves.partition.cell_counts[used]
+            statistic_logits[used[0], cells] = leaves.statistic_logits[used]
         return {
             "regions": self.regions,
             "region_parents": self.parents,
             "transition_logits": self.log_transitions,
             "leaf_logits": torch.stack([leaves.leaf_logits for leaves in self.leaves]),
             "conditional_logits": conditional_logits,
-            "block_logits": block_logits,
+            "statistic_logits": statistic_logits,
             "parents": parents,
             "labels": labels,
         }
 
 
 def _cluster(values: Tensor, weights: Tensor, members: Tensor, num_states: int, random_state: Any) -> Tensor:
-    """Clusters rows by all variables, most of all by those of a region."""
-    scale = torch.full(values.shape[1:], OUTSIDE_WEIGHT)
+    """Clusters rows by all variables, most of all by those of a region.
+
+    :return: Weights of the rows in the states, each row being in one of them, shape ``(N, num_states)``.
+    """
+    train = torch.nonzero(weights).squeeze(-1)
+    scale = values.new_full(values.shape[1:], OUTSIDE_WEIGHT)
     scale[members] = 1.0
-    means = KMeans(min(num_states, len(values)), n_init=1, max_iter=10, random_state=random_state)
+    means = KMeans(min(num_states, len(train)), n_init=1, max_iter=10, random_state=random_state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than states
-        found = means.fit_predict((values * scale).numpy(), sample_weight=weights.numpy())
-    return torch.from_numpy(found).long()
+        found = means.fit_predict((values[train] * scale).numpy(), sample_weight=weights[train].numpy())
+    memberships = values.new_zeros(len(values), num_states)
+    memberships[train, torch.from_numpy(found).long()] = weights[train]
+    return memberships

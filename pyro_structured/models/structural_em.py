@@ -5,7 +5,6 @@ __all__ = ["STRUCTURES", "Phase", "StructuralEM"]
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,8 +133,7 @@ class StructuralEM:
             return labels
         weights, mixture = state.posterior * self.rows.weights, state.mixture
         filled = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
-        values = filled if self.rows.gaps is not None else repeat(self.rows.ones)
-        return np.stack([merge_labels(*each) for each in zip(values, weights, labels, strict=False)])
+        return np.stack([merge_labels(*each) for each in zip(filled, weights, labels, strict=True)])
 
     def _welch_labels(self, state: _State) -> np.ndarray:
         """By Welch's tests; variables that are never 1 in any class are left out, and are one block."""

@@ -4,6 +4,7 @@ __all__ = ["BinaryRows", "Matrix"]
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -60,11 +61,6 @@ class BinaryRows:
         """Largest number of missing values in a row."""
         return 0 if self.gaps is None else int(np.max(self.gaps.sum(1)))
 
-    def dense(self) -> np.ndarray:
-        """The ones as small integers."""
-        ones = self.ones.astype(np.uint8)
-        return ones if isinstance(ones, np.ndarray) else ones.toarray()
-
     def merged(self, groups: np.ndarray | None = None) -> tuple["BinaryRows", np.ndarray]:
         """Equal rows of equal groups made one whose weight is the sum, and a row's place in the result.
 
@@ -101,5 +97,4 @@ def _row_keys(matrix: Matrix) -> list[object]:
     if isinstance(matrix, np.ndarray):
         return [row.tobytes() for row in np.packbits(matrix.astype(bool), axis=1)]
     matrix.sort_indices()
-    columns, ends = matrix.indices.tobytes(), (matrix.indptr * matrix.indices.itemsize).tolist()
-    return [columns[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [matrix.indices[start:end].tobytes() for start, end in pairwise(matrix.indptr.tolist())]

@@ -1,6 +1,6 @@
 """Evidence about variables: independent weights of their values, and observations."""
 
-__all__ = ["log_odds", "merge_evidence", "reweight"]
+__all__ = ["log_odds", "merge_evidence", "no_evidence", "reweight"]
 
 import math
 
@@ -34,6 +34,12 @@ def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, T
     odds = odds.masked_fill(always, math.inf).masked_fill(never, -math.inf)
     kept = torch.where(always, weight_on, weight_off)
     return odds, kept.sum(-1)
+
+
+def no_evidence(number: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """What is known of so many variables before any observation, in the form of :func:`merge_evidence`."""
+    value = torch.zeros(number, dtype=torch.long, device=device)
+    return value, value.bool(), value.new_ones((), dtype=torch.bool)
 
 
 def merge_evidence(

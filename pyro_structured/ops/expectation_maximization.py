@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csc_matrix, vstack
 
-from pyro_structured.ops.binary_rows import BinaryRows
+from pyro_structured.ops.binary_rows import BinaryRows, Matrix
 from pyro_structured.ops.packed_counts import PackedCounts
 
 
@@ -171,28 +172,35 @@ def _independent(counts: PackedCounts, ones: np.ndarray, zeros: np.ndarray) -> n
 
 def fill_gaps(
     counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, k: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Rows whose missing values are drawn given the others and a class, shape ``(R, n)``."""
-    values = rows.dense()
+) -> Matrix:
+    """Rows whose missing values are drawn given the others and a class, shape ``(R, n)``; sparse if the ones are."""
     if rows.gaps is None:
-        return values
-    missing = rows.gaps.astype(bool) if isinstance(rows.gaps, np.ndarray) else rows.gaps.toarray().astype(bool)
+        return rows.ones
+    parts = [_filled(counts, parameters, some, k, rng) for _, some in rows.chunks()]
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, "csr")
+
+
+def _filled(
+    counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, k: int, rng: np.random.Generator
+) -> Matrix:
+    drawn = csc_matrix(rows.gaps)
     log_levels = counts.levels(parameters.log_cells)
     grouped = np.flatnonzero(~counts.single[k])
     first = np.searchsorted(counts.classes, k)
     members = np.zeros((len(counts.single[k]), np.count_nonzero(counts.classes == k)))
     members[grouped, counts.blocks[k, grouped] - first] = 1
-    ones, gaps = ((marked @ members).astype(np.int64) for marked in (values, missing))
-    for variable in np.flatnonzero(missing.any(0)):
-        where = np.flatnonzero(missing[:, variable])
+    ones, gaps = ((marked @ members).astype(np.int64) for marked in (rows.ones, drawn))
+    for variable in np.flatnonzero(np.diff(drawn.indptr)):
+        entries = slice(*drawn.indptr[variable : variable + 2])
+        where = drawn.indices[entries]
         if counts.single[k, variable]:
-            values[where, variable] = np.log(rng.random(len(where))) < parameters.log_ones[k, variable]
+            drawn.data[entries] = np.log(rng.random(len(where))) < parameters.log_ones[k, variable]
             continue
         block = counts.blocks[k, variable]
         place = where, block - first
         cell = counts.starts[block] + ones[place]
-        drawn = np.log(rng.random(len(where))) < log_levels[gaps[place] - 1, cell + 1] - log_levels[gaps[place], cell]
-        values[where, variable] = drawn
+        log_share = log_levels[gaps[place] - 1, cell + 1] - log_levels[gaps[place], cell]
+        drawn.data[entries] = np.log(rng.random(len(where))) < log_share
         gaps[place] -= 1
-        ones[place] += drawn
-    return values
+        ones[place] += drawn.data[entries].astype(np.int64)
+    return (rows.ones + (drawn.toarray() if isinstance(rows.ones, np.ndarray) else drawn)).astype(np.uint8)

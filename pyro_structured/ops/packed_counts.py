@@ -18,19 +18,34 @@ FEW_SINGLES = 16
 class PackedCounts:
     r"""How often ones, and gaps, occur in all blocks of K partitions; many variables that are alone are left out.
 
-    A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits. Digits make words, words
-    make columns of a matrix, one product with which counts everything; and one look-up gives the sum of the log-weights
-    of all counts in a word. So a row costs little more than in a naive Bayes model.
+    A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits; gaps count for
+    :math:`s + 1` ones each. Digits make words, words make columns of a matrix, one product with which counts
+    everything; and one look-up gives the sum of the log-weights of all counts in a word. So a row costs little more
+    than in a naive Bayes model. A block whose digit is too long for a word with others has a *long* word.
 
-    Blocks are numbered class by class; ``sizes``, ``classes`` and ``names``, their smallest variables, are arrays over
-    them, and ``blocks`` says which a variable is in, unless it is left out (``single``).
+    Blocks are numbered class by class, from 0 to B - 1, without those that are left out.
 
     *Cells* are the counts :math:`0, \dots, s` of all blocks, one after the other: their log-weights are those of single
     configurations. Gaps are missing values. They make *levels*: a cell at level m is a number of ones beside m gaps;
-    the cells themselves are level 0.
+    the cells themselves are level 0. There are C cells, :math:`\sum_b (s_b + 1)`.
 
-    :param np.ndarray labels: The smallest variables of the blocks that variables are in, shape ``(K, n)``.
-    :param int largest_gap: The largest number of gaps in a row.
+    :param np.ndarray labels: The smallest variables of the blocks that variables are in, integers of shape ``(K, n)``.
+    :param int largest_gap: The largest number of gaps in a row, at least 0.
+
+    Arrays are of integers where nothing else is said.
+
+    :ivar labels: As given.
+    :ivar single: Which variables are alone and left out, booleans of shape ``(K, n)``.
+    :ivar blocks: Blocks that the variables are in, shape ``(K, n)``; arbitrary for those that are left out.
+    :ivar sizes: Numbers of variables of the blocks, shape ``(B,)``.
+    :ivar classes: Classes of the blocks, in increasing order, shape ``(B,)``.
+    :ivar names: Smallest variables of the blocks, shape ``(B,)``.
+    :ivar starts: First cells of the blocks, where they have no ones, shape ``(B,)``.
+    :ivar cell_block: Blocks of the cells, shape ``(C,)``.
+    :ivar cell_count: Numbers of ones that the cells stand for, shape ``(C,)``.
+    :ivar cell_size: Sizes of their blocks, shape ``(C,)``.
+    :ivar log_choices: Logarithms of the numbers of configurations with so many ones, float64, shape ``(C,)``.
+    :ivar num_levels: Number of levels: 1 more than the largest number of gaps that a block can have in a row.
     """
 
     def __init__(self, labels: np.ndarray, largest_gap: int = 0) -> None:
@@ -60,7 +75,7 @@ class PackedCounts:
 
     @property
     def cell_class(self) -> np.ndarray:
-        """Classes whose cells they are."""
+        """Classes whose cells they are, shape ``(C,)``."""
         classes: np.ndarray = self.classes[self.cell_block]
         return classes
 
@@ -72,34 +87,49 @@ class PackedCounts:
         return found
 
     def _pack(self, width: int) -> None:
-        bits = np.array([int(size).bit_length() for size in self.sizes], dtype=np.int64)
-        gap_bits = np.array([min(int(s), self.num_levels - 1).bit_length() for s in self.sizes], dtype=np.int64)
-        word, offset, self._word_bits = _fill(bits + gap_bits, self.classes, WORD_BITS)
+        """Gives digits places in words, and words in columns.
+
+        Arrays over the W words: ``_word_bits``, their lengths; ``_word_class``; ``_word_column`` and ``_word_shift``,
+        where they are in the columns; ``_lengths``, how many values they have, zero for long words. ``_long`` are pairs
+        of a long word and its block. ``_ones`` and ``_gaps``, float64, shape ``(n, columns)``, are what a one or a gap
+        of a variable adds to columns.
+        """
+        self._block_levels = np.minimum(self.sizes, self.num_levels - 1) + 1
+        bits = np.array([int(n - 1).bit_length() for n in self._block_levels * (self.sizes + 1)], dtype=np.int64)
+        word, offset, self._word_bits = _fill(bits, self.classes, WORD_BITS)
         self._word_class = np.zeros(len(self._word_bits), dtype=np.int64)
         self._word_class[word] = self.classes
         column, self._word_shift, used = _fill(self._word_bits, np.zeros_like(self._word_bits), COLUMN_BITS)
         self._word_column = column
-        self._word_start = np.cumsum(1 << self._word_bits) - (1 << self._word_bits)
         classes, variables = np.nonzero(~self.single)
         owner = self.blocks[classes, variables]
-        shift = self._word_shift[word] + offset
+        place, unit = (variables, column[word][owner]), 2.0 ** (self._word_shift[word] + offset)
         self._ones, self._gaps = np.zeros((width, len(used))), np.zeros((width, len(used)))
-        np.add.at(self._ones, (variables, column[word][owner]), 2.0 ** shift[owner])
-        if self.num_levels > 1:
-            np.add.at(self._gaps, (variables, column[word][owner]), 2.0 ** (shift + bits)[owner])
-        self._index_entries(word, offset, bits, gap_bits)
+        np.add.at(self._ones, place, unit[owner])
+        np.add.at(self._gaps, place, (unit * (self.sizes + 1))[owner])
+        is_long = self._word_bits[word] > WORD_BITS
+        self._long = list(zip(word[is_long].tolist(), np.flatnonzero(is_long).tolist(), strict=True))
+        self._lengths = np.where(self._word_bits > WORD_BITS, 0, 1 << self._word_bits)
+        self._index_entries(word, offset, bits)
 
-    def _index_entries(self, word: np.ndarray, offset: np.ndarray, bits: np.ndarray, gap_bits: np.ndarray) -> None:
-        """Which cells belong to which values of the words."""
+    def _index_entries(self, word: np.ndarray, offset: np.ndarray, bits: np.ndarray) -> None:
+        """Which cells belong to which values of the short words: ``_cells``, at their levels, and ``_entries`` of the
+        list of all values, a pair for each digit of each value.
+        """
         entries, cells = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for block, size in enumerate(self.sizes.tolist()):
-            value = np.arange(1 << self._word_bits[word[block]])
-            digit = value >> offset[block]
-            ones, gaps = digit & ((1 << bits[block]) - 1), (digit >> bits[block]) & ((1 << gap_bits[block]) - 1)
+        starts = np.cumsum(self._lengths) - self._lengths
+        for block in np.flatnonzero(self._lengths[word]).tolist():
+            value, size = np.arange(self._lengths[word[block]]), self.sizes[block]
+            gaps, ones = np.divmod((value >> offset[block]) & ((1 << bits[block]) - 1), size + 1)
             possible = (ones + gaps <= size) & (gaps < self.num_levels)
-            entries.append(self._word_start[word[block]] + value[possible])
+            entries.append(starts[word[block]] + value[possible])
             cells.append((gaps * len(self.cell_block) + self.starts[block] + ones)[possible])
         self._entries, self._cells = np.concatenate(entries), np.concatenate(cells)
+
+    def _block_cells(self, block: int, cells: np.ndarray) -> np.ndarray:
+        """A block's part of an array of shape ``(levels, cells)``: that of a long word's values, in their order."""
+        start = self.starts[block]
+        return cells[: self._block_levels[block], start : start + self.sizes[block] + 1]
 
     def weights(self, ones: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights of ones and of gaps, for :meth:`words`: those that count, and others of shape ``(n, K)``."""
@@ -130,10 +160,12 @@ class PackedCounts:
 
     def tables(self, log_levels: np.ndarray) -> list[np.ndarray]:
         """Log-weights of all values of the words, from those of the cells, shape ``(levels, cells)``."""
-        size = int((1 << self._word_bits).sum())
-        table = np.bincount(self._entries, log_levels.ravel()[self._cells], size)
-        ends = np.cumsum(1 << self._word_bits)
-        return [table[start:end] for start, end in zip(self._word_start, ends, strict=True)]
+        ends = np.cumsum(self._lengths)
+        table = np.bincount(self._entries, log_levels.ravel()[self._cells], self._lengths.sum())
+        tables = [table[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+        for word, block in self._long:
+            tables[word] = self._block_cells(block, log_levels).ravel()
+        return tables
 
     def add_scores(self, words: list[np.ndarray], tables: list[np.ndarray], scores: np.ndarray) -> None:
         """Adds to the scores of all classes, shape ``(K, R)``, the log-weights of their counts."""
@@ -144,20 +176,24 @@ class PackedCounts:
     def histogram(self, words: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
         """Weights of all cells at all levels, shape ``(levels, cells)``, from weights of shape ``(K, R)``."""
         found: list[np.ndarray] = [np.zeros(0)]
-        for index, bits, row in zip(words, self._word_bits, self._word_class, strict=True):
-            found.append(np.bincount(index, weights[row], 1 << bits))
+        for word in np.flatnonzero(self._lengths).tolist():
+            found.append(np.bincount(words[word], weights[self._word_class[word]], self._lengths[word]))
         size = self.num_levels * len(self.cell_block)
-        histogram = np.zeros(size) + np.bincount(self._cells, np.concatenate(found)[self._entries], size)
-        return histogram.reshape(self.num_levels, -1)
+        histogram = np.bincount(self._cells, np.concatenate(found)[self._entries], size).astype(np.float64, copy=False)
+        histogram = histogram.reshape(self.num_levels, -1)
+        for word, block in self._long:
+            part = self._block_cells(block, histogram)
+            part += np.bincount(words[word], weights[self._word_class[word]], part.size).reshape(part.shape)
+        return histogram
 
     def levels(self, log_cells: np.ndarray) -> np.ndarray:
         """Log-weights of numbers of ones beside gaps: the last gap is a zero or a one; shape ``(levels, cells)``."""
-        found = [log_cells]
+        found = np.full((self.num_levels, len(log_cells)), -np.inf)
+        found[0] = log_cells
         for level in range(1, self.num_levels):
-            more = np.append(found[-1][1:], -np.inf)
-            possible = self.cell_count + level <= self.cell_size
-            found.append(np.where(possible, np.logaddexp(found[-1], more), -np.inf))
-        return np.stack(found)
+            possible = np.flatnonzero(self.cell_count + level <= self.cell_size)
+            found[level, possible] = np.logaddexp(found[level - 1, possible], found[level - 1, possible + 1])
+        return found
 
     def fill(self, histogram: np.ndarray, log_levels: np.ndarray) -> np.ndarray:
         """Expected weights of the cells if all gaps are filled in at random, given the ones; shape ``(cells,)``."""

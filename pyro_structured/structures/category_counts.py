@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.level_sets import complete_counts, log_multinomial, normalize
+from pyro_structured.ops.level_sets import log_multinomial
 from pyro_structured.structures.argument_checks import check_levels, check_size
-from pyro_structured.structures.statistic import Statistic
+from pyro_structured.structures.count_vectors import CountVectors
 
 
-class CategoryCounts(Statistic):
+class CategoryCounts(CountVectors):
     r"""How many of n variables are in each of r categories: full exchangeability of categorical variables.
 
     :math:`|S_{t,e}| = (\text{free})! / \prod_c (t_c - \text{observed}_c)!`. There are :math:`\binom{n + r - 1}{r - 1}`
@@ -62,39 +61,5 @@ class CategoryCounts(Statistic):
         ways, category = self._ways.to(x.device), torch.arange(len(self._ways), device=x.device)
         return (ways[category, after + counts] - ways[category, after]).sum(-1)
 
-    def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Multinomial coefficients."""
-        missing, free = self._missing(value, observed)
+    def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_multinomial(free, missing)
-
-    def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """Categories at random places that are free."""
-        shape = torch.broadcast_shapes(level.shape + (1,), value.shape, observed.shape)
-        return self._fill(level, value, observed, torch.rand(shape, dtype=torch.double, device=value.device))
-
-    def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """The last category at the first free places, and so on."""
-        return self._fill(level, value, observed, torch.arange(float(self.num_variables), device=value.device))
-
-    def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
-        # Indices without axes would be made Python numbers, which function transforms refuse.
-        missing = self.counts.to(value.device)[level.unsqueeze(-1)].squeeze(-2) - self._count(value, observed)
-        return complete_counts(value, observed, missing, keys)
-
-    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """The expected shares of the categories among the free places; see :meth:`Statistic.log_marginals`."""
-        missing, free = self._missing(value, observed)
-        levels = normalize(log_weights.double() + log_multinomial(free, missing))
-        part = missing.clamp(min=0).double() / free.clamp(min=1).unsqueeze(-1)
-        share = logsumexp(levels.unsqueeze(-1) + part.log(), -2)
-        fixed = value.unsqueeze(-1) == torch.arange(self.num_categories, device=value.device)
-        return torch.where(observed.unsqueeze(-1), fixed.double().log(), share.unsqueeze(-2))
-
-    def _missing(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Places that every level needs beside the observed ones, ``(..., levels, categories)``, and the free ones."""
-        missing = self.counts.to(value.device) - self._count(value, observed).unsqueeze(-2)
-        return missing, (~observed).sum(-1, keepdim=True)
-
-    def _count(self, value: Tensor, observed: Tensor) -> Tensor:
-        categories = torch.arange(self.num_categories, device=value.device)
-        return (observed.unsqueeze(-1) & (value.unsqueeze(-1) == categories)).sum(-2)

@@ -76,6 +76,21 @@ class RegionTree:
         """Number of variables n."""
         return self.regions.shape[-1]
 
+    @property
+    def forests(self) -> tuple[Tensor, Tensor, int]:
+        """Parents and levels of the variables, shape ``(M, K, n)``, and the number of levels."""
+        return self.variable_parents, self.levels, self.num_levels
+
+    def sum_by_region(self, terms: Tensor) -> Tensor:
+        """Adds up terms of the variables in every region: from shape ``(..., M, K, n)`` to ``(..., M, G, K)``."""
+        index = self.regions.unsqueeze(-2).expand(terms.shape)
+        return terms.new_zeros(terms.shape[:-1] + (self.num_regions,)).scatter_add(-1, index, terms).mT
+
+    def at_variables(self, table: Tensor) -> Tensor:
+        """Entries of the regions that the variables are in: from shape ``(..., M, G, K)`` to ``(..., M, K, n)``."""
+        index = self.regions.unsqueeze(-2).expand(table.mT.shape[:-1] + self.regions.shape[-1:])
+        return table.mT.gather(-1, index)
+
     def _check(self) -> None:
         networks, number, parents = self.num_networks, self.num_regions, self.region_parents
         places = torch.arange(number, device=parents.device)

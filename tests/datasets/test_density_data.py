@@ -2,7 +2,6 @@
 
 import gzip
 import os
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -58,16 +57,12 @@ def test_too_many_variables(tmp_path, monkeypatch):
     assert_equal(load_density("nltcs"), make_data(8))
 
 
-def test_download(tmp_path, monkeypatch):
-    monkeypatch.delenv("PYRO_STRUCTURED_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(PublicFile, "url", property(lambda file: (tmp_path / file.path).as_uri()))
-    (tmp_path / "data" / "generative").mkdir(parents=True)
+def test_download(serve, monkeypatch):
     digests = []
     for split, rows in zip(("ts", "valid", "test"), make_data(), strict=True):
         content = gzip.compress("".join(",".join(map(str, row)) + "\n" for row in rows).encode())
-        (tmp_path / "data" / "generative" / f"nltcs.{split}.data.gz").write_bytes(content)
-        digests.append(sha256(content).hexdigest())
+        file = PublicFile("", "", f"data/generative/nltcs.{split}.data.gz", "")
+        digests.append(serve(file, content).sha256)
     monkeypatch.setitem(density_data.SHA256, "nltcs", tuple(digests))
     assert_equal(load_density("nltcs"), make_data())
 

@@ -3,14 +3,11 @@
 import gzip
 import os
 import struct
-from dataclasses import replace
-from hashlib import sha256
 
 import numpy as np
 import pytest
 
 from pyro_structured.datasets import load_mnist_test, mnist
-from pyro_structured.datasets.public_file import PublicFile
 
 IMAGES = np.random.default_rng(1).integers(256, size=(3, 784), dtype=np.uint8)
 LABELS = np.array([7, 2, 1], np.uint8)
@@ -31,17 +28,11 @@ def test_local_file(tmp_path, monkeypatch):
     check(load_mnist_test())
 
 
-def test_download(tmp_path, monkeypatch):
-    monkeypatch.delenv("PYRO_STRUCTURED_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(PublicFile, "url", property(lambda file: (tmp_path / file.path).as_uri()))
-    (tmp_path / "data").mkdir()
+def test_download(serve, monkeypatch):
     headers = {"IMAGES": struct.pack(">4I", 0x803, 3, 28, 28), "LABELS": struct.pack(">2I", 0x801, 3)}
     for name, values in (("IMAGES", IMAGES), ("LABELS", LABELS)):
         content = gzip.compress(headers[name] + values.tobytes())
-        file = replace(getattr(mnist, name), sha256=sha256(content).hexdigest())
-        monkeypatch.setattr(mnist, name, file)
-        (tmp_path / file.path).write_bytes(content)
+        monkeypatch.setattr(mnist, name, serve(getattr(mnist, name), content))
     check(load_mnist_test())
 
 

@@ -3,14 +3,11 @@
 import io
 import os
 import zipfile
-from dataclasses import replace
-from hashlib import sha256
 
 import numpy as np
 import pytest
 
 from pyro_structured.datasets import load_text, text_corpus
-from pyro_structured.datasets.public_file import PublicFile
 
 # Documents for training and test, words, classes.
 TABLE = {
@@ -23,19 +20,9 @@ TABLE = {
 
 
 @pytest.fixture
-def serve(tmp_path, monkeypatch):
-    """Puts content in the place of a public file."""
-    monkeypatch.delenv("PYRO_STRUCTURED_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(PublicFile, "url", property(lambda file: (tmp_path / file.path).as_uri()))
-
-    def put(name, content):
-        file = replace(getattr(text_corpus, name), sha256=sha256(content).hexdigest())
-        monkeypatch.setattr(text_corpus, name, file)
-        (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file.path).write_bytes(content)
-
-    return put
+def serve_corpus(serve, monkeypatch):
+    """Puts content in the place of a public file by its name."""
+    return lambda name, content: monkeypatch.setattr(text_corpus, name, serve(getattr(text_corpus, name), content))
 
 
 def assert_is(found, data, target, is_test, folds):
@@ -68,9 +55,9 @@ def test_local_file(tmp_path, monkeypatch, folds):
     assert found.feature_names == ("a", "b", "é", "d")
 
 
-def test_webkb(serve):
-    serve("WEBKB_TRAIN", b"student\tpage cours page\ncourse\tcours zoo\n")
-    serve("WEBKB_TEST", b"student\tpage cours\nfaculty\t\n")
+def test_webkb(serve_corpus):
+    serve_corpus("WEBKB_TRAIN", b"student\tpage cours page\ncourse\tcours zoo\n")
+    serve_corpus("WEBKB_TEST", b"student\tpage cours\nfaculty\t\n")
     found = load_text("webkb")
     rows = [[1, 1, 0], [1, 0, 1], [1, 1, 0], [0, 0, 0]]
     assert_is(found, rows, [2, 0, 2, 1], [False, False, True, True], None)
@@ -78,14 +65,14 @@ def test_webkb(serve):
     assert found.feature_names == ("cours", "page", "zoo")
 
 
-def test_polarity(serve):
+def test_polarity(serve_corpus):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("movie_reviews/README", "good bad")
         archive.writestr("movie_reviews/pos/cv900_1.txt", "a Good film , it's good")
         archive.writestr("movie_reviews/neg/cv017_2.txt", "bad film\nno. 1 of 10")
         archive.writestr("movie_reviews/neg/cv003_3.txt", "?")
-    serve("POLARITY", content.getvalue())
+    serve_corpus("POLARITY", content.getvalue())
     found = load_text("polarity")
     assert found.feature_names == ("film", "10", "bad", "good", "it", "no", "of")
     rows = [[0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 1, 1], [1, 0, 0, 1, 1, 0, 0]]

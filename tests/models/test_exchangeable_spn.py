@@ -6,14 +6,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.models import ExchangeableSPN
-from pyro_structured.models.region_leaves import RegionLeaves
-from pyro_structured.models.variable_regions import maximum_spanning_trees, pair_information, variable_regions
 
 # Mean log-probability of the data of the next function.
 TRUTH = np.log(0.5) + (2 * np.log(1 / 2) + 2 * np.log(1 / 6)) / 2
@@ -85,6 +82,16 @@ def test_samples_are_like_the_data(fitted):
     np.testing.assert_allclose(drawn.mean(0), rows.mean(0), atol=0.04)
 
 
+def test_default_dtype_does_not_matter(fitted):
+    model, rows = fitted
+    torch.set_default_dtype(torch.float64)
+    try:
+        again = clone(model).fit(rows)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_array_equal(again.score_samples(rows[:50]), model.score_samples(rows[:50]))
+
+
 def test_known_structure_is_learned():
     rows, new = classes_of_blocks(6000), classes_of_blocks(2000, seed=1)
     model = small(max_region_size=4).fit(rows)
@@ -123,51 +130,6 @@ def test_validation_rows_end_learning():
     late = small(**options).fit(rows[:100])
     assert len(early.log_likelihoods_[0]) < len(late.log_likelihoods_[0])
     assert early.score(rows[200:]) > late.score(rows[200:])
-
-
-def test_regions_are_dependent_groups():
-    values = torch.randint(2, (500, 3)).repeat_interleave(2, 1)[:, [0, 2, 4, 1, 3, 5]].float()
-    regions, parents = variable_regions(values, torch.ones(500), 3)
-    assert regions[:3].tolist() == regions[3:].tolist() and sorted(regions[:3].tolist()) == [0, 1, 2]
-    assert parents[0] == 0 and (parents[1:] < torch.arange(1, 3)).all()
-
-
-def test_mutual_information():
-    values = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]]).double()
-    both = values.mT @ values / 4
-    expected = torch.zeros(3, 3).double()
-    expected[0, 1] = expected[1, 0] = np.log(2)
-    torch.testing.assert_close(pair_information(values.mean(0), both), expected)
-
-
-def test_spanning_trees():
-    weights = torch.rand(6, 9, 9)
-    weights = weights + weights.mT
-    order, parents = maximum_spanning_trees(weights)
-    for each, nodes, above in zip(weights, order.tolist(), parents.tolist(), strict=True):
-        assert sorted(nodes) == list(range(9)) and above[nodes[0]] == nodes[0]
-        assert all(nodes.index(above[d]) < nodes.index(d) for d in nodes[1:])
-        best = minimum_spanning_tree((10 - each.double().fill_diagonal_(10)).numpy())
-        assert sum(10 - float(each[d, above[d]]) for d in nodes[1:]) == pytest.approx(best.sum(), rel=1e-5)
-
-
-def test_leaves_fit_weighted_rows():
-    """Without smoothing, a state's tree has the weighted margins of its pairs."""
-    values = torch.rand(400, 3).lt(0.5).float()
-    values[:, 2] = torch.where(torch.rand(400) < 0.2, 1 - values[:, 0], values[:, 0])
-    leaves = RegionLeaves(values, torch.ones(400), 2, 0.0)
-    memberships = torch.rand(len(leaves.patterns), 2) * 100
-    leaves.start(memberships)
-    place = leaves.patterns @ torch.tensor([4.0, 2.0, 1.0])
-    assert place.tolist() == list(range(8))
-    for scores in (leaves.tree_scores - leaves.leaf_logits[:, 0], leaves.block_scores - leaves.leaf_logits[:, 1]):
-        torch.testing.assert_close(scores.exp().sum(0), torch.ones(2))
-    share = memberships / memberships.sum(0)
-    for state, parents in enumerate(leaves.parents):
-        probs = (leaves.tree_scores - leaves.leaf_logits[:, 0])[:, state].exp()
-        for d, above in enumerate(parents.tolist()):
-            pair = leaves.patterns[:, d] * leaves.patterns[:, above]
-            assert float(probs @ pair) == pytest.approx(float(share[:, state] @ pair), abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +181,22 @@ def test_wrong_data(fitted):
         small().fit([[0, np.nan]])
     with pytest.raises(ValueError, match="X has 6 features, but ExchangeableSPN is expecting 7"):
         model.score_samples(rows[:, :6])
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 1.5])
+def test_wrong_number_of_samples(fitted, n_samples):
+    with pytest.raises(ValueError, match=f"n_samples: expected an integer of at least 1, got {n_samples}"):
+        fitted[0].sample(n_samples)
+
+
+@pytest.mark.parametrize(
+    "held_out, message",
+    [
+        ([[0, np.nan]], "X_val: Input X_val contains NaN"),
+        ([[0, 1, 1]], "X_val: expected 2 columns, as in X, got 3"),
+        ([0, 1], "X_val: Expected 2D array, got 1D"),
+    ],
+)
+def test_wrong_validation_data(held_out, message):
+    with pytest.raises(ValueError, match=message):
+        small().fit([[0, 1]], X_val=held_out)

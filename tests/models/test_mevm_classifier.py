@@ -118,11 +118,14 @@ def test_wrong_arguments():
         MEVMClassifier(structure="none").fit(X, y)
     with pytest.raises(ValueError, match="X: expected zeros, ones and NaN"):
         MEVMClassifier(binarize=None).fit(2 * X, y)
-    for weights in (np.zeros(20), -np.ones(20), np.full(20, np.nan)):
-        with pytest.raises(ValueError, match="sample_weight: expected finite numbers of at least zero"):
+    for weights in (np.zeros(20), -np.ones(20), np.full(20, np.nan), np.full(20, 1e305), np.full(20, np.inf)):
+        with pytest.raises(ValueError, match=r"sample_weight: expected numbers from 0 to 1e\+290, not all zero"):
             MEVMClassifier().fit(X, y, weights)
     with pytest.raises(ValueError, match=r"sample_weight: expected shape \(20,\), got \(3,\)"):
         MEVMClassifier().fit(X, y, np.ones(3))
+    for weights in (["a"] * 20, [[1.0], [1.0, 2.0]] * 10, [{}] * 20):
+        with pytest.raises(ValueError, match="sample_weight: expected numbers, got others"):
+            MEVMClassifier().fit(X, y, weights)
     with pytest.raises(ValueError, match=r"unlabeled: expected a label or None, got \[0, 1\]"):
         MEVMClassifier(unlabeled=[0, 1]).fit(X, y)
     with pytest.raises(ValueError, match="continuous"):

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pyro_structured.ops.evidence import log_odds, merge_evidence, reweight
+from pyro_structured.ops.evidence import log_odds, merge_evidence, no_evidence, reweight
 
 
 @pytest.mark.parametrize("logit", [-math.inf, -2.0, math.inf])
@@ -47,3 +47,10 @@ def test_observations_add_up():
     value, observed, consistent = merge_evidence(known, torch.tensor([0, 1, 0]), torch.tensor([False, True, True]))
     assert value.tolist() == [1, 1, 0] and observed.all() and consistent
     assert not merge_evidence(known, torch.tensor([0, 0, 0]), torch.tensor([True, False, False]))[2]
+
+
+def test_nothing_is_known_at_first():
+    nothing = no_evidence(3, torch.device("cpu"))
+    assert not nothing[1].any() and nothing[2]
+    value, observed, consistent = merge_evidence(nothing, torch.tensor([1, 1, 0]), torch.tensor([True, False, True]))
+    assert value.tolist() == [1, 0, 0] and observed.tolist() == [True, False, True] and consistent

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix, issparse
 from scipy.special import logsumexp, softmax
 
 from pyro_structured.distributions import ExchangeableMixture
@@ -116,12 +117,29 @@ def test_objective_never_falls(missing):
         parameters = maximize(counts, statistics, 0.3, parameters)
 
 
+@pytest.mark.parametrize("at_once", [7, 100])
+def test_sparse_rows_stay_sparse_when_gaps_are_filled(at_once, monkeypatch):
+    monkeypatch.setattr("pyro_structured.ops.binary_rows.ROWS_AT_ONCE", at_once)
+    values, rows, counts, _, parameters = example(0.4)
+    gaps, ones = np.isnan(values).astype(float), np.nan_to_num(values)
+    filled, expected = (
+        fill_gaps(
+            counts, parameters, BinaryRows(form(ones), csr_matrix(gaps), rows.weights), 0, np.random.default_rng(0)
+        )
+        for form in (csr_matrix, np.array)
+    )
+    assert issparse(filled) and filled.dtype == np.uint8
+    np.testing.assert_array_equal(filled.toarray(), expected)
+    np.testing.assert_array_equal(expected[gaps == 0], ones[gaps == 0])
+    assert 0 < expected[gaps == 1].mean() < 1
+
+
 @pytest.mark.parametrize("k", range(3))
 def test_filled_gaps(k):
     _, _, counts, _, parameters = example(0.4)
     row = np.array([1.0, np.nan, np.nan, np.nan, 0.0])
     rows = BinaryRows.from_matrix(np.tile(row, (4000, 1)))
-    drawn = fill_gaps(counts, parameters, rows, k, np.random.default_rng(k))
+    drawn = fill_gaps(counts, parameters, rows, k, np.random.default_rng(k)).toarray()
     np.testing.assert_array_equal(drawn[:, [0, 4]], np.tile([1, 0], (4000, 1)))
     filled = torch.tensor([[1.0, *rest, 0.0] for rest in product((0.0, 1.0), repeat=3)], dtype=torch.float64)
     part = BlockMixture(counts, parameters).to_pyro().component(torch.tensor(k))

@@ -1,5 +1,6 @@
 """Counts, scores and histograms against loops over blocks and rows."""
 
+import tracemalloc
 from itertools import product
 from math import comb
 
@@ -65,6 +66,22 @@ def test_scores_and_histograms(shape, seed, missing):
             histogram[cell] += weights[k, r]
     np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(counts.histogram(words, weights), histogram, rtol=1e-12, atol=1e-12)
+
+
+def test_long_words_take_no_more_memory_than_their_cells():
+    size = 600
+    gaps = np.ones((1, size))
+    tracemalloc.start()
+    counts = PackedCounts(np.zeros((1, size), dtype=int), size)
+    log_levels = counts.levels(np.zeros(size + 1))
+    words, _ = counts.words(0 * gaps, gaps)
+    scores = np.zeros((1, 1))
+    counts.add_scores(words, counts.tables(log_levels), scores)
+    histogram = counts.histogram(words, gaps[:, :1])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert scores == pytest.approx(size * np.log(2)) and histogram[size, 0] == histogram.sum() == 1
+    assert peak < 4 * log_levels.nbytes
 
 
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**31))

@@ -1,4 +1,4 @@
-"""Trees of regions: levels of the forests, and what is refused."""
+"""Trees of regions: levels of the forests, sums over regions, and what is refused."""
 
 import copy
 import pickle
@@ -22,6 +22,22 @@ def test_levels():
     tree = RegionTree(**arguments())
     assert tree.levels.tolist() == [[[2, 0, 1, 0], [0, 0, 0, 0]]] and tree.num_levels == 3
     assert (tree.num_networks, tree.num_regions, tree.num_states, tree.num_variables) == (1, 3, 2, 4)
+
+
+def test_forests():
+    tree = RegionTree(**arguments())
+    parents, levels, num_levels = tree.forests
+    assert parents is tree.variable_parents and levels is tree.levels and num_levels == 3
+
+
+def test_variables_and_regions():
+    """Regions 0 and 1 of the one network have the variables 0, 2, 3 and 1; region 2 has none."""
+    tree = RegionTree(**arguments())
+    terms = torch.tensor([[[1.0, 10.0, 100.0, 1000.0], [2.0, 20.0, 200.0, 2000.0]]])
+    sums = tree.sum_by_region(terms.expand(5, 1, 2, 4))
+    assert sums.shape == (5, 1, 3, 2) and sums[0, 0].tolist() == [[1101.0, 2202.0], [10.0, 20.0], [0.0, 0.0]]
+    entries = tree.at_variables(sums > 50)
+    assert entries.shape == (5, 1, 2, 4) and entries[0, 0].tolist() == [[True, False, True, True]] * 2
 
 
 def test_copies_are_equal():
