@@ -3,15 +3,18 @@
 __all__ = ["ConstrainedSlice"]
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from pyro import poutine
 from pyro.infer import NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_sites import find_cost_sites
+from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
+from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
 from pyro_structured.inference.cost_sweep import SweepInfo, sweep
 from pyro_structured.inference.interweave import Interweave
 from pyro_structured.inference.latent_state import latent_sites
@@ -29,8 +32,9 @@ class ConstrainedSlice(StepKernel):
     site ``y_costs``) and of :class:`~pyro_structured.distributions.Argmin` sites. One step updates all of them, all
     rows of plates at once. Where the restriction of an inverse set to some costs has a closed form
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
-    they are normal, truncated normal or uniform, also jointly normal, and by slice sampling otherwise. Other problems
-    have lines through the inverse set, with exact ends. No proposal is ever outside.
+    they are normal, truncated normal or uniform, also jointly normal, and by slice sampling otherwise, also if other
+    sites depend on the costs, in the same plates. Other problems have lines through the inverse set, with exact ends.
+    No proposal is ever outside.
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
     (Interweave(model), None), (NUTS(model), rest)])``.
@@ -78,6 +82,7 @@ class ConstrainedSlice(StepKernel):
         sites = find_cost_sites(trace)
         self._dtypes = {site.costs: trace.nodes[site.costs]["value"].dtype for site in sites}
         self._sites = [site for site in sites if site.costs in names]
+        self._dependents = {site: find_dependents(model, trace, site, args, kwargs) for site in self._sites}
         wrong = set(names) - {site.costs for site in sites}
         if wrong or not names:
             raise ValueError(
@@ -88,17 +93,30 @@ class ConstrainedSlice(StepKernel):
         """One sweep over the costs of every site."""
         values = dict(values)
         for site in self._sites:
-            seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}
-            trace: Any = poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
+            trace = self._trace(values)
             costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
             problem = optimum["fn"].problem
-            conditionals = cost_conditionals(costs["fn"], len(problem.cost_shape))
+            likelihood = partial(self._likelihood, site, values) if self._dependents[site] else None
+            conditionals = cost_conditionals(costs["fn"], len(problem.cost_shape), likelihood)
             values[site.costs], info = sweep(
                 values[site.costs], optimum["value"], problem, conditionals, self.num_lines
             )
             self._info += info
         self._num_steps += 1
         return values
+
+    def _trace(self, values: dict[str, Tensor]) -> Any:
+        seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}
+        return poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
+
+    def _likelihood(self, site: CostSite, values: dict[str, Tensor], costs: Tensor) -> Tensor:
+        """Log-probability of all other sites that depend on the costs, one for each row."""
+        trace, names = self._trace({**values, site.costs: costs}), self._dependents[site]
+        trace.compute_log_prob(lambda name, _: name in names)
+        total = torch.zeros((), dtype=torch.double)
+        for name in names:
+            total = total + row_log_prob(trace, name, site.costs)
+        return total
 
     def report(self) -> dict[str, Any]:
         """Solver calls and closed-form restrictions for each step, and how many entries got stuck."""

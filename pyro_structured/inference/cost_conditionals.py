@@ -191,10 +191,14 @@ class SlicedCosts(CostConditionals):
         return torch.randn_like(costs) * self.width
 
 
-def cost_conditionals(base: Distribution, cost_rank: int) -> CostConditionals:
+def cost_conditionals(
+    base: Distribution, cost_rank: int, likelihood: Callable[[Tensor], Tensor] | None = None
+) -> CostConditionals:
     """What :class:`CostConditionals` says about the costs of a base distribution.
 
     :param base: Of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
+    :param likelihood: From costs of shape ``batch_shape + event_shape`` to what else the log-density depends on, one
+        number for each row.
     """
     entries: Any = base
     while isinstance(entries, Independent):
@@ -204,6 +208,8 @@ def cost_conditionals(base: Distribution, cost_rank: int) -> CostConditionals:
         shape = base.batch_shape + base.event_shape
         return tensor.detach().double().expand(shape).flatten(-cost_rank)
 
+    if likelihood is not None:
+        return _sliced(base, entries, flat, cost_rank, likelihood)
     infinity = torch.tensor(torch.inf, dtype=torch.double)
     kind = type(entries)
     if not entries.event_shape and issubclass(kind, Normal):
@@ -218,7 +224,13 @@ def cost_conditionals(base: Distribution, cost_rank: int) -> CostConditionals:
     return _sliced(base, entries, flat, cost_rank)
 
 
-def _sliced(base: Any, entries: Any, flat: Callable[[Tensor], Tensor], cost_rank: int) -> SlicedCosts:
+def _sliced(
+    base: Any,
+    entries: Any,
+    flat: Callable[[Tensor], Tensor],
+    cost_rank: int,
+    likelihood: Callable[[Tensor], Tensor] | None = None,
+) -> SlicedCosts:
     support = base.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
@@ -232,14 +244,15 @@ def _sliced(base: Any, entries: Any, flat: Callable[[Tensor], Tensor], cost_rank
         width = flat(2 * base.sample((64,)).double().std(0).clamp(min=torch.finfo(torch.double).tiny))
 
     def log_density(costs: Tensor) -> Tensor:
-        found: Tensor = base.log_prob(costs.reshape(costs.shape[:-1] + base.event_shape)).double()
-        return found
+        shaped = costs.reshape(costs.shape[:-1] + base.event_shape)
+        found: Tensor = base.log_prob(shaped).double()
+        return found if likelihood is None else found + likelihood(shaped)
 
     def entry_log_density(costs: Tensor) -> Tensor:
         found: Tensor = entries.log_prob(costs.reshape(costs.shape[:-1] + base.event_shape)).double()
         return found.flatten(-cost_rank)
 
-    independent = not entries.event_shape and entries is not base
+    independent = likelihood is None and not entries.event_shape and entries is not base
     return SlicedCosts(log_density, entry_log_density if independent else None, low, high, width)
 
 

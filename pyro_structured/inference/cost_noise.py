@@ -20,7 +20,8 @@ def noise_of_costs(base: Any, costs: Tensor) -> Tensor:
         return standard
     if isinstance(entries, MultivariateNormal):
         deviation = (costs - entries.loc.double()).unsqueeze(-1)
-        return torch.linalg.solve_triangular(entries.scale_tril.double(), deviation, upper=False).squeeze(-1)
+        noise: Tensor = torch.linalg.solve_triangular(entries.scale_tril.double(), deviation, upper=False).squeeze(-1)
+        return noise
     _require_quantiles(base, entries)
     quantile: Tensor = entries.cdf(costs).double()
     return quantile

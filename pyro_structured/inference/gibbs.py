@@ -142,7 +142,7 @@ class _Turn:
 
     def __init__(
         self,
-        kernel: MCMCKernel,
+        kernel: Any,
         model: Any,
         names: list[str],
         state: LatentState,

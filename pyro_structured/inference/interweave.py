@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from pyro_structured.inference.collapsed_move import CollapsedMove, is_normal
+from pyro_structured.inference.cost_dependents import find_dependents
 from pyro_structured.inference.cost_noise import noise_of_costs
 from pyro_structured.inference.cost_sites import find_cost_sites
 from pyro_structured.inference.parameter_line import ParameterLine, Setting
@@ -86,6 +87,8 @@ class Interweave(StepKernel):
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
         dtypes = {name: trace.nodes[name]["value"].dtype for name in costs}
         self._setting = Setting(model, args, kwargs, sites, transforms, dtypes)
+        # What depends on the costs keeps their noise from being summed out.
+        self._only_optima = not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
         self._spread = ParameterSpread(warmup_steps)
         self._counts = {"collapsed moves": 0, "sliced moves": 0, "stuck moves": 0}
 
@@ -105,7 +108,8 @@ class Interweave(StepKernel):
         """A move with the noise along the costs' change summed out, where it has a closed form."""
         sites = self._setting.sites
         problems = [line.optimum(site)[0] for site in sites]
-        if not all(problem.is_linear for problem in problems) or not all(is_normal(line.base(site)) for site in sites):
+        closed = all(problem.is_linear for problem in problems) and all(is_normal(line.base(site)) for site in sites)
+        if not closed or not self._only_optima:
             return None
         changes = line.changes()
         if changes is None:

@@ -105,8 +105,7 @@ class LatentState:
                     f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is "
                     "optimal, got others; leave them out, and a start is found"
                 )
-            exact: Tensor = costs["value"].double().clone()
-            return exact
+            return _double(costs["value"])
         base = costs["fn"]
         drawn: Tensor = base.sample().double()
         found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
@@ -115,7 +114,7 @@ class LatentState:
                 f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got "
                 f"{int((~inside).sum())} that none do"
             )
-        return found
+        return _double(found)
 
     def seen(self, name: str) -> Tensor:
         """The value of a site with the dtype that the model works with."""
@@ -146,13 +145,17 @@ class LatentState:
         self.values.update(values)
 
 
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.double, copy=True)
+
+
 def _at_random(model: Any) -> Any:
     messenger: Any = InitMessenger(init_to_sample)
     return messenger(model)
 
 
 def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
-    chosen = init_to_sample if site["fn"].support.is_discrete else strategy
+    chosen: Any = init_to_sample if site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
     return value
 

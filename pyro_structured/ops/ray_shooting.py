@@ -57,15 +57,15 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         some = problem[rows]
         better = (incidence[rows] - some.incidence(some.solve(point))) * sign
         gain, slope = (((each * better).flatten(1)).sum(1) for each in (point, along))
-        error = ROUNDING * ((_scaled(near, start).abs() + _scaled(along, length).abs()) * better.abs()).flatten(1).sum(
-            1
-        )
-        passed = (gain > error) & (slope > 0)
+        size = _scaled(near, start).abs() + _scaled(along, length).abs()
+        error = ROUNDING * (size * better.abs()).flatten(1).sum(1)
+        crossing = (-(near * better).flatten(1).sum(1) / slope).clamp(min=0)
+        # A step that rounding keeps from going back has found the end.
+        passed = (gain > error) & (slope > 0) & (crossing < now)
         if not bool(passed.any()):
             return reach
-        crossing = -(near * better).flatten(1).sum(1)[passed] / slope[passed]
         rows = rows[passed]
-        reach[rows] = torch.minimum(reach[rows], crossing.clamp(min=0))
+        reach[rows] = crossing[passed]
     raise RuntimeError(f"no end of the chord was found in {MOST_STEPS} steps")
 
 

@@ -1,0 +1,61 @@
+"""Sites other than the optimum that depend on costs."""
+
+__all__ = ["find_dependents", "row_log_prob"]
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from pyro_structured.inference.cost_sites import CostSite
+
+
+def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args: Any, kwargs: Any) -> list[str]:
+    """Names of sites whose log-probabilities have derivatives with respect to costs, their optimum apart.
+
+    :param trace: Of the model; its values are used.
+    """
+    values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes() if name != site.costs}
+    costs = trace.nodes[site.costs]["value"].detach().requires_grad_()
+    model = poutine.condition(model, data={**values, site.costs: costs})
+    with torch.enable_grad():
+        again: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        others = [
+            name
+            for name, node in again.nodes.items()
+            if node["type"] == "sample" and name not in (site.costs, site.optimum)
+        ]
+        again.compute_log_prob(lambda name, _: name in others)
+        found = []
+        for name in others:
+            total = again.nodes[name]["log_prob_sum"]
+            if (
+                total.requires_grad
+                and torch.autograd.grad(total, costs, retain_graph=True, allow_unused=True)[0] is not None
+            ):
+                found.append(name)
+    return found
+
+
+def row_log_prob(trace: Any, name: str, costs: str) -> Tensor:
+    """Log-probability of a site, summed for each row of costs; its log-probabilities have been computed.
+
+    :raises ValueError: if it is outside of the plates that make the rows.
+    """
+    node = trace.nodes[name]
+    plates = {frame.dim: frame.name for frame in trace.nodes[costs]["cond_indep_stack"] if frame.vectorized}
+    inside = {frame.dim for frame in node["cond_indep_stack"] if frame.vectorized}
+    if not plates.keys() <= inside:
+        raise ValueError(
+            f"{name}: expected a site in the plates {sorted(plates.values())}, as it depends on the costs {costs!r}, "
+            "whose rows are updated at once"
+        )
+    log_prob: Tensor = node["log_prob"]
+    for dim in range(-log_prob.dim(), 0):
+        if dim not in plates:
+            log_prob = log_prob.sum(dim, keepdim=True)
+    while log_prob.dim() and -log_prob.dim() not in plates:
+        log_prob = log_prob.squeeze(0)
+    return log_prob
