@@ -105,7 +105,7 @@ class LatentState:
                     f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is "
                     "optimal, got others; leave them out, and a start is found"
                 )
-            return _double(costs["value"])
+            return costs["value"].double().clone()  # type: ignore[no-any-return]
         base = costs["fn"]
         drawn: Tensor = base.sample().double()
         found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
@@ -114,7 +114,7 @@ class LatentState:
                 f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got "
                 f"{int((~inside).sum())} that none do"
             )
-        return _double(found)
+        return found  # type: ignore[no-any-return]
 
     def seen(self, name: str) -> Tensor:
         """The value of a site with the dtype that the model works with."""
@@ -143,10 +143,6 @@ class LatentState:
     def update(self, values: dict[str, Tensor]) -> None:
         """Takes values as the model sees them, costs in any precision."""
         self.values.update(values)
-
-
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.double, copy=True)
 
 
 def _at_random(model: Any) -> Any:

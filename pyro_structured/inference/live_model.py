@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyro import poutine
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from pyro_structured.distributions import Argmin
@@ -22,8 +23,17 @@ class NamedCosts:
         self.model = model
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        with poutine.reparam(config=named_costs):
+        with _CostNames():
             return self.model(*args, **kwargs)
+
+
+class _CostNames(Messenger):
+    """As ``poutine.reparam``, but initialisation sees the costs, not the discrete optimum that it could not handle."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        reparam: Any = named_costs(msg)
+        if reparam is not None:
+            msg.update(reparam.apply({name: msg[name] for name in ("name", "fn", "value", "is_observed")}))
 
 
 class LiveModel:

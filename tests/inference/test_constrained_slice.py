@@ -1,0 +1,191 @@
+"""Posteriors of costs and parameters given observed optima."""
+
+import json
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC, Predictive
+from pyro.infer.mcmc import StreamingMCMC
+from scipy.stats import ks_2samp
+
+from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
+from pyro_structured.inference import ConstrainedSlice
+from pyro_structured.structures import LinearProblem, Matching, ShortestPath, TopK
+
+ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
+
+
+def run(model, *args, num_samples=300, warmup_steps=100, seed=0, **options):
+    pyro.set_rng_seed(seed)
+    mcmc = MCMC(
+        ConstrainedSlice(model), num_samples=num_samples, warmup_steps=warmup_steps, disable_progbar=True, **options
+    )
+    mcmc.run(*args)
+    return mcmc
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_program_of_matchings(dtype):
+    """Features of pairs, a plate of matchings, and predictions given the posterior."""
+    pyro.set_rng_seed(1)
+    problem, features = Matching(3), torch.randn(4, 3, 3, 2, dtype=dtype)
+
+    def model(features, y=None):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(2, dtype=dtype), 1.0).to_event(1))
+        with pyro.plate("pairs", len(features)):
+            return pyro.sample("y", RandOM(dist.Normal(features @ psi, 0.5).to_event(2), problem), obs=y)
+
+    y = model(features)
+    mcmc = run(model, features, y, num_samples=20, warmup_steps=5)
+    samples = mcmc.get_samples()
+    assert samples["psi"].shape == (20, 2) and samples["y_costs"].shape == (20, 4, 3, 3)
+    assert samples["psi"].dtype == samples["y_costs"].dtype == dtype
+    assert problem.contains(samples["y_costs"], y).all()
+    assert Predictive(model, samples)(features)["y"].shape == (20, 4, 3)
+    diagnostics = mcmc.diagnostics()
+    assert diagnostics["divergences"] == {"chain 0": []}
+    assert diagnostics["ConstrainedSlice restrictions per step"]["chain 0"] > 0
+    assert diagnostics["ConstrainedSlice stuck updates"]["chain 0"] == 0
+    json.dumps(mcmc.kernel.logging())
+
+
+def test_costs_without_parameters():
+    """Two matched pairs: the difference of the two totals is a truncated normal variable."""
+    loc = torch.tensor([[0.3, 0.0], [0.2, 0.1]])
+
+    def model(y):
+        with pyro.plate("rows", 200):
+            pyro.sample("y", RandOM(dist.Normal(loc, 0.5).to_event(2), Matching(2)), obs=y)
+
+    costs = run(model, torch.tensor([0, 1]).expand(200, 2), num_samples=40).get_samples()["y_costs"]
+    gain = (costs[..., 0, 1] + costs[..., 1, 0] - costs[..., 0, 0] - costs[..., 1, 1])[::10].flatten()
+    expected = TruncatedNormal(-0.2, 1.0, 0.0).sample((4_000,))
+    assert ks_2samp(gain, expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("kind", ["top k", "solver"])
+def test_posterior_given_other_observations(kind):
+    """Named costs on which another site depends too, against weighted draws from the prior."""
+    problem = {
+        "top k": TopK(3, 1),
+        "solver": LinearProblem(lambda costs: torch.nn.functional.one_hot(costs.argmin(-1), 3).double(), (3,)),
+    }[kind]
+    size = problem.cost_shape[0]
+    loc = torch.linspace(0.2, 0.8, size, dtype=torch.double)
+    y = problem.solve(torch.linspace(1.0, 0.2, size, dtype=torch.double))
+
+    def model(total, y):
+        shift = pyro.sample("shift", dist.Normal(torch.zeros(()).double(), 0.3))
+        w = pyro.sample("w", TruncatedNormal(loc + shift, 0.4, 0.0, 2.0).to_event(1))
+        pyro.sample("total", dist.Normal(w.sum(), 0.3), obs=total)
+        pyro.sample("y", Argmin(w, problem), obs=y)
+
+    total = torch.tensor(2.0).double()
+    pyro.set_rng_seed(0)
+    shift = 0.3 * torch.randn(100_000).double()
+    w = TruncatedNormal(loc + shift.unsqueeze(-1), 0.4, 0.0, 2.0).sample()
+    weights = dist.Normal(w.sum(-1), 0.3).log_prob(total).exp()
+    draw = torch.multinomial(weights, 20_000, replacement=True)
+    draw = draw[problem.contains(w[draw], y)]
+    mcmc = run(model, total, y, num_samples=150, warmup_steps=50)
+    samples = mcmc.get_samples()
+    assert problem.contains(samples["w"], y).all()
+    for name, expected in (("shift", shift[draw].unsqueeze(-1)), ("w", w[draw])):
+        found = samples[name].reshape(len(samples[name]), -1)
+        error = found.std(0) / mcmc.diagnostics()[name]["n_eff"].reshape(-1).clamp(min=1).sqrt()
+        assert ((found.mean(0) - expected.mean(0)).abs() < 5 * error + 0.02).all(), name
+        torch.testing.assert_close(found.std(0), expected.std(0), rtol=0.5, atol=0.02)
+    calls = mcmc.diagnostics()["ConstrainedSlice solver calls per step"]["chain 0"]
+    assert (calls > 0) == (kind == "solver")
+
+
+def test_unobserved_optima_follow_their_costs():
+    def model(x):
+        with pyro.plate("rows", 2):
+            pyro.sample("y", RandOM(dist.Normal(torch.zeros(3), 1.0).to_event(1), TopK(3, 1)))
+            pyro.sample("x", RandOM(dist.Normal(torch.ones(3), 1.0).to_event(1), TopK(3, 1, maximize=True)), obs=x)
+
+    x = torch.eye(3)[:2]
+    samples = run(model, x, num_samples=30, warmup_steps=10).get_samples()
+    assert set(samples) == {"y_costs", "x_costs"}
+    assert TopK(3, 1, maximize=True).contains(samples["x_costs"], x).all()
+
+
+def test_several_sites_and_streaming():
+    def model(y, path):
+        mean = pyro.sample("mean", dist.Gamma(2.0, 2.0))
+        pyro.sample("y", RandOM(dist.Normal(mean * torch.eye(2), 1.0).to_event(2), Matching(2)), obs=y)
+        costs = dist.Exponential(1 / mean).expand([5]).to_event(1)
+        pyro.sample("path", RandOM(costs, ShortestPath(ROADS, 4, 0, 3)), obs=path)
+
+    pyro.set_rng_seed(0)
+    mcmc = StreamingMCMC(ConstrainedSlice(model), num_samples=20, warmup_steps=10, disable_progbar=True)
+    mcmc.run(torch.tensor([0, 1]), torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]))
+    assert set(mcmc.get_statistics()) >= {"mean", "y_costs", "path_costs"} or mcmc.get_statistics()
+
+
+def matching_model(y):
+    pyro.sample("y", RandOM(dist.Normal(torch.zeros(2, 2), 1.0).to_event(2), Matching(2)), obs=y)
+
+
+def test_initial_params():
+    """Feasible costs are kept, others are refused."""
+    swap = torch.tensor([1, 0])
+    feasible = torch.tensor([[[5.0, 1.0], [1.0, 5.0]]])
+    kernel = ConstrainedSlice(matching_model)
+    kernel.initial_params = {"y_costs": feasible[0]}
+    kernel.setup(0, swap)
+    assert torch.equal(kernel.initial_params["y_costs"], feasible[0])
+    run(matching_model, swap, num_samples=2, warmup_steps=0, initial_params={"y_costs": feasible[0]})
+    with pytest.raises(ValueError, match="initial_params: expected costs 'y_costs' for which the observed 'y'"):
+        run(matching_model, swap, initial_params={"y_costs": -feasible[0]})
+    with pytest.raises(ValueError, match="initial_params: expected latent sites"):
+        run(matching_model, swap, initial_params={"z": feasible[0]})
+    with pytest.raises(ValueError, match="initial_params: expected shape"):
+        run(matching_model, swap, initial_params={"y_costs": feasible[0, :1]})
+
+
+def test_refusals():
+    def nothing_observed():
+        pyro.sample("x", dist.Normal(0.0, 1.0))
+
+    def derived_costs(y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2, 2), 1.0).to_event(2))
+        pyro.sample("y", Argmin(2 * w, Matching(2)), obs=y)
+
+    def masked(y):
+        with pyro.poutine.mask(mask=torch.tensor(True)):
+            matching_model(y)
+
+    def detour(y):
+        base = dist.Uniform(torch.tensor([0.6, 0.6, 0.1]), 1.0).to_event(1)
+        pyro.sample("y", RandOM(base, ShortestPath(torch.tensor([[0, 1], [1, 2], [0, 2]]), 3, 0, 2)), obs=y)
+
+    def subsampled(y):
+        with pyro.plate("rows", 10, subsample_size=2):
+            matching_model(y)
+
+    def outside(y):
+        with pyro.plate("rows", 2):
+            w = pyro.sample("w", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+            pyro.sample("y", Argmin(w, TopK(3, 1)), obs=torch.eye(3)[:2])
+        pyro.sample("total", dist.Normal(w.sum(), 1.0), obs=torch.tensor(0.0))
+
+    identity = torch.tensor([0, 1])
+    for model, args, message in (
+        (nothing_observed, (), "model: expected an observed RandOM or Argmin site, got none"),
+        (derived_costs, (identity,), "y: expected costs that are the value of a sample site itself"),
+        (masked, (identity,), "y: expected an Argmin that is neither masked"),
+        (matching_model, (torch.tensor([0, 0]),), "y: expected values that are feasible for Matching"),
+        (detour, (torch.tensor([1.0, 1.0, 0.0]),), "y: expected values that some costs in the support of 'y_costs'"),
+        (subsampled, (identity,), "rows: expected a plate without subsampling"),
+        (outside, (identity,), "total: expected a site in the plates"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(model, *args, num_samples=1, warmup_steps=0)
+    with pytest.raises(ValueError, match="num_lines: expected an integer of at least 1"):
+        ConstrainedSlice(matching_model, num_lines=0)
+    with pytest.raises(ValueError, match="model: expected a Pyro model"):
+        ConstrainedSlice(None)
