@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
+from pyro_structured.inference.cost_noise import has_noise
 from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
 from pyro_structured.inference.cost_sweep import SweepInfo, sweep
 from pyro_structured.inference.interweave import Interweave
@@ -37,7 +38,8 @@ class ConstrainedSlice(StepKernel):
     No proposal is ever outside.
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
-    (Interweave(model), None), (NUTS(model), rest)])``.
+    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs have no quantiles in closed
+    form.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
@@ -129,11 +131,12 @@ class ConstrainedSlice(StepKernel):
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Costs, then joint moves, then the rest by NUTS."""
-        trace = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
         costs = [site.costs for site in find_cost_sites(trace)]
         if not costs:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")
         rest = [name for name in latent_sites(trace) if name not in costs]
-        if not rest:
-            return [(self, costs)]
-        return [(self, costs), (Interweave(self.model), None), (NUTS(self.model), rest)]
+        blocks: list[tuple[MCMCKernel, Any]] = [(self, costs)]
+        if rest and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
+            blocks.append((Interweave(self.model), None))
+        return blocks + [(NUTS(self.model), rest)] * bool(rest)

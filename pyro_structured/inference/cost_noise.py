@@ -1,6 +1,6 @@
 """Costs as a function of noise whose distribution has no parameters."""
 
-__all__ = ["costs_from_noise", "noise_of_costs"]
+__all__ = ["costs_from_noise", "has_noise", "noise_of_costs"]
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 def noise_of_costs(base: Any, costs: Tensor) -> Tensor:
     """Standardised costs: normal for normal costs, quantiles for others.
 
-    :raises NotImplementedError: if the costs have neither a scale and location nor quantiles.
+    :raises NotImplementedError: if the costs have no cumulative probabilities in closed form.
     """
     entries = _entries(base)
     if isinstance(entries, Normal):
@@ -22,7 +22,6 @@ def noise_of_costs(base: Any, costs: Tensor) -> Tensor:
         deviation = (costs - entries.loc.double()).unsqueeze(-1)
         noise: Tensor = torch.linalg.solve_triangular(entries.scale_tril.double(), deviation, upper=False).squeeze(-1)
         return noise
-    _require_quantiles(base, entries)
     quantile: Tensor = entries.cdf(costs).double()
     return quantile
 
@@ -36,17 +35,20 @@ def costs_from_noise(base: Any, noise: Tensor) -> Tensor:
     if isinstance(entries, MultivariateNormal):
         correlated: Tensor = entries.loc.double() + (entries.scale_tril.double() @ noise.unsqueeze(-1)).squeeze(-1)
         return correlated
-    _require_quantiles(base, entries)
     found: Tensor = entries.icdf(noise).double()
     return found
+
+
+def has_noise(base: Any) -> bool:
+    """Whether costs can be made from noise in closed form."""
+    try:
+        costs_from_noise(base, noise_of_costs(base, base.sample()))
+    except NotImplementedError:
+        return False
+    return True
 
 
 def _entries(base: Any) -> Any:
     while isinstance(base, Independent):
         base = base.base_dist
     return base
-
-
-def _require_quantiles(base: Any, entries: Any) -> None:
-    if entries.event_shape or not (hasattr(entries, "cdf") and hasattr(entries, "icdf")):
-        raise NotImplementedError(f"Interweave: costs from {type(entries).__name__} have no quantiles in closed form")

@@ -13,7 +13,7 @@ from torch.distributions import biject_to
 
 from pyro_structured.inference.collapsed_move import CollapsedMove, is_normal
 from pyro_structured.inference.cost_dependents import find_dependents
-from pyro_structured.inference.cost_noise import noise_of_costs
+from pyro_structured.inference.cost_noise import has_noise
 from pyro_structured.inference.cost_sites import find_cost_sites
 from pyro_structured.inference.parameter_line import ParameterLine, Setting
 from pyro_structured.inference.parameter_spread import ParameterSpread
@@ -79,10 +79,11 @@ class Interweave(StepKernel):
         sites = find_cost_sites(trace)
         costs = {site.costs for site in sites}
         for name in costs:
-            try:
-                noise_of_costs(trace.nodes[name]["fn"], trace.nodes[name]["value"])
-            except NotImplementedError as error:
-                raise ValueError(f"{name}: {error}; leave Interweave out") from None
+            if not has_noise(trace.nodes[name]["fn"]):
+                raise ValueError(
+                    f"{name}: expected costs that are normal or have quantiles in closed form, got "
+                    f"{trace.nodes[name]['fn']}; leave Interweave out"
+                )
         supports = {name: trace.nodes[name]["fn"].support for name in names if name not in costs}
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
         dtypes = {name: trace.nodes[name]["value"].dtype for name in costs}

@@ -53,7 +53,7 @@ class LatentState:
                 self.transforms[name] = biject_to(support).inv
         given = self._given(initial_params, start)
         self.trace: Any = self._find_start(model, args, kwargs, strategy, given, costs)
-        self.values = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
+        self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
         self.dtypes = {name: value.dtype for name, value in self.values.items()}
         for site in self.cost_sites:
             self.values[site.costs] = self._feasible_costs(site, site.costs in given)
@@ -92,7 +92,7 @@ class LatentState:
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
         )
 
-    def _feasible_costs(self, site: CostSite, given: bool) -> Tensor:
+    def _feasible_costs(self, site: CostSite, given: bool) -> Any:
         costs, optimum = self.trace.nodes[site.costs], self.trace.nodes[site.optimum]
         problem, value = optimum["fn"].problem, optimum["value"]
         if not bool(problem.is_feasible(value).all()):
@@ -105,7 +105,7 @@ class LatentState:
                     f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is "
                     "optimal, got others; leave them out, and a start is found"
                 )
-            return costs["value"].double().clone()  # type: ignore[no-any-return]
+            return costs["value"].double().clone()
         base = costs["fn"]
         drawn: Tensor = base.sample().double()
         found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
@@ -114,7 +114,7 @@ class LatentState:
                 f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got "
                 f"{int((~inside).sum())} that none do"
             )
-        return found  # type: ignore[no-any-return]
+        return found
 
     def seen(self, name: str) -> Tensor:
         """The value of a site with the dtype that the model works with."""

@@ -1,0 +1,154 @@
+"""Joint moves of parameters and costs."""
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS
+from scipy.stats import kstest
+
+from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
+from pyro_structured.inference.collapsed_move import CollapsedMove
+from pyro_structured.inference.cost_noise import costs_from_noise, noise_of_costs
+from pyro_structured.inference.parameter_spread import ParameterSpread
+from pyro_structured.structures import Matching, TopK
+
+SIZE = 12
+
+
+def features():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(SIZE, 2, 2, generator=generator, dtype=torch.double)
+
+
+def exact_moments(log_likelihood):
+    """Mean and standard deviation of a parameter with a standard normal prior, by quadrature."""
+    grid = torch.linspace(-5, 7, 2_001, dtype=torch.double)
+    weights = (log_likelihood(grid) - grid**2 / 2).softmax(0)
+    mean = weights @ grid
+    return mean, (weights @ (grid - mean) ** 2).sqrt()
+
+
+def test_posterior_of_a_weight_agrees_with_quadrature():
+    """And the chain mixes: its autocorrelation time is below ten."""
+    pyro.set_rng_seed(0)
+    x = features()
+
+    def model(y=None):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", SIZE):
+            return pyro.sample("y", RandOM(dist.Normal(x * psi, 0.5).to_event(2), Matching(2)), obs=y)
+
+    y = RandOM(dist.Normal(x, 0.5).to_event(2), Matching(2)).sample()
+    side = torch.where(y[:, 0] == 0, 1.0, -1.0)
+    gain = (x[:, 0, 1] + x[:, 1, 0] - x[:, 0, 0] - x[:, 1, 1]) * side
+    mean, deviation = exact_moments(lambda psi: torch.special.log_ndtr(gain.unsqueeze(-1) * psi).sum(0))
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=400, warmup_steps=80, disable_progbar=True)
+    mcmc.run(y)
+    samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
+    effective = float(found["psi"]["n_eff"])
+    assert found["Interweave collapsed moves"]["chain 0"] > 900
+    assert len(samples) / effective < 10
+    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 4 * deviation / math.sqrt(2 * effective)
+
+
+def test_moves_with_all_noise_held_fixed():
+    """Costs whose scale is the parameter are not linear in it."""
+    pyro.set_rng_seed(0)
+
+    def model(y=None):
+        scale = pyro.sample("scale", dist.LogNormal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", SIZE):
+            costs = dist.Normal(torch.tensor([0.0, 1.0]).double(), scale).to_event(1)
+            return pyro.sample("y", RandOM(costs, TopK(2, 1)), obs=y)
+
+    y = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]] * 3)
+    margin = torch.where(y[:, 0] == 1, 1.0, -1.0).double() / math.sqrt(2)
+    mean, deviation = exact_moments(lambda log: torch.special.log_ndtr(margin.unsqueeze(-1) * (-log).exp()).sum(0))
+    kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["scale"])])
+    mcmc = MCMC(kernel, num_samples=400, warmup_steps=80, disable_progbar=True)
+    mcmc.run(y)
+    samples, found = mcmc.get_samples()["scale"].log(), mcmc.diagnostics()
+    effective = float(found["scale"]["n_eff"])
+    assert found["Interweave collapsed moves"]["chain 0"] == 0 and found["Interweave stuck moves"]["chain 0"] == 0
+    assert len(samples) / effective < 15
+    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+def test_collapsed_densities_are_integrals(correlated):
+    """Over the coordinate along the change of the costs, with the noise across held fixed; draws follow them."""
+    pyro.set_rng_seed(0)
+    loc, costs, change = torch.randn(3, 4, 3).double()
+    covariance = torch.tensor([[1.0, 0.6, 0.0], [0.6, 2.0, 0.3], [0.0, 0.3, 0.5]]).double()
+    if correlated:
+        base = dist.MultivariateNormal(loc, covariance.expand(4, 3, 3))
+    else:
+        base = dist.Normal(loc, covariance.diagonal().sqrt()).to_event(1)
+    ends = torch.tensor([[-1.0, -0.2, -math.inf, -2.0], [0.5, math.inf, 0.1, 3.0]]).double()
+    move = CollapsedMove(base, costs, change, lambda _: tuple(ends))
+    grid = torch.linspace(-20, 20, 20_001).double()
+    inside = (grid.unsqueeze(-1) > ends[0]) & (grid.unsqueeze(-1) < ends[1])
+
+    def along(distance):
+        """Densities of all places on the lines, for a location at a distance."""
+        places = costs + grid[:, None, None] * change
+        return base.log_prob(places - distance * change).exp()
+
+    for distance in torch.tensor([-0.7, 0.0, 1.3]).double():
+        whole = along(distance)
+        expected = ((whole * inside).sum(0) / whole.sum(0)).log().sum()
+        torch.testing.assert_close(move.log_density(distance), expected, rtol=2e-3, atol=2e-3)
+    distance = torch.tensor(0.4).double()
+    whole = (along(distance) * inside).cumsum(0)
+    drawn = torch.stack([move.draw(distance) for _ in range(500)])
+    place = ((drawn - costs) / change)[..., 0]
+    torch.testing.assert_close(drawn, costs + place.unsqueeze(-1) * change)
+    for row in range(4):
+        share = (whole[:, row] / whole[-1, row]).numpy()
+        uniform = share[((place[:, row] + 20) / 40 * 20_000).round().long().numpy()]
+        assert kstest(uniform, "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        dist.Normal(torch.tensor([0.5, -1.0]).double(), 2.0).to_event(1),
+        TruncatedNormal(torch.tensor([0.5, 0.1]).double(), 0.2, 0.0, 1.0).to_event(1),
+        dist.Exponential(torch.tensor([0.5, 3.0]).double()).to_event(1),
+        dist.Gumbel(torch.tensor([0.5, 3.0]).double(), 0.3).to_event(1),
+        dist.MultivariateNormal(torch.tensor([0.5, 3.0]).double(), torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double()),
+    ],
+    ids=lambda base: type(base).__name__,
+)
+def test_noise_makes_the_costs(base):
+    costs = base.sample((5,))
+    torch.testing.assert_close(costs_from_noise(base, noise_of_costs(base, costs)), costs)
+
+
+def test_costs_without_quantiles_are_refused():
+    def model(y):
+        rate = pyro.sample("rate", dist.Gamma(2.0, 2.0))
+        pyro.sample("y", RandOM(dist.Gamma(2.0, rate.expand(3)).to_event(1), TopK(3, 1)), obs=y)
+
+    kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["rate"])])
+    with pytest.raises(ValueError, match="y_costs: expected costs that are normal or have quantiles"):
+        MCMC(kernel, num_samples=1, warmup_steps=0, disable_progbar=True).run(torch.tensor([1.0, 0.0, 0.0]))
+    alone = MCMC(ConstrainedSlice(model), num_samples=8, warmup_steps=2, disable_progbar=True)
+    alone.run(torch.tensor([1.0, 0.0, 0.0]))
+    assert not any("Interweave" in name for name in alone.diagnostics())
+    with pytest.raises(ValueError, match="num_directions: expected an integer"):
+        Interweave(model, num_directions=1.5)
+
+
+def test_spread_is_learned_while_the_chain_warms_up():
+    spread, values = ParameterSpread(200), torch.randn(400, 3) * torch.tensor([0.1, 1.0, 10.0])
+    for value in values:
+        spread.add({"x": value})
+    drawn = torch.stack([spread.direction({"x": values[0]})["x"] for _ in range(3_000)])
+    torch.testing.assert_close(drawn.std(0), values[:200].std(0), rtol=0.1, atol=0.0)
