@@ -7,7 +7,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("name", ["datasets", "distributions", "models", "ops", "structures", "testing"])
+@pytest.mark.parametrize("name", ["datasets", "distributions", "inference", "models", "ops", "structures", "testing"])
 def test_reference_is_complete(name):
     """The page of a subpackage describes exactly what it exports, in alphabetical order."""
     package = importlib.import_module(f"pyro_structured.{name}")

@@ -6,11 +6,11 @@ import pytest
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_examples_run(number, capsys):
     """The examples are short, and print what stands below them."""
     examples = re.findall(r"```python\n(.*?)```\n+prints\n+```text\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == README.count("```python") == 2
+    assert len(examples) == README.count("```python") == 3
     code, printed = examples[number]
     assert len(code.splitlines()) <= 24
     exec(compile(code, "README.md", "exec"), {})

@@ -42,8 +42,8 @@ class TruncatedNormal(TorchDistribution):
     Example::
 
         >>> d = TruncatedNormal(torch.tensor(0.0), torch.tensor(1.0), torch.tensor(0.0), torch.tensor(1.0))
-        >>> d.mean, d.log_prob(torch.tensor([0.5, 2.0]))
-        (tensor(0.4599), tensor([0.0268,   -inf]))
+        >>> d.mean, d.log_prob(torch.tensor([0.0, 1.0]))
+        (tensor(0.4599), tensor([ 0.1559, -0.3441]))
     """
 
     arg_constraints = {

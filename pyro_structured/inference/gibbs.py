@@ -39,6 +39,7 @@ class Gibbs(MCMCKernel):
 
     Example::
 
+        >>> import pyro
         >>> import pyro.distributions as dist
         >>> from pyro.infer import MCMC, NUTS
         >>> def model():
