@@ -5,7 +5,6 @@ __all__ = ["PairProblem"]
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
 
 
@@ -36,7 +35,3 @@ class PairProblem(Problem):
     def _signed(self, costs: Tensor) -> Tensor:
         """Costs to be minimised, infinite for pairs that are not allowed."""
         return (costs.double() * self._sign).masked_fill(~self._allowed.to(costs.device), torch.inf)
-
-    def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
-        """A box, from bounds of signed costs."""
-        return Box(index, -high, -low, free) if self.maximize else Box(index, low, high, free)

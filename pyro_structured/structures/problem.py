@@ -193,6 +193,10 @@ class Problem(ABC):
         """Costs in double precision, where those that no value incurs have been replaced by others."""
         return costs.double()
 
+    def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
+        """A box, from bounds of signed costs."""
+        return Box(index, -high, -low, free) if self.maximize else Box(index, low, high, free)
+
     @property
     def _sign(self) -> int:
         return -1 if self.maximize else 1

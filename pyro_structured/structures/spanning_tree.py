@@ -101,8 +101,5 @@ class SpanningTree(Problem):
         index = torch.arange(self.num_edges, device=costs.device)
         yield self._box(index, low, torch.full_like(low, torch.inf), others)
 
-    def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
-        return Box(index, -high, -low, free) if self.maximize else Box(index, low, high, free)
-
     def _components(self, is_open: np.ndarray) -> np.ndarray:
         return connected_components(self.edges.numpy(), is_open, self.num_nodes)

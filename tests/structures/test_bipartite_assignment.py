@@ -7,6 +7,7 @@ import torch
 
 from pyro_structured.structures import BipartiteAssignment
 from pyro_structured.structures.matching import Matching
+from pyro_structured.testing import check_problem
 
 ALLOWED = torch.tensor(
     [[[1, 1, 0, 1], [1, 1, 1, 1]], [[1, 1, 1, 1], [1, 1, 1, 1]], [[1, 0, 1, 1], [0, 1, 1, 1]]], dtype=torch.bool
@@ -32,16 +33,12 @@ def assignments(row_counts, column_capacities, allowed):
         {"row_counts": torch.tensor([[1, 2], [2, 2]]), "column_capacities": torch.tensor([[[1, 2, 1]], [[2, 2, 1]]])},
     ],
 )
-def test_contract(check_against_all_values, arguments):
+def test_contract(arguments):
     problem = BipartiteAssignment(**arguments)
     rows = problem.flatten(problem.batch_shape)
     parts = zip(rows.row_counts, rows.column_capacities, rows.allowed, strict=True)
     listed = [assignments(*each) for each in parts]
-
-    def random_costs(rows):
-        return torch.randn(rows, *problem.cost_shape, dtype=torch.double)
-
-    check_against_all_values(problem, listed, random_costs)
+    check_problem(problem, listed)
 
 
 @pytest.mark.parametrize("maximize", [False, True])
