@@ -119,7 +119,8 @@ class LatentState:
 
     def seen(self, name: str) -> Tensor:
         """The value of a site with the dtype that the model works with."""
-        return self.values[name].to(self.dtypes[name])
+        value: Tensor = self.values[name].to(self.dtypes[name])
+        return value
 
     def params(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Unconstrained values, as Pyro's kernels take them; costs and discrete values as they are."""
@@ -152,7 +153,7 @@ def _at_random(model: Any) -> Any:
 
 
 def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
-    chosen = init_to_sample if site["fn"].support.is_discrete else strategy
+    chosen: Any = init_to_sample if site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
     return value
 
