@@ -71,7 +71,6 @@ class BinaryGibbs(StepKernel):
         self._tried, self._accepted = {"flip": 0, "swap": 0}, {"flip": 0, "swap": 0}
         self._num_stuck = 0
 
-    @torch.no_grad()
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """All entries of all sites, one site after the other."""
         before = sum(self._accepted.values())

@@ -166,7 +166,9 @@ class _Turn:
         moves_costs = getattr(kernel, "moves_costs", False) or any(site.costs in names for site in state.cost_sites)
         self.kernel: Any = kernel
         if isinstance(kernel, StepKernel):
-            kernel.prepare(LiveModel(model, self.others, not moves_costs), names, warmup_steps, args, kwargs)
+            live = LiveModel(model, self.others, not moves_costs)
+            with torch.no_grad():
+                kernel.prepare(live, names, warmup_steps, args, kwargs)
             return
         # Sites before the kernel's own do not depend on them.
         constant = list(takewhile(lambda name: name not in names, state.trace.nodes))
@@ -187,7 +189,8 @@ class _Turn:
             return
         self._look(state)
         if isinstance(self.kernel, StepKernel):
-            state.update(self.kernel.step({name: state.values[name] for name in self.names}))
+            with torch.no_grad():
+                state.update(self.kernel.step({name: state.values[name] for name in self.names}))
             return
         params = state.params(self.names)
         if hasattr(self.kernel, "clear_cache"):

@@ -33,6 +33,7 @@ class LatentState:
     :raises ValueError: if a start is infeasible or has density zero, or a plate is subsampled.
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         model: Callable[..., Any],
