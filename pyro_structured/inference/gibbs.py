@@ -2,9 +2,12 @@
 
 __all__ = ["Gibbs"]
 
+import copy
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
+import torch
 from pyro.infer.mcmc import RandomWalkKernel
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
@@ -27,8 +30,8 @@ class Gibbs(MCMCKernel):
         the model to names; or ``None``, for all sites that no other block owns. Blocks own disjoint sets of sites,
         which have to cover all latent sites. Kernels for joint moves (``owns_sites = False``, such as
         :class:`Interweave`) may overlap with others; ``None`` means all sites for them.
-    :raises ValueError: if the kernels' models differ; at the start of a run, if sites are owned twice or not at all, do
-        not exist, or are subsampled.
+    :raises ValueError: if the kernels' models differ, a kernel occurs twice or is compiled; at the start of a run, if
+        sites are owned twice or not at all, do not exist, or are subsampled.
 
     A turn costs what its kernel costs. ``initial_params`` may name some or all latent sites (unconstrained; costs and
     discrete sites as they are).
@@ -57,6 +60,10 @@ class Gibbs(MCMCKernel):
         models = [getattr(kernel, "model", None) for kernel, _ in blocks]
         if models[0] is None or any(model is not models[0] for model in models):
             raise ValueError(f"blocks: expected kernels built on the same model, got kernels on {models}")
+        if len({id(kernel) for kernel, _ in blocks}) < len(blocks):
+            raise ValueError("blocks: expected different kernels, got one of them twice")
+        if any(getattr(kernel, "_jit_compile", False) for kernel, _ in blocks):
+            raise ValueError("blocks: expected kernels with jit_compile=False, as the values of other sites change")
         self.model, self.blocks = models[0], tuple(blocks)
         self.transforms: dict[str, Any] | None = None
         self._initial_params: dict[str, Tensor] | None = None
@@ -68,11 +75,12 @@ class Gibbs(MCMCKernel):
         model = NamedCosts(self.model)
         strategies = [kernel._init_strategy for kernel, _ in self.blocks if hasattr(kernel, "_init_strategy")]
         state = LatentState(model, args, kwargs, self._initial_params, *strategies[:1])
-        owned = self._owned(state)
-        self._turns = [
-            _Turn(kernel, model, names, state, warmup_steps, args, kwargs)
-            for (kernel, _), names in zip(self.blocks, owned, strict=True)
-        ]
+        self._turns = []
+        for (kernel, _), names in zip(self.blocks, self._owned(state), strict=True):
+            kind = type(kernel).__name__
+            number = 1 + sum(type(turn.kernel) is type(kernel) for turn in self._turns)
+            label = kind if number == 1 else f"{kind} {number}"
+            self._turns.append(_Turn(label, kernel, model, names, state, warmup_steps, args, kwargs))
         self.transforms, self._state = state.transforms, state
         self._initial_params = state.params()
 
@@ -143,6 +151,7 @@ class _Turn:
 
     def __init__(
         self,
+        name: str,
         kernel: Any,
         model: Any,
         names: list[str],
@@ -151,16 +160,22 @@ class _Turn:
         args: Any,
         kwargs: Any,
     ) -> None:
-        self.kernel: Any = kernel
-        self._model = getattr(kernel, "model", None)
-        self.names, self.name = names, type(kernel).__name__
+        self.name, self.names = name, names
         self.others: dict[str, Tensor] = {}
         self._look(state)
-        smooth = not getattr(kernel, "moves_costs", False)
-        live = LiveModel(model, self.others, smooth)
-        if isinstance(self.kernel, StepKernel):
-            self.kernel.prepare(live, names, warmup_steps, args, kwargs)
-        elif names:
+        moves_costs = getattr(kernel, "moves_costs", False) or any(site.costs in names for site in state.cost_sites)
+        self.kernel: Any = kernel
+        if isinstance(kernel, StepKernel):
+            live = LiveModel(model, self.others, not moves_costs)
+            with torch.no_grad():
+                kernel.prepare(live, names, warmup_steps, args, kwargs)
+            return
+        # Sites before the kernel's own do not depend on them.
+        constant = list(takewhile(lambda name: name not in names, state.trace.nodes))
+        live = LiveModel(model, self.others, not moves_costs, constant)
+        # Pyro's kernels keep what they adapted and counted; each chain has its own copy, on the same model.
+        self.kernel = copy.deepcopy(kernel, {id(kernel.model): kernel.model})
+        if names:
             self.kernel.model, self.kernel.initial_params = live, state.params(names)
             self.kernel.setup(warmup_steps, *args, **kwargs)
 
@@ -174,28 +189,31 @@ class _Turn:
             return
         self._look(state)
         if isinstance(self.kernel, StepKernel):
-            state.update(self.kernel.step({name: state.values[name] for name in self.names}))
+            with torch.no_grad():
+                state.update(self.kernel.step({name: state.values[name] for name in self.names}))
             return
         params = state.params(self.names)
         if hasattr(self.kernel, "clear_cache"):
             self.kernel.clear_cache()
         elif isinstance(self.kernel, RandomWalkKernel):
-            self.kernel._energy_last = self.kernel.potential_fn(params)
+            with torch.no_grad():
+                self.kernel._energy_last = self.kernel.potential_fn(params)
         state.read(self.kernel.sample(params))
 
     def logging(self) -> dict[str, str]:
         """What the kernel logs."""
-        return {} if isinstance(self.kernel, StepKernel) else self.kernel.logging() or {}
+        return {} if isinstance(self.kernel, StepKernel) or not self.names else self.kernel.logging() or {}
 
     def report(self) -> dict[str, Any]:
         """What the kernel reports."""
+        if not self.names:
+            return {}
         found: dict[str, Any] = (
             self.kernel.report() if isinstance(self.kernel, StepKernel) else self.kernel.diagnostics()
         )
         return found
 
     def cleanup(self) -> None:
-        """Forgets the chain; the kernel gets its model back."""
+        """Forgets the chain."""
         if not isinstance(self.kernel, StepKernel):
             self.kernel.cleanup()
-            self.kernel.model = self._model

@@ -33,6 +33,7 @@ class LatentState:
     :raises ValueError: if a start is infeasible or has density zero, or a plate is subsampled.
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         model: Callable[..., Any],
@@ -118,7 +119,8 @@ class LatentState:
 
     def seen(self, name: str) -> Tensor:
         """The value of a site with the dtype that the model works with."""
-        return self.values[name].to(self.dtypes[name])
+        value: Tensor = self.values[name].to(self.dtypes[name])
+        return value
 
     def params(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Unconstrained values, as Pyro's kernels take them; costs and discrete values as they are."""

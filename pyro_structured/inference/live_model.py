@@ -2,7 +2,7 @@
 
 __all__ = ["LiveModel", "NamedCosts"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyro import poutine
@@ -43,15 +43,18 @@ class LiveModel:
     :param dict values: Values of sites; whoever changes them changes the model.
     :param bool smooth: Leaves out optima of costs, for kernels that move neither costs nor optima: there the optimum is
         always right, and need not be computed.
+    :param constant: Names of sites that are left out too, as their densities do not change.
     """
 
-    def __init__(self, model: Callable[..., Any], values: dict[str, Tensor], smooth: bool) -> None:
-        self.model, self.values, self.smooth = model, values, smooth
+    def __init__(
+        self, model: Callable[..., Any], values: dict[str, Tensor], smooth: bool, constant: Sequence[str] = ()
+    ) -> None:
+        self.model, self.values, self.smooth, self.constant = model, values, smooth, frozenset(constant)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         model = poutine.condition(self.model, data=self.values)
-        return poutine.block(model, hide_fn=_is_optimum)(*args, **kwargs) if self.smooth else model(*args, **kwargs)
+        return poutine.block(model, hide_fn=self._hides)(*args, **kwargs)
 
-
-def _is_optimum(site: Any) -> bool:
-    return site["type"] == "sample" and isinstance(site["fn"], Argmin)
+    def _hides(self, site: Any) -> bool:
+        is_optimum = site["type"] == "sample" and isinstance(site["fn"], Argmin)
+        return site["name"] in self.constant or (self.smooth and is_optimum)

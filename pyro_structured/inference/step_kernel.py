@@ -41,7 +41,7 @@ class StepKernel(MCMCKernel):
 
     @abstractmethod
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """New values of its sites; costs are in double precision."""
+        """New values of its sites; costs are in double precision. Called without gradients, as ``prepare``."""
 
     @abstractmethod
     def report(self) -> dict[str, Any]:

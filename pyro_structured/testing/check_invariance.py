@@ -1,0 +1,105 @@
+"""Whether a kernel leaves the posterior distribution invariant."""
+
+__all__ = ["check_invariance"]
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+from tqdm import trange
+
+from pyro_structured.inference.live_model import NamedCosts
+from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
+from pyro_structured.testing.kernel_case import KernelCase
+
+# All tests together; and how many cells each has.
+LEAST_P_VALUE, NUM_CELLS = 1e-4, 8
+# Reference draws for each replicate: their own error hardly counts.
+REFERENCES = 10
+
+
+def check_invariance(case: KernelCase, parameters: Mapping[str, Tensor], num_replicates: int, num_steps: int) -> None:
+    """Starts chains from exact draws, and compares where they are after some steps with other exact draws.
+
+    Latent variables and data together then follow the same distribution before and after. A kernel that ignores the
+    data keeps the distribution of the latent variables, but not that of the likelihood.
+
+    **References**
+
+    Cook, Gelman, Rubin (2006): Validation of software for Bayesian models using posterior quantiles. JCGS 15(3).
+    Geweke (2004): Getting it right. JASA 99(467).
+    """
+    if num_replicates < 50:
+        raise ValueError(f"num_replicates: expected at least 50, got {num_replicates}")
+    reference = [_statistics(case, *case.draw()) for _ in range(REFERENCES * num_replicates)]
+    names = list(reference[0])
+    moved = []
+    transforms: dict[str, Any] | None = None
+    for _ in trange(num_replicates, desc="chains", disable=None, leave=False):
+        latents, args = case.draw()
+        transforms = case.transforms(args) if transforms is None else transforms
+        start = {name: transforms[name](value) if name in transforms else value for name, value in latents.items()}
+        params = _walk(case, start, args, parameters, num_steps)
+        ends = {name: transforms[name].inv(value) if name in transforms else value for name, value in params.items()}
+        moved.append(_statistics(case, ends, args))
+    for name in names:
+        p_value = _p_value(torch.stack([each[name] for each in reference]), torch.stack([each[name] for each in moved]))
+        least = LEAST_P_VALUE / len(names)
+        assert p_value > least, (
+            f"invariance: expected chains from exact draws to keep the distribution of {name}, got a p-value of "
+            f"{p_value:.2g}, below {least:.2g}"
+        )
+
+
+def _walk(
+    case: KernelCase,
+    start: dict[str, Tensor],
+    args: tuple[Any, ...],
+    parameters: Mapping[str, Tensor],
+    num_steps: int,
+) -> dict[str, Tensor]:
+    store = pyro.get_param_store()
+    right = {name: store[name].detach().clone() for name in parameters}
+    for name, value in parameters.items():
+        store[name] = value
+    kernel = case.started(start, args)
+    for name, value in right.items():
+        store[name] = value
+    params: dict[str, Tensor] = dict(kernel.initial_params)
+    for _ in range(num_steps):
+        params = kernel.sample(params)
+    kernel.cleanup()
+    return params
+
+
+@torch.no_grad()
+def _statistics(case: KernelCase, latents: dict[str, Tensor], args: tuple[Any, ...]) -> dict[str, Tensor]:
+    """Numbers whose distributions are compared."""
+    found = {
+        f"{name}[{index}]": entry
+        for name, value in latents.items()
+        for index, entry in enumerate(value.detach().double().flatten())
+    }
+    model = poutine.condition(NamedCosts(case.model), data=latents)
+    trace: Any = poutine.trace(model).get_trace(*args)
+    trace.compute_log_prob()
+    nodes = {name: node for name, node in trace.nodes.items() if "log_prob_sum" in node}
+    likelihoods = [node["log_prob_sum"].double() for name, node in nodes.items() if name not in latents]
+    densities = [nodes[name]["log_prob_sum"].double() for name in latents]
+    likelihood = torch.stack(likelihoods).sum() if likelihoods else torch.zeros((), dtype=torch.double)
+    return {**found, "the log-likelihood": likelihood, "the log-density": likelihood + torch.stack(densities).sum()}
+
+
+def _p_value(reference: Tensor, found: Tensor) -> float:
+    """Of a chi-square test on cells between quantiles of the reference; with ties, cells end where values do."""
+    # Densities are the same for many values but for rounding.
+    reference, found = (values.float() for values in (reference, found))
+    ordered = reference.sort().values
+    places = torch.arange(NUM_CELLS) * len(ordered) // NUM_CELLS
+    edges = ordered[places].unique()
+    counts = [torch.bincount(torch.bucketize(values, edges), minlength=len(edges) + 1) for values in (reference, found)]
+    # A cell that no reference draw is in may be hit by chance.
+    return discrete_goodness_of_fit((counts[0] + 0.5) / (counts[0] + 0.5).sum(), counts[1])

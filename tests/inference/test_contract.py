@@ -1,0 +1,107 @@
+"""Every kernel keeps the contract of Pyro's MCMC, and leaves the posterior invariant."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import NUTS
+from pyro.infer.mcmc import RandomWalkKernel
+
+import pyro_structured.distributions as sdist
+from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, Gibbs, Interweave
+from pyro_structured.structures.matching import Matching
+from pyro_structured.testing import check_kernel
+
+INPUTS = torch.tensor([[1.0, 0.5, -1.0], [0.0, 1.0, 1.0], [-1.0, 0.5, 0.0], [1.0, 1.0, 1.0]])
+
+
+def prior_of_switches():
+    return sdist.RecursiveCardinality(torch.tensor([0.0, 0.5, -0.5]), sdist.cardinality_potentials.at_most(3, 2))
+
+
+def scale():
+    return pyro.param("scale", lambda: torch.tensor(0.7))
+
+
+def regression(y):
+    s = pyro.sample("s", prior_of_switches())
+    weights = pyro.sample("weights", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+    with pyro.plate("rows", 4):
+        pyro.sample("y", dist.Normal(INPUTS @ (s * weights), scale()), obs=y)
+
+
+def draw_regression():
+    s, weights = prior_of_switches().sample(), torch.randn(3)
+    return {"s": s, "weights": weights}, (dist.Normal(INPUTS @ (s * weights), scale().detach()).sample(),)
+
+
+def switches_in_rows(y, total):
+    rate = pyro.sample("rate", dist.Beta(2.0, 2.0))
+    with pyro.plate("rows", 3):
+        s = pyro.sample("s", sdist.KSubset(torch.tensor([0.0, 1.0, -1.0, 0.5]), 2))
+        a = pyro.sample("a", dist.Bernoulli(rate))
+        pyro.sample("y", dist.Normal(s @ torch.arange(4.0) + a, scale()), obs=y)
+    pyro.sample("total", dist.Normal(a.sum(-1), 0.5), obs=total)
+
+
+def draw_switches_in_rows():
+    rate = dist.Beta(2.0, 2.0).sample()
+    s = sdist.KSubset(torch.tensor([0.0, 1.0, -1.0, 0.5]), 2).sample((3,))
+    a = dist.Bernoulli(rate).sample((3,))
+    y = dist.Normal(s @ torch.arange(4.0) + a, scale().detach()).sample()
+    return {"rate": rate, "s": s, "a": a}, (y, dist.Normal(a.sum(), 0.5).sample())
+
+
+def matching(y):
+    pyro.sample(
+        "y", sdist.RandOM(dist.Normal(scale() * torch.eye(2), 1.0).expand([2, 2]).to_event(2), Matching(2)), obs=y
+    )
+
+
+def draw_matching():
+    costs = dist.Normal(scale().detach() * torch.eye(2), 1.0).sample()
+    return {"y_costs": costs}, (Matching(2).solve(costs),)
+
+
+def learned_matching(y):
+    liking = pyro.sample("liking", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3):
+        pyro.sample("y", sdist.RandOM(dist.Normal(liking * torch.eye(2), scale()).to_event(2), Matching(2)), obs=y)
+
+
+def draw_learned_matching():
+    liking = torch.randn(())
+    costs = dist.Normal(liking * torch.eye(2), scale().detach()).sample((3,))
+    return {"liking": liking, "y_costs": costs}, (Matching(2).solve(costs),)
+
+
+def nuts(model):
+    return NUTS(model, step_size=0.5, adapt_step_size=False, max_tree_depth=3)
+
+
+def gibbs(model):
+    return Gibbs([(BinaryGibbs(model), ["s"]), (nuts(model), None)])
+
+
+def binary(model):
+    return Gibbs([(BinaryGibbs(model), ["s", "a"]), (RandomWalkKernel(model), ["rate"])])
+
+
+def interweave(model):
+    return Gibbs(
+        [(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (RandomWalkKernel(model), ["liking"])]
+    )
+
+
+CASES = {
+    "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}),
+    "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}),
+    "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": torch.full((2, 2), torch.nan)}),
+    "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": torch.full((3, 2, 2), torch.nan)}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernel(name):
+    factory, model, draw, infeasible = CASES[name]
+    check_kernel(factory, model, draw, infeasible, {"scale": torch.tensor(3.0)}, num_replicates=60, contexts=["fork"])
