@@ -64,7 +64,7 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         passed = (gain > error) & (slope > 0) & (crossing < now)
         if not bool(passed.any()):
             return reach
-        rows = rows[passed]
+        rows = rows[passed.cpu()]
         reach[rows] = crossing[passed]
     raise RuntimeError(f"no end of the chord was found in {MOST_STEPS} steps")
 

@@ -116,7 +116,7 @@ class BipartiteAssignment(PairProblem):
         matrices = self._signed(costs).expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
         _, counts, capacities = self._rows(batch)
         found = solve_transport(np.asarray(matrices.detach().cpu()), counts, capacities)
-        dtype = costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
+        dtype = self._binary_dtype(costs)
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, dtype)
 
     def is_feasible(self, value: Tensor) -> Tensor:

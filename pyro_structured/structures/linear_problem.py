@@ -28,7 +28,7 @@ class LinearProblem(Problem):
         and ones.
     :param bool maximize: Whether the costs are rewards, and ``solve_fn`` maximises.
     :param cost_low: Least cost that ``solve_fn`` can handle, a number or a tensor that broadcasts with the costs.
-    :raises ValueError: if shapes do not agree.
+    :raises ValueError: if shapes do not agree, or the least cost is larger than 0.
 
     The feasible set is known to ``solve_fn`` only: :meth:`is_feasible` says whether values belong to the support, and
     :meth:`contains` relies on being asked about members of the feasible set. There are chords, but no :meth:`boxes`. A
@@ -68,6 +68,10 @@ class LinearProblem(Problem):
         if support is not None and support.event_dim != len(self.event_shape):
             raise ValueError(
                 f"support: expected a constraint with {len(self.event_shape)} event axes, got {support.event_dim}"
+            )
+        if bool((torch.as_tensor(cost_low) > 0).any()):
+            raise ValueError(
+                f"cost_low: expected numbers of at most 0, as problems are solved for multiples, got {cost_low}"
             )
         self.maximize, self.cost_low = maximize, cost_low
         self._solve_fn, self._incidence_fn, self._support = solve_fn, incidence_fn, support

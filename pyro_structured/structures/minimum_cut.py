@@ -97,7 +97,7 @@ class MinimumCut(Problem):
         batch, rows = self._batch(costs), costs.shape[:-1].numel()
         preferences, weights = (part.reshape(rows, part.shape[-1]).numpy() for part in (unary1 - unary0, edges))
         found = torch.from_numpy(solve_minimum_cut(preferences, np.asarray(self._edges.cpu()), weights))
-        dtype = costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
+        dtype = self._binary_dtype(costs)
         labels = found.reshape(costs.shape[:-1] + self.event_shape).expand(batch + self.event_shape)
         return labels.to(costs.device, dtype)
 

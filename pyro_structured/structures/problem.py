@@ -63,7 +63,9 @@ class Problem(ABC):
 
     @abstractmethod
     def solve(self, costs: Tensor) -> Tensor:
-        """An optimal value for every vector of costs, shape ``(..., *event_shape)``."""
+        """An optimal value for every vector of costs, shape ``(..., *event_shape)``: zeros and ones in the dtype of the
+        costs, or integers.
+        """
 
     @abstractmethod
     def is_feasible(self, value: Tensor) -> Tensor:
@@ -196,6 +198,11 @@ class Problem(ABC):
     def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
         """A box, from bounds of signed costs."""
         return Box(index, -high, -low, free) if self.maximize else Box(index, low, high, free)
+
+    @staticmethod
+    def _binary_dtype(costs: Tensor) -> torch.dtype:
+        """Of zeros and ones."""
+        return costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
 
     @property
     def _sign(self) -> int:

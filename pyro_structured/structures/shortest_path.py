@@ -121,7 +121,7 @@ class ShortestPath(Problem):
         sharing = sharing.reshape(len(vectors), len(sharing) // max(len(vectors), 1))
         for vector, rows in zip(vectors, sharing, strict=True):
             found[rows] = network.shortest_paths(vector, *(node[rows] for node in ends))
-        dtype = costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
+        dtype = self._binary_dtype(costs)
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, dtype)
 
     def is_feasible(self, value: Tensor) -> Tensor:

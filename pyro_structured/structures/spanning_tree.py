@@ -73,7 +73,7 @@ class SpanningTree(Problem):
         batch = self._batch(costs)
         rows = (costs.double() * self._sign).expand(batch + self.cost_shape).reshape(-1, self.num_edges)
         found = solve_spanning_tree(self.edges.numpy(), rows.detach().cpu().numpy(), self.num_nodes)
-        return torch.from_numpy(found).double().reshape(batch + self.event_shape).to(costs.device)
+        return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, self._binary_dtype(costs))
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether edges are as many as a tree has, and connect all nodes."""

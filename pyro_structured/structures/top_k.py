@@ -67,9 +67,10 @@ class TopK(Problem):
     def solve(self, costs: Tensor) -> Tensor:
         """Ones for the cheapest items, shape ``(..., num_items)``; of items that cost the same the first ones."""
         costs = costs.expand(self._batch(costs) + self.cost_shape)
+        dtype = self._binary_dtype(costs)
         order = costs.argsort(dim=-1, descending=self.maximize, stable=True)
         first = torch.arange(self.num_items, device=costs.device) < self.k.to(costs.device).unsqueeze(-1)
-        return torch.zeros_like(costs, dtype=torch.double).scatter(-1, order, first.double().expand(order.shape))
+        return torch.zeros_like(costs, dtype=dtype).scatter(-1, order, first.to(dtype).expand(order.shape))
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether k items are chosen."""

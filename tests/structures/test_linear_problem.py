@@ -125,6 +125,8 @@ def test_no_boxes(categories):
 
 
 def test_errors():
+    with pytest.raises(ValueError, match="cost_low: expected numbers of at most 0"):
+        LinearProblem(cheapest_pair, [3], cost_low=0.5)
     with pytest.raises(ValueError, match=r"solve_fn: expected values of shape \(1, 3\), got \(1, 2\)"):
         LinearProblem(wrong_shape, [3]).solve(torch.zeros(3))
     with pytest.raises(ValueError, match=r"solve_fn: expected values of shape \(2, 3\), got list"):
