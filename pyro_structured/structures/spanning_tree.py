@@ -44,7 +44,7 @@ class SpanningTree(Problem):
 
         >>> triangle = SpanningTree(torch.tensor([[0, 1], [1, 2], [0, 2]]), num_nodes=3)
         >>> triangle.solve(torch.tensor([0.0, 3.0, -1.0]))
-        tensor([1., 0., 1.], dtype=torch.float64)
+        tensor([1., 0., 1.])
         >>> triangle.contains(torch.tensor([0.0, 3.0, -1.0]), torch.tensor([1, 1, 0]))
         tensor(False)
     """

@@ -37,10 +37,10 @@ class TopK(Problem):
     Example::
 
         >>> TopK(4, k=2).solve(torch.tensor([3.0, -1.0, 2.0, 5.0]))
-        tensor([0., 1., 1., 0.], dtype=torch.float64)
+        tensor([0., 1., 1., 0.])
         >>> TopK(4, k=torch.tensor([1, 3]), maximize=True).solve(torch.tensor([3.0, -1.0, 2.0, 5.0]))
         tensor([[0., 0., 0., 1.],
-                [1., 0., 1., 1.]], dtype=torch.float64)
+                [1., 0., 1., 1.]])
     """
 
     _data = {"k": 0}
