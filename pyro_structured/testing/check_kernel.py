@@ -117,6 +117,8 @@ def _check_start(
     _agree("initial_params", {name: found[name] for name in found}, given)
     kernel.cleanup()
     kernel.cleanup()
+    own, other = (_own_start(each, args) for each in (kernel, case.new()))
+    _agree("initial_params after cleanup", own, other)
     if infeasible is None:
         return
     try:
@@ -126,10 +128,19 @@ def _check_start(
     raise AssertionError("initial_params: expected a ValueError for an infeasible start, got none")
 
 
+def _own_start(kernel: Any, args: tuple[Any, ...]) -> dict[str, Tensor]:
+    pyro.set_rng_seed(0)
+    kernel.setup(0, *args)
+    start: dict[str, Tensor] = dict(kernel.initial_params)
+    kernel.cleanup()
+    return start
+
+
 def _check_chains(case: KernelCase, args: tuple[Any, ...]) -> None:
     kernel = case.new()
     first = _run(kernel, args).get_samples()
     _agree("another kernel, the same seed", _run(case.new(), args).get_samples(), first)
+    _run(kernel, args, seed=1)
     _agree("the same kernel once more", _run(kernel, args).get_samples(), first)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "num_chains=2 is more than available_cpu")

@@ -97,7 +97,7 @@ NAN = torch.tensor(torch.nan)
 CASES = {
     "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}, ["fork", "spawn"]),
     "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}, ["fork"]),
-    "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork", "spawn"]),
+    "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
     "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),
 }
 

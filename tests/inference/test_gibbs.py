@@ -60,11 +60,11 @@ BLOCKS = {
     "name, dtype", [*((name, torch.float32) for name in BLOCKS), ("HMC", torch.float64), ("joint moves", torch.float64)]
 )
 def test_posterior_in_closed_form(name, dtype):
-    samples = run(BLOCKS[name](), dtype, num_samples=300, warmup_steps=60).get_samples()
+    samples = run(BLOCKS[name](), dtype, num_samples=200, warmup_steps=40).get_samples()
     found = torch.stack([samples["a"], samples["b"]], -1)
     assert found.dtype == dtype
     sizes = pyro.ops.stats.effective_sample_size(found.unsqueeze(0))
-    error = (found.double().mean(0) - MEAN).abs() / (COVARIANCE.diag() / sizes.clamp(max=300)).sqrt()
+    error = (found.double().mean(0) - MEAN).abs() / (COVARIANCE.diag() / sizes.clamp(max=200)).sqrt()
     assert (error < 4).all()
     shares = found.double().var(0) / COVARIANCE.diag()
     assert (shares - 1).abs().max() < 4 * (2 / sizes.min()).sqrt()
