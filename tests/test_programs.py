@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import arviz
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -10,8 +11,10 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from pyro.infer.discrete import infer_discrete
 from pyro.nn import PyroModule
+from pyro.ops.stats import effective_sample_size
 
 import pyro_structured.distributions as sdist
+from pyro_structured.inference import BinaryGibbs, Gibbs, to_arviz
 from pyro_structured.structures import NestedSubsets, Partition
 from pyro_structured.testing import brute_force
 
@@ -141,6 +144,60 @@ def test_guide_by_straight_through():
     # Samples carry no gradient of the guide's entropy: only the divergence of TraceMeanField_ELBO does.
     fit(model, lambda: guide(sdist.RecursiveCardinalityStraightThrough), TraceMeanField_ELBO(), steps=200)
     assert divergence_of_guide(brute_force.log_probs(SWITCHES + on - off, tables, GROUPS)) < 1e-3
+
+
+def test_spike_and_slab_regression():
+    """Program 3: inclusion probabilities against the marginal likelihoods of all sets of at most k coefficients."""
+    inputs, k = torch.randn(12, 6), 2
+    y = inputs @ torch.tensor([0.6, 0.0, -0.4, 0.0, 0.0, 0.0]) + torch.randn(12)
+    prior = sdist.RecursiveCardinality(torch.zeros(6), sdist.cardinality_potentials.at_most(6, k))
+
+    def model():
+        s = pyro.sample("s", prior)
+        beta = pyro.sample("beta", dist.Normal(torch.zeros(6), 1.0).to_event(1))
+        with pyro.plate("rows", 12):
+            pyro.sample("y", dist.Normal(inputs @ (s * beta), 1.0), obs=y)
+
+    nuts = NUTS(model, max_tree_depth=3)
+    mcmc = MCMC(Gibbs([(BinaryGibbs(model), ["s"]), (nuts, None)]), 300, 50, disable_progbar=True)
+    mcmc.run()
+    found = mcmc.get_samples()["s"]
+    sets = brute_force.binary_vectors(6).float()
+    sets = sets[sets.sum(-1) <= k]
+    covariance = (inputs * sets.unsqueeze(1)) @ inputs.T + torch.eye(12)
+    evidence = dist.MultivariateNormal(torch.zeros(12), covariance).log_prob(y)
+    expected = evidence.softmax(0) @ sets
+    error = (expected * (1 - expected) / effective_sample_size(found.unsqueeze(0)).clamp(max=300)).sqrt()
+    assert (found.sum(-1) <= k).all()
+    assert ((found.mean(0) - expected).abs() < 3 * error).all()
+
+
+def test_model_comparison():
+    """Program 10: leave-one-out prediction prefers the model that knows how many features are on."""
+    y = sdist.KSubset(torch.tensor([1.0, 0.0, 0.0, -1.0]), 2).sample((40,))
+
+    def run(family):
+        def model():
+            logits = pyro.sample("logits", dist.Normal(torch.zeros(4), 1.0).to_event(1))
+            with pyro.plate("rows", len(y)):
+                pyro.sample("y", family(logits), obs=y)
+
+        mcmc = MCMC(NUTS(model, max_tree_depth=3), num_samples=150, warmup_steps=50, disable_progbar=True)
+        mcmc.run()
+        predicted = Predictive(pyro.poutine.uncondition(model), mcmc.get_samples())()
+        return to_arviz(mcmc, posterior_predictive={"y": predicted["y"]}, log_likelihood=["y"])
+
+    structured = run(lambda logits: sdist.KSubset(logits, 2))
+    independent = run(lambda logits: dist.Bernoulli(logits=logits).to_event(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ warns of few draws, and pandas of what ArviZ does
+        ranked = arviz.compare({"independent": independent, "structured": structured})
+    assert list(ranked.index) == ["structured", "independent"]
+    # That each of 40 rows has two ones is worth about log 2.7 each.
+    column = "elpd_loo" if "elpd_loo" in ranked else "elpd"
+    assert ranked[column]["structured"] - ranked[column]["independent"] > 20
+    sums = structured.posterior_predictive["y"].values.sum(-1)
+    assert (sums == 2).all() and (independent.posterior_predictive["y"].values.sum(-1) != 2).any()
 
 
 HOUSEHOLDS = NestedSubsets([range(3), range(3, 6)], num_variables=6)

@@ -30,6 +30,8 @@ class BinaryGibbs(StepKernel):
     keep the number of ones: they let priors with a fixed or bounded number of ones mix, such as
     :class:`~pyro_structured.distributions.KSubset` and :class:`~pyro_structured.distributions.RecursiveCardinality`.
 
+    Priors that allow numbers of ones only with gaps of more than one are beyond it: no move leads across.
+
     Sites are those whose support is boolean, or vectors of booleans. In each step every entry of a row is tried once in
     random order, and then as many pairs of a one and a zero at random. Rows of plates are updated at the same time
     where that is exact: if all sites that come after a site in the model are in its plates too, as plates say that

@@ -4,12 +4,14 @@ __all__ = ["check_kernel"]
 
 import gc
 import multiprocessing
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import pyro
+import torch
 from pyro.infer import MCMC
 from pyro.infer.mcmc.api import StreamingMCMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
@@ -19,6 +21,10 @@ from pyro_structured.testing.check_invariance import check_invariance
 from pyro_structured.testing.kernel_case import Draw, KernelCase
 
 WARMUP, DRAWS = 3, 5
+# Draws of data until chains differ.
+ATTEMPTS = 10
+# Seconds in which the last draws of a chain arrive after its process has ended.
+PATIENCE = 10.0
 # Steps after which nothing new is kept, and steps during which that is watched.
 SETTLED, WATCHED = 5, 10
 
@@ -79,7 +85,7 @@ def check_kernel(
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             pyro.set_rng_seed(0)
-            latents, args = draw()
+            latents, args = _draw_uncertain(case)
             _check_start(case, latents, args, infeasible)
             _check_chains(case, args)
             _check_parallel_chains(case, args, contexts)
@@ -88,6 +94,18 @@ def check_kernel(
             check_invariance(case, parameters or {}, num_replicates, num_steps)
     finally:
         pyro.util.set_rng_state(state)
+
+
+def _draw_uncertain(case: KernelCase) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+    """Latent variables and data for which chains differ: others would hide faults."""
+    for _ in range(ATTEMPTS):
+        latents, args = case.draw()
+        state = pyro.util.get_rng_state()
+        one, other = (_run(case.new(), args, seed=seed).get_samples() for seed in range(2))
+        pyro.util.set_rng_state(state)
+        if all(name in other and not torch.equal(value, other[name]) for name, value in one.items()):
+            return latents, args
+    raise AssertionError(f"chains: expected draws that differ with the seed, got equal ones for {ATTEMPTS} data sets")
 
 
 def _check_start(
@@ -99,6 +117,8 @@ def _check_start(
     _agree("initial_params", {name: found[name] for name in found}, given)
     kernel.cleanup()
     kernel.cleanup()
+    own, other = (_own_start(each, args) for each in (kernel, case.new()))
+    _agree("initial_params after cleanup", own, other)
     if infeasible is None:
         return
     try:
@@ -108,10 +128,19 @@ def _check_start(
     raise AssertionError("initial_params: expected a ValueError for an infeasible start, got none")
 
 
+def _own_start(kernel: Any, args: tuple[Any, ...]) -> dict[str, Tensor]:
+    pyro.set_rng_seed(0)
+    kernel.setup(0, *args)
+    start: dict[str, Tensor] = dict(kernel.initial_params)
+    kernel.cleanup()
+    return start
+
+
 def _check_chains(case: KernelCase, args: tuple[Any, ...]) -> None:
     kernel = case.new()
     first = _run(kernel, args).get_samples()
     _agree("another kernel, the same seed", _run(case.new(), args).get_samples(), first)
+    _run(kernel, args, seed=1)
     _agree("the same kernel once more", _run(kernel, args).get_samples(), first)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "num_chains=2 is more than available_cpu")
@@ -200,8 +229,25 @@ def _run(kernel: MCMCKernel, args: tuple[Any, ...], seed: int | None = 0, cpus: 
         pyro.set_rng_seed(seed)
     with mock.patch("pyro.infer.mcmc.api.mp.cpu_count", lambda: cpus):
         mcmc = MCMC(kernel, DRAWS, WARMUP, disable_progbar=True, **options)
-    mcmc.run(*args)
+    finished = threading.Event()
+    watch = threading.Thread(target=_watch, args=(mcmc.sampler, finished), daemon=True)
+    watch.start()
+    try:
+        mcmc.run(*args)
+    finally:
+        finished.set()
+        watch.join()
     return mcmc
+
+
+def _watch(sampler: Any, finished: threading.Event) -> None:
+    """Pyro would wait forever for chains whose process ended without a word."""
+    while not finished.wait(PATIENCE):
+        workers = getattr(sampler, "workers", ())
+        if workers and all(worker.exitcode is not None for worker in workers):
+            codes = [worker.exitcode for worker in workers]
+            sampler.result_queue.put((0, AssertionError(f"parallel chains: expected draws, got exit codes {codes}")))
+            return
 
 
 def _agree(what: str, found: dict[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-6) -> None:

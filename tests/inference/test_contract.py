@@ -93,15 +93,17 @@ def interweave(model):
     )
 
 
+NAN = torch.tensor(torch.nan)
 CASES = {
-    "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}),
-    "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}),
-    "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": torch.full((2, 2), torch.nan)}),
-    "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": torch.full((3, 2, 2), torch.nan)}),
+    "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}, ["fork", "spawn"]),
+    "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}, ["fork"]),
+    "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
+    "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_kernel(name):
-    factory, model, draw, infeasible = CASES[name]
-    check_kernel(factory, model, draw, infeasible, {"scale": torch.tensor(3.0)}, num_replicates=60, contexts=["fork"])
+    factory, model, draw, infeasible, contexts = CASES[name]
+    parameters = {"scale": torch.tensor(3.0)}
+    check_kernel(factory, model, draw, infeasible, parameters, num_replicates=50, contexts=contexts)

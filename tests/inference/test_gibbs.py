@@ -1,0 +1,202 @@
+"""Compositions of kernels: errors, joint moves, Pyro's kernels as blocks, and posteriors in closed form."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import HMC, MCMC, NUTS
+from pyro.infer.mcmc import RandomWalkKernel
+
+from pyro_structured.inference import BinaryGibbs, Gibbs
+from pyro_structured.inference.step_kernel import StepKernel
+
+
+def model(dtype=torch.float32):
+    """Two unknown means; the posterior is normal."""
+    a = pyro.sample("a", dist.Normal(torch.zeros((), dtype=dtype), 1.0))
+    b = pyro.sample("b", dist.Normal(torch.zeros((), dtype=dtype), 1.0))
+    pyro.sample("y", dist.Normal(a + b, 0.5), obs=torch.tensor(2.0, dtype=dtype))
+    pyro.sample("z", dist.Normal(a - b, 1.0), obs=torch.tensor(0.5, dtype=dtype))
+
+
+PRECISION = torch.tensor([[1.0 + 4.0 + 1.0, 4.0 - 1.0], [4.0 - 1.0, 1.0 + 4.0 + 1.0]], dtype=torch.double)
+COVARIANCE = PRECISION.inverse()
+MEAN = COVARIANCE @ torch.tensor([4 * 2.0 + 0.5, 4 * 2.0 - 0.5], dtype=torch.double)
+
+
+def run(blocks, *args, num_samples=10, warmup_steps=5, **options):
+    mcmc = MCMC(Gibbs(blocks), num_samples, warmup_steps, disable_progbar=True, **options)
+    mcmc.run(*args)
+    return mcmc
+
+
+class JointShift(StepKernel):
+    """Moves a up and b down: proposes from their conditional distribution given a + b."""
+
+    owns_sites = False
+
+    def prepare(self, model, names, warmup_steps, args, kwargs):
+        self.names, self.number = names, 0
+
+    def step(self, values):
+        self.number += 1
+        # Given a + b and z: a - b is normal with precision 1/2 + 1 and mean 0.5 / 1.5.
+        total, difference = values["a"] + values["b"], 0.5 / 1.5 + torch.randn(()) / 1.5**0.5
+        return {"a": (total + difference) / 2, "b": (total - difference) / 2}
+
+    def report(self):
+        return {"steps": self.number}
+
+
+BLOCKS = {
+    "RandomWalkKernel": lambda: [(RandomWalkKernel(model), ["a"]), (RandomWalkKernel(model), ["b"])],
+    "HMC": lambda: [(HMC(model, num_steps=4), ["a"]), (HMC(model, num_steps=4), None)],
+    "NUTS": lambda: [(NUTS(model), None)],
+    "joint moves": lambda: [(HMC(model, num_steps=4), None), (JointShift(model), None)],
+}
+
+
+@pytest.mark.parametrize(
+    "name, dtype", [*((name, torch.float32) for name in BLOCKS), ("HMC", torch.float64), ("joint moves", torch.float64)]
+)
+def test_posterior_in_closed_form(name, dtype):
+    samples = run(BLOCKS[name](), dtype, num_samples=200, warmup_steps=40).get_samples()
+    found = torch.stack([samples["a"], samples["b"]], -1)
+    assert found.dtype == dtype
+    sizes = pyro.ops.stats.effective_sample_size(found.unsqueeze(0))
+    error = (found.double().mean(0) - MEAN).abs() / (COVARIANCE.diag() / sizes.clamp(max=200)).sqrt()
+    assert (error < 4).all()
+    shares = found.double().var(0) / COVARIANCE.diag()
+    assert (shares - 1).abs().max() < 4 * (2 / sizes.min()).sqrt()
+
+
+def test_joint_moves_see_all_sites_and_report():
+    kernel = JointShift(model)
+    mcmc = run([(NUTS(model), ["a"]), (kernel, None), (NUTS(model), ["b"])])
+    assert sorted(kernel.names) == ["a", "b"]
+    (found,) = mcmc._diagnostics
+    assert found["JointShift steps"] == 15
+    assert {"divergences", "NUTS acceptance rate", "NUTS 2 divergences", "NUTS 2 acceptance rate"} < set(found)
+
+
+def test_start_is_given_in_part():
+    starts = []
+
+    def look(kernel, params, stage, index):
+        starts.append(params)
+
+    kernel = Gibbs([(NUTS(model), None)])
+    kernel.initial_params = {"a": torch.tensor(7.0)}
+    kernel.setup(0)
+    assert kernel.initial_params["a"] == 7.0 and kernel.initial_params.keys() == {"a", "b"}
+    kernel.cleanup()
+    assert kernel.initial_params is None
+    run([(NUTS(model), None)], hook_fn=look, initial_params={"b": torch.tensor(-1.0)})
+    assert len(starts) == 15
+
+
+@pytest.mark.parametrize("support", ["positive", "unit interval"])
+def test_start_is_unconstrained(support):
+    prior = {"positive": dist.Gamma(2.0, 2.0), "unit interval": dist.Beta(2.0, 2.0)}[support]
+
+    def constrained():
+        x = pyro.sample("x", prior)
+        pyro.sample("y", dist.Normal(x, 1.0))
+
+    kernel = Gibbs([(NUTS(constrained), ["x"]), (NUTS(constrained), ["y"])])
+    kernel.initial_params = {"x": torch.tensor(-1.5)}
+    kernel.setup(0)
+    torch.testing.assert_close(kernel.initial_params["x"], torch.tensor(-1.5))
+    expected = torch.tensor(-1.5).exp() if support == "positive" else torch.tensor(-1.5).sigmoid()
+    torch.testing.assert_close(kernel._state.values["x"], expected)
+
+
+class Reset(StepKernel):
+    """Draws a category given nothing."""
+
+    def prepare(self, model, names, warmup_steps, args, kwargs):
+        self.names = names
+
+    def step(self, values):
+        return {name: torch.randint(3, value.shape) for name, value in values.items()}
+
+    def report(self):
+        return {}
+
+
+def test_integers_keep_their_dtype_inside():
+    seen = []
+
+    def mixed():
+        k = pyro.sample("k", dist.Categorical(torch.ones(3)))
+        seen.append(k.dtype)
+        pyro.sample("x", dist.Normal(torch.tensor([-1.0, 0.0, 1.0])[k], 0.1))
+
+    samples = run([(Reset(mixed), ["k"]), (NUTS(mixed), None)]).get_samples()
+    assert set(seen) == {torch.long} and samples["k"].dtype == torch.float32
+    assert (samples["x"] - (samples["k"] - 1)).abs().max() < 1.0
+
+
+def test_kernels_of_the_user_are_left_as_they_are():
+    """Chains adapt their own copies."""
+    kernel = RandomWalkKernel(model)
+    run([(kernel, None)])
+    assert kernel._t == 0 and kernel.model is model
+
+
+def test_sites_by_a_function_and_blocks_without_sites():
+    run([(NUTS(model), lambda trace: [name for name in trace.nodes if name in ("a", "b")]), (NUTS(model), None)])
+
+
+def subsampled():
+    with pyro.plate("rows", 4, subsample_size=2):
+        pyro.sample("x", dist.Normal(0.0, 1.0))
+
+
+def other_model():
+    model()
+
+
+@pytest.mark.parametrize(
+    "blocks, message",
+    [
+        (lambda: [], "blocks: expected pairs of a kernel and its sites, got \\[\\]"),
+        (lambda: [NUTS(model)], "blocks: expected pairs of a kernel and its sites"),
+        (lambda: [(NUTS(model), ["a"]), (NUTS(other_model), None)], "blocks: expected kernels built on the same model"),
+        (lambda: [(NUTS(potential_fn=lambda x: 0.0), None)], "blocks: expected kernels built on the same model"),
+        (lambda: [(NUTS(model, jit_compile=True), None)], "blocks: expected kernels with jit_compile=False"),
+        (lambda: [(NUTS(model), ["a"]), (NUTS(model), ["a", "b"])], "in one block, got \\['a', 'a', 'b'\\]"),
+        (lambda: [(NUTS(model), ["a"])], "each latent site in one block, got .*, \\['b'\\] for none"),
+        (lambda: [(NUTS(model), None), (NUTS(model), None)], "each latent site in one block.* 2 blocks for the rest"),
+        (
+            lambda: [(NUTS(model), ["c"]), (NUTS(model), None)],
+            "latent sites of the model, \\['a', 'b'\\], got \\['c'\\]",
+        ),
+        (lambda: [(NUTS(model), ["y"]), (NUTS(model), None)], "latent sites of the model, .*, got \\['y'\\]"),
+        (lambda: [(NUTS(model), "a"), (NUTS(model), None)], "blocks: expected a list of names, got 'a'"),
+        (lambda: [(NUTS(subsampled), None)], "rows: expected a plate without subsampling, got 2 of 4 rows"),
+        (lambda: [(BinaryGibbs(model), ["a"]), (NUTS(model), None)], "a: expected a binary site for BinaryGibbs"),
+    ],
+)
+def test_errors(blocks, message):
+    with pytest.raises(ValueError, match=message):
+        run(blocks())
+
+
+def test_a_kernel_twice():
+    kernel = NUTS(model)
+    with pytest.raises(ValueError, match="blocks: expected different kernels, got one of them twice"):
+        Gibbs([(kernel, ["a"]), (kernel, ["b"])])
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"c": torch.zeros(())}, "initial_params: expected latent sites of the model, .*, got 'c'"),
+        ({"a": torch.zeros(2)}, r"initial_params: expected shape \(\) for site 'a', got \(2,\)"),
+        ({"a": torch.tensor(torch.nan)}, "initial_params: expected values of positive density, got none in 100 draws"),
+    ],
+)
+def test_bad_starts(params, message):
+    with pytest.raises(ValueError, match=message):
+        run([(NUTS(model), None)], initial_params=params)
