@@ -24,6 +24,13 @@ class CostConditionals(ABC):
 
     num_stuck = 0
 
+    def truncated_normal(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """Locations, scales and bounds of independent truncated normal costs; of uniform ones the scale is infinite.
+
+        ``None`` for any other costs.
+        """
+        return None
+
     @abstractmethod
     def draw(self, costs: Tensor, box: Box) -> Tensor:
         """New entries for a box, given all other entries; shape ``(..., b)``. Entries that are not free stay."""
@@ -42,6 +49,10 @@ class NormalCosts(CostConditionals):
 
     def __init__(self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> None:
         self.loc, self.scale, self.low, self.high = loc, scale, low, high
+
+    def truncated_normal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As they are."""
+        return self.loc, self.scale, self.low, self.high
 
     def draw(self, costs: Tensor, box: Box) -> Tensor:
         """One quantile for each entry."""
@@ -67,6 +78,10 @@ class UniformCosts(CostConditionals):
 
     def __init__(self, low: Tensor, high: Tensor) -> None:
         self.low, self.high = low, high
+
+    def truncated_normal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """With a density that is constant."""
+        return self.low, torch.full_like(self.low, torch.inf), self.low, self.high
 
     def draw(self, costs: Tensor, box: Box) -> Tensor:
         """Uniform between the tighter bounds."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.inference.compiled_sweep import sweep_compiled
 from pyro_structured.inference.cost_conditionals import CostConditionals
 from pyro_structured.ops.ray_shooting import chord
 from pyro_structured.structures.box import Box
@@ -40,13 +41,17 @@ def sweep(
     """Updates costs so that their distribution given the optimum stays invariant: a pure function.
 
     Problems with closed-form restrictions have all their entries drawn from conditional distributions, one box after
-    the other. Others go along random lines through the inverse set, whose ends ray shooting finds.
+    the other; in a compiled loop if there is one, with the same results. Others go along random lines through the
+    inverse set, whose ends ray shooting finds.
 
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Their optima.
     :param int num_lines: Number of lines.
     """
-    costs = costs.clone()
+    costs = costs.clone(memory_format=torch.contiguous_format)
+    num_compiled = sweep_compiled(costs, value, problem, conditionals)
+    if num_compiled is not None:
+        return costs, SweepInfo(0, num_compiled, 0)
     flat = costs.view(costs.shape[: costs.dim() - len(problem.cost_shape)] + (-1,))
     stuck, num_solves, num_boxes = conditionals.num_stuck, 0, 0
     boxes = _boxes(problem, costs, value)

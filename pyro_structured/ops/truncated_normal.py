@@ -119,7 +119,7 @@ def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Te
     ratio = _log_ratio(low, high)
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
-    distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high)
+    distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high).clamp(min=torch.finfo(gap.dtype).tiny)
     for _ in range(NEWTON_STEPS):
         excess = gap + _log_ratio(high - distance, high)
         slope = math.sqrt(2 / math.pi) / torch.special.erfcx((distance - high) / math.sqrt(2))

@@ -16,9 +16,6 @@ from pyro_structured.structures.box import Box
 from pyro_structured.structures.injection import Injection
 from pyro_structured.structures.pair_problem import PairProblem
 
-# How often the entries of a row are drawn for one search of shortest paths.
-SCANS = 2
-
 
 class Matching(PairProblem):
     r"""The cheapest way to give every row a column of its own.
@@ -110,7 +107,7 @@ class Matching(PairProblem):
         return (value.unsqueeze(-1) == columns).double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """For every row the matched entry, and then all others; twice, with the same shortest paths."""
+        """For every row the matched entry, and then all others."""
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         places = torch.arange(columns, device=costs.device)
         matched = value.expand(batch + self.event_shape)
@@ -122,11 +119,10 @@ class Matching(PairProblem):
                 self._signed(costs).reshape(assigned.shape), assigned, unused, row, own.reshape(-1, 1).long()
             ).reshape(batch + (columns,))
             others = (places != own) & self._allowed[..., row, :].to(costs.device)
-            for _ in range(SCANS):
-                most = (self._signed(costs)[..., row, :] + distances).masked_fill(~others, torch.inf)
-                high = most.amin(-1, keepdim=True)
-                yield self._box(row * columns + own, torch.full_like(high, -torch.inf), high)
-                low = costs[..., row, :].gather(-1, own) * self._sign - distances
-                low = low.masked_fill(~others, -torch.inf)
-                index = (row * columns + places).expand(low.shape)
-                yield self._box(index, low, torch.full_like(low, torch.inf), places != own)
+            most = (self._signed(costs)[..., row, :] + distances).masked_fill(~others, torch.inf)
+            high = most.amin(-1, keepdim=True)
+            yield self._box(row * columns + own, torch.full_like(high, -torch.inf), high)
+            low = costs[..., row, :].gather(-1, own) * self._sign - distances
+            low = low.masked_fill(~others, -torch.inf)
+            index = (row * columns + places).expand(low.shape)
+            yield self._box(index, low, torch.full_like(low, torch.inf), places != own)

@@ -62,6 +62,7 @@ def test_whole_line_and_half_lines():
     assert log_interval_mass(-infinite, double(0.0)).exp() == 0.5
     assert truncated_quantile(double(0.5), -infinite, infinite) == 0
     assert truncated_quantile(double(0.0), double(3.0), infinite) == 3
+    assert truncated_quantile(double(0.0), double(0.0), infinite) == 0
 
 
 @pytest.mark.parametrize(
