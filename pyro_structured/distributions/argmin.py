@@ -39,7 +39,8 @@ class Argmin(TorchDistribution):
         (tensor([0, 1]), tensor([0., -inf]))
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {"costs": constraints.real_vector}
+    # An instance knows how many axes they have.
+    arg_constraints: dict[str, constraints.Constraint] = {"costs": constraints.dependent}
 
     def __init__(self, costs: Tensor, problem: Problem, validate_args: bool | None = None) -> None:
         if not isinstance(problem, Problem):
@@ -71,6 +72,12 @@ class Argmin(TorchDistribution):
         new._validate_args = self._validate_args
         return new
 
+    @staticmethod
+    def infer_shapes(costs: torch.Size, problem: Problem) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
+        """Batch and event shape from the shape of the costs."""
+        batch_shape = torch.broadcast_shapes(costs[: len(costs) - len(problem.cost_shape)], problem.batch_shape)
+        return torch.Size(batch_shape), problem.event_shape
+
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
         """The problem's values; also those that are not optimal."""
@@ -92,7 +99,7 @@ class Argmin(TorchDistribution):
         """0 for optimal values, -inf for all others."""
         if self._validate_args:
             self._validate_sample(value)
-        is_optimal = self.problem.contains(self.costs.detach(), value)
+        is_optimal = _Contains.apply(self.costs.detach(), value, self.problem)  # type: ignore[no-untyped-call]
         # Its derivatives with respect to the costs are zero.
         zero = self.costs.flatten(-len(self.problem.cost_shape)).sum(-1) * 0.0
         return zero.to(torch.promote_types(zero.dtype, torch.float32)).masked_fill(~is_optimal, -torch.inf)
@@ -100,3 +107,34 @@ class Argmin(TorchDistribution):
     def entropy(self) -> Tensor:
         """Zero, shape ``batch_shape``."""
         return self.costs.new_zeros(self.batch_shape)
+
+
+class _Contains(torch.autograd.Function):
+    """Whether values are optimal, whatever function transforms are active outside: solvers look at numbers."""
+
+    @staticmethod
+    def forward(costs: Tensor, value: Tensor, problem: Problem) -> Tensor:
+        return problem.contains(costs, value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None, None], costs: Tensor, value: Tensor, problem: Problem
+    ) -> tuple[Tensor, int]:
+        events = (len(problem.cost_shape), len(problem.event_shape))
+        ranks = [tensor.dim() - event for tensor, event in zip((costs, value), events, strict=True)]
+        rank = max(len(problem.batch_shape), *(r - (d is not None) for r, d in zip(ranks, in_dims, strict=False)))
+        rows = [
+            _leading(tensor, axis, rank + event)
+            for tensor, axis, event in zip((costs, value), in_dims[:2], events, strict=True)
+        ]
+        return _Contains.apply(*rows, problem), 0  # type: ignore[no-untyped-call]
+
+
+def _leading(tensor: Tensor, axis: int | None, rank: int) -> Tensor:
+    """An axis, or a new one, before a number of others."""
+    tensor = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
+    return tensor.reshape(tensor.shape[:1] + (1,) * (rank + 1 - tensor.dim()) + tensor.shape[1:])

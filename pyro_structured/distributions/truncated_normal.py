@@ -12,6 +12,7 @@ from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all, lazy_property
 
 from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
 
 
@@ -68,7 +69,7 @@ class TruncatedNormal(TorchDistribution):
             shapes = [tuple(getattr(each, "shape", ())) for each in (loc, scale, low, high)]
             raise ValueError(f"loc: expected shapes that broadcast, got {shapes}") from None
         super().__init__(self.loc.shape, validate_args=validate_args)
-        if self._validate_args and not bool((self.low < self.high).all()):
+        if self._validate_args and anywhere(~(self.low < self.high)):
             raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "TruncatedNormal":
@@ -84,7 +85,7 @@ class TruncatedNormal(TorchDistribution):
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> constraints.Constraint:
         """Numbers between the bounds."""
-        unbounded = [bool(torch.isinf(bound).all()) for bound in (self.low, self.high)]
+        unbounded = [not anywhere(bound.isfinite()) for bound in (self.low, self.high)]
         if all(unbounded):
             return constraints.real
         if unbounded[1]:
@@ -127,7 +128,7 @@ class TruncatedNormal(TorchDistribution):
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles of probabilities in [0, 1]."""
-        if self._validate_args and not bool(((value >= 0) & (value <= 1)).all()):
+        if self._validate_args and anywhere(~((value >= 0) & (value <= 1))):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
         found = self._cast(self.loc + self.scale * truncated_quantile(value.double(), *self._bounds))
         # Rounding must not leave the support.

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops import count_tree
+from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts, solve_count_potential, solve_windows
 from pyro_structured.ops.fourier_passes import is_fast
@@ -141,32 +142,14 @@ def _solve_tree(
 
 def require(bad: Tensor, message: str) -> None:
     """Raises a ValueError where a condition holds anywhere; works under ``torch.vmap``, too."""
-    _Require.apply(bad, message)  # type: ignore[no-untyped-call]
+    if anywhere(bad):
+        raise ValueError(message)
 
 
 def require_support(log_partition: Tensor, message: str = EMPTY_SUPPORT) -> Tensor:
     """Passes a log partition function on, or raises a ValueError where it is -inf."""
     require(log_partition == -torch.inf, message)
     return log_partition
-
-
-class _Require(torch.autograd.Function):
-    """Looks at values, whatever function transforms are active outside."""
-
-    @staticmethod
-    def forward(bad: Tensor, message: str) -> Tensor:
-        if bool(bad.any()):
-            raise ValueError(message)
-        return bad.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], bad: Tensor, message: str) -> tuple[Tensor, int]:
-        require(bad, message)
-        return bad, in_dims[0]
 
 
 class _CountInference(torch.autograd.Function):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.solvers.connected_components import connected_components
 from pyro_structured.structures.argument_checks import check_size, checked_undirected_edges
 from pyro_structured.structures.box import Box
@@ -95,6 +96,14 @@ class ConnectedComponents(Problem):
         """Whether labels are the smallest nodes of sets that the graph connects."""
         inside = self.incidence(value) == 0
         return (self._labels(inside) == value).all(-1)
+
+    def feasible_values(self) -> Tensor | None:
+        """The components that sets of open edges leave, if there are few such sets."""
+        if not is_enumerable(self.num_edges):
+            return None
+        is_open = enumerate_values(self.num_edges, 2, torch.Size(), True, like=torch.empty(0, dtype=torch.bool))
+        values: Tensor = self._labels(is_open).unique(dim=0)
+        return values
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 for edges between different components, shape ``(..., num_edges)``."""

@@ -2,9 +2,14 @@
 
 __all__ = ["Injection"]
 
+import itertools
+import math
+
 import torch
 from torch import Tensor
 from torch.distributions import constraints
+
+from pyro_structured.ops.enumeration import ENUMERATION_CAP
 
 
 class Injection(constraints.Constraint):
@@ -29,6 +34,12 @@ class Injection(constraints.Constraint):
         ordered = number.sort(-1).values
         inside = (number >= 0) & (number < self.num_values) & (number == number.floor())
         return inside.all(-1) & (ordered[..., 1:] != ordered[..., :-1]).all(-1)
+
+    def enumerate_values(self) -> Tensor | None:
+        """All such vectors in lexicographic order, shape ``(count, size)``, or ``None`` if they are many."""
+        if math.perm(self.num_values, self.size) > ENUMERATION_CAP:
+            return None
+        return torch.tensor(list(itertools.permutations(range(self.num_values), self.size)))
 
     def __repr__(self) -> str:
         return f"Injection(size={self.size}, num_values={self.num_values})"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.assignment import has_matching, solve_assignment
@@ -79,7 +78,7 @@ class Matching(PairProblem):
         return allowed
 
     @property
-    def support(self) -> constraints.Constraint:
+    def support(self) -> Injection:
         """Different columns for all rows."""
         return Injection(self.num_rows, self.num_columns)
 
@@ -100,6 +99,14 @@ class Matching(PairProblem):
         matched = self._allowed.to(value.device).expand(batch + self.cost_shape).gather(-1, columns.unsqueeze(-1))
         feasible: Tensor = matched.squeeze(-1).all(-1) & self.support.check(value)
         return feasible
+
+    def feasible_values(self) -> Tensor | None:
+        """All matchings of allowed pairs, if there are few."""
+        values = self.support.enumerate_values()
+        if values is None:
+            return None
+        feasible = self.is_feasible(values.reshape(-1, *(1,) * len(self.batch_shape), self.num_rows))
+        return values[feasible.flatten(1).any(-1)] if self.batch_shape else values[feasible]
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 at matched pairs, shape ``(..., num_rows, num_columns)``."""

@@ -75,6 +75,13 @@ class Problem(ABC):
     def incidence(self, value: Tensor) -> Tensor:
         """The coefficients of the costs in the objective, shape ``(..., *cost_shape)``, in double precision."""
 
+    def feasible_values(self) -> Tensor | None:
+        """All values that the data of some row allow, in lexicographic order, shape ``(count, *event_shape)``.
+
+        :return: ``None`` where there are more than ``2 ** 12``, or no list.
+        """
+        return None
+
     @property
     def cost_support(self) -> constraints.Constraint:
         """The costs for which there is an exact solver."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.box import Box
@@ -53,7 +52,7 @@ class Ranking(Problem):
         return self.cost_shape[0]
 
     @property
-    def support(self) -> constraints.Constraint:
+    def support(self) -> Injection:
         """Permutations."""
         return Injection(self.num_items, self.num_items)
 
@@ -65,6 +64,10 @@ class Ranking(Problem):
         """Whether every item has one place."""
         feasible: Tensor = self.support.check(value)
         return feasible
+
+    def feasible_values(self) -> Tensor | None:
+        """All permutations, if there are few."""
+        return self.support.enumerate_values()
 
     def incidence(self, value: Tensor) -> Tensor:
         """The number of places behind each item."""

@@ -2,12 +2,15 @@
 
 __all__ = ["TopK"]
 
+import itertools
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.structures.argument_checks import INTEGERS, check_size
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
@@ -76,6 +79,18 @@ class TopK(Problem):
         """Whether k items are chosen."""
         feasible: Tensor = self.support.check(value) & (value.sum(-1) == self.k.to(value.device))
         return feasible
+
+    def feasible_values(self) -> Tensor | None:
+        """All sets of k items, if there are few."""
+        sizes = sorted(set(self.k.flatten().tolist()))
+        if sum(math.comb(self.num_items, size) for size in sizes) > ENUMERATION_CAP:
+            return None
+        chosen = [list(items) for size in sizes for items in itertools.combinations(range(self.num_items), size)]
+        values = torch.zeros(len(chosen), self.num_items, dtype=torch.double)
+        for row, items in zip(values, chosen, strict=True):
+            row[items] = 1.0
+        ordered: Tensor = values.unique(dim=0)
+        return ordered
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 for items that are chosen."""

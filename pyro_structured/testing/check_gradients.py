@@ -84,6 +84,8 @@ def second_gradient(case: DistributionCase) -> None:
     leaves = [t.clone().requires_grad_() for t in tensors]
     first = torch.autograd.grad(log_prob(*leaves), leaves, create_graph=True)
     along = torch.stack([(g * d).sum() for g, d in zip(first, direction, strict=True)]).sum()
+    if not along.requires_grad:
+        along = along + 0 * leaves[0].sum()  # a constant gradient
     found = torch.autograd.grad(along, leaves, allow_unused=True, materialize_grads=True)
 
     def slope(sign: int) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 __all__ = ["PROBABILITY_CHECKS"]
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +11,14 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints, kl_divergence
 
-from pyro_structured.testing.distribution_case import DistributionCase, narrow, nudge, optional_query, substitute
+from pyro_structured.testing.distribution_case import (
+    DistributionCase,
+    log_prob_refusal,
+    narrow,
+    nudge,
+    optional_query,
+    substitute,
+)
 from pyro_structured.testing.expectation import expect, expect_close, expect_raises, expect_shape
 from pyro_structured.testing.goodness_of_fit import density_goodness_of_fit, discrete_goodness_of_fit
 from pyro_structured.testing.support_table import SupportTable, event_rank, flat_events
@@ -42,6 +50,14 @@ def _impossible(distribution: Any) -> Iterator[tuple[str, Tensor]]:
     for name, candidate in candidates.items():
         if not bool(distribution.support.check(candidate).any()):
             yield name, candidate
+
+
+def refused_log_prob(case: DistributionCase) -> None:
+    """Where ``log_prob`` is not implemented, the error says what to use instead."""
+    refusal = log_prob_refusal(case.make())
+    if refusal is not None:
+        says = re.search(r"\b(use|instead)\b", refusal)
+        expect(says, f"log_prob: expected an error that says what to use instead, got {refusal!r}")
 
 
 def out_of_support(case: DistributionCase) -> None:
@@ -115,8 +131,11 @@ def _expect_fit(name: str, p_value: float, rate: float = FAILURE_RATE) -> None:
 
 
 def _fits_mean(distribution: Any, samples: Tensor, name: str) -> None:
-    """For values too many to enumerate: the mean lies within six standard errors."""
-    mean, variance = distribution.mean, distribution.variance
+    """For values too many to enumerate: the mean lies within six standard errors; that of other draws if need be."""
+    mean, variance = optional_query(distribution, "mean"), optional_query(distribution, "variance")
+    if mean is None or variance is None:
+        others = distribution.sample((len(samples),)).double()
+        mean, variance = others.mean(0), others.var(0) + samples.double().var(0)
     error = (samples.double().mean(0) - mean).abs()
     expect((error <= 6 * (variance / len(samples)).sqrt() + 1e-6).all(), f"{name}: expected a mean of {mean}")
 
@@ -280,4 +299,13 @@ def divergence(case: DistributionCase) -> None:
         expect_close("kl_divergence", result.double(), table.expectation(gap), 10 * case.tolerance)
 
 
-PROBABILITY_CHECKS = (normalisation, out_of_support, sampler, moments, cumulative, conditional, divergence)
+PROBABILITY_CHECKS = (
+    normalisation,
+    refused_log_prob,
+    out_of_support,
+    sampler,
+    moments,
+    cumulative,
+    conditional,
+    divergence,
+)

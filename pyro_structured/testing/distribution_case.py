@@ -5,6 +5,7 @@ __all__ = [
     "DistributionFactory",
     "Parameter",
     "arguments",
+    "log_prob_refusal",
     "narrow",
     "nudge",
     "optional_query",
@@ -234,3 +235,22 @@ def optional_query(distribution: Any, name: str) -> Any:
         return query() if callable(query) else query
     except NotImplementedError:
         return None
+
+
+def log_prob_refusal(distribution: Any) -> str | None:
+    """The message of the NotImplementedError that ``log_prob`` raises, or ``None``.
+
+    :param distribution: Any distribution.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> log_prob_refusal(dist.Bernoulli(torch.tensor(0.5)))
+    """
+    try:
+        distribution.log_prob(distribution.sample())
+    except NotImplementedError as error:
+        return str(error)
+    except Exception:
+        return None  # The checks say what is wrong.
+    return None

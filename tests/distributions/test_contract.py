@@ -9,13 +9,17 @@ import torch
 import pyro_structured.distributions as sdist
 from pyro_structured.structures import (
     CategoryCounts,
+    ConnectedComponents,
     Count,
+    Matching,
     NestedSubsets,
     NestedThreshold,
     Partition,
     Product,
+    Ranking,
     RegionTree,
     Statistic,
+    TopK,
     Transitions,
 )
 from pyro_structured.testing import check_distribution
@@ -273,7 +277,47 @@ def masked_exchangeable_mixture(batch_shape, dtype, device="cpu"):
     return sdist.NanMasked(exchangeable_mixture(batch_shape, dtype, device))
 
 
+GRAPH = ConnectedComponents(torch.tensor([[0, 1], [1, 2], [2, 3], [0, 2], [0, 2]]), 4, 0.3)
+
+
+def optimum(problem):
+    """A factory of optima of normal costs."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        loc, scale = (
+            numbers((*batch_shape, 2), problem.cost_shape.numel(), dtype, device, 0.5, 1.5)
+            .unflatten(-1, problem.cost_shape)
+            .unbind(-1 - len(problem.cost_shape))
+        )
+        base = dist.Normal(loc, scale)
+        return sdist.RandOM(base.to_event(len(problem.cost_shape)), problem)
+
+    factory.__name__ = f"optimum_{type(problem).__name__}_{problem.cost_shape.numel()}"
+    return factory
+
+
+def exponential_ranking(batch_shape, dtype, device="cpu"):
+    return sdist.RandOM(dist.Exponential(numbers(batch_shape, 3, dtype, device, 0.5, 2.0)).to_event(1), Ranking(3))
+
+
+def argmin(problem):
+    """A factory of optima of given costs."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        costs = numbers(batch_shape, problem.cost_shape.numel(), dtype, device)
+        costs = costs + 2 * costs.sign()  # far from thresholds, for Hamiltonian Monte Carlo
+        return sdist.Argmin(costs.reshape(torch.Size(batch_shape) + problem.cost_shape), problem)
+
+    factory.__name__ = f"argmin_{type(problem).__name__}"
+    return factory
+
+
 FACTORIES = {
+    "Argmin": [argmin(problem) for problem in (TopK(4, 2), Ranking(3, maximize=True), Matching(3), GRAPH)],
+    "RandOM": [
+        *(optimum(problem) for problem in (TopK(3, 2), Ranking(3), Matching(2), Matching(3), GRAPH)),
+        exponential_ranking,
+    ],
     "ExchangeableMixture": [exchangeable_mixture, mixture_with_impossible_counts],
     "ExchangeablePartition": [
         *(partition(labels) for labels in ([0, 1, 1, 0], [0, 0, 0], [0, 1, 2, 3])),

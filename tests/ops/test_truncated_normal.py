@@ -4,11 +4,17 @@ import math
 
 import flint
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
+from pyro_structured.ops.truncated_normal import (
+    log_interval_mass,
+    log_normal_tails,
+    truncated_moments,
+    truncated_quantile,
+)
 
 ENDS = st.one_of(st.floats(-5, 5), st.floats(-40, 40), st.floats(-1000, 1000))
 WIDTHS = st.one_of(st.floats(-10, 2).map(lambda power: 10.0**power), st.just(math.inf))
@@ -103,3 +109,14 @@ def test_derivatives():
     assert torch.autograd.gradcheck(lambda *bounds: truncated_quantile(uniform, *bounds), (low[chosen], high[chosen]))
     for infinite in torch.autograd.grad(log_interval_mass(low, high).sum(), (low, high)):
         assert infinite.isfinite().all()
+
+
+def test_normal_tails_against_scipy():
+    x = torch.tensor([-1e4, -40.0, -3.0, -1e-3, 0.0, 0.5, 6.0, 30.0], dtype=torch.double, requires_grad=True)
+    below, above = log_normal_tails(x)
+    expected = scipy.stats.norm.logcdf(x.detach().numpy())
+    torch.testing.assert_close(below.detach(), torch.from_numpy(expected), rtol=1e-13, atol=0)
+    torch.testing.assert_close(above.detach(), torch.from_numpy(scipy.stats.norm.logsf(x.detach())), rtol=1e-13, atol=0)
+    for tail in (below, above):
+        (slope,) = torch.autograd.grad(tail.sum(), x, retain_graph=True)
+        assert slope.isfinite().all() and slope[4].abs().item() == pytest.approx((2 / math.pi) ** 0.5)

@@ -120,3 +120,18 @@ def test_inverse_sets_of_linear_objectives_are_convex_cones(problem):
     share = torch.rand(len(first), *(1 for _ in problem.cost_shape), dtype=torch.double)
     assert problem.contains(share * first + (1 - share) * second, value).all()
     assert problem.contains(10 * share * first, value).all()
+
+
+def test_feasible_values():
+    """Sorted; of a batch all that some row allows; none if they are many."""
+    assert Ranking(3).feasible_values().tolist() == [list(order) for order in itertools.permutations(range(3))]
+    sets = TopK(4, torch.tensor([1, 3])).feasible_values()
+    assert sets.tolist() == sorted([*subsets(4, 1).tolist(), *subsets(4, 3).tolist()])
+    rows = [set(map(tuple, injections(3, 4, allowed).tolist())) for allowed in ALLOWED[:2]]
+    found = Matching(3, 4, ALLOWED[:2]).feasible_values().tolist()
+    assert found == sorted(map(list, rows[0] | rows[1]))
+    graph = ConnectedComponents(GRAPH, 5, 0.5)
+    every = torch.cartesian_prod(*[torch.arange(5)] * 5)
+    assert torch.equal(graph.feasible_values(), every[graph.is_feasible(every)])
+    many = [Ranking(7), TopK(30, 15), Matching(7), ConnectedComponents(GRAPH.repeat(2, 1), 5, 0.5)]
+    assert all(problem.feasible_values() is None for problem in [*many, SpanningTree(GRAPH, 5)])

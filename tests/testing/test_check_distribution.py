@@ -875,3 +875,51 @@ def test_nudge_keeps_constraints_and_infinities():
 def test_case_describes_itself():
     case = DistributionCase(normal, (2, 3), torch.float32)
     assert str(case) == "batch_shape=(2, 3), dtype=float32, device=cpu"
+
+
+class Refusing(dist.Binomial):
+    """Draws, but tells no probabilities."""
+
+    has_enumerate_support = False
+    refusal = "log_prob: there is none; use sample() instead"
+
+    def enumerate_support(self, expand=True):
+        raise NotImplementedError
+
+    def expand(self, batch_shape, _instance=None):
+        return super().expand(batch_shape, self._get_checked_instance(type(self), _instance))
+
+    def log_prob(self, value):
+        raise NotImplementedError(self.refusal)
+
+
+class RefusingWithoutAdvice(Refusing):
+    refusal = "log_prob: not implemented"
+
+
+class RefusingWithWrongShapes(Refusing):
+    def sample(self, sample_shape=()):
+        return super().sample(sample_shape)[..., :1]
+
+
+def refusing(cls):
+    def factory(batch_shape, dtype, device="cpu"):
+        return cls(3, probs=torch.full(batch_shape, 0.4, dtype=dtype, device=device))
+
+    return factory
+
+
+def test_distributions_may_refuse_log_prob():
+    check_distribution(refusing(Refusing), batch_shapes=[(2,)])
+
+
+@pytest.mark.parametrize(
+    "cls, message",
+    [
+        (RefusingWithoutAdvice, "expected an error that says what to use instead, got 'log_prob: not implemented'"),
+        (RefusingWithWrongShapes, r"- sample .*expected shape"),
+    ],
+)
+def test_refusing_is_no_excuse(cls, message):
+    with pytest.raises(AssertionError, match=message):
+        check_distribution(refusing(cls), batch_shapes=[(2,)])

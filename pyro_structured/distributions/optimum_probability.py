@@ -1,0 +1,210 @@
+"""How probable the optima of problems with random costs are, where that takes no more than integrals over a line."""
+
+__all__ = ["ExactLogProb", "exact_log_prob"]
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+
+from pyro_structured.distributions.cost_entries import CostEntries, cost_entries
+from pyro_structured.distributions.plackett_luce import plackett_luce
+from pyro_structured.ops.line_quadrature import IMPOSSIBLE
+from pyro_structured.ops.order_probability import LogTerms, log_chain, log_separation
+from pyro_structured.ops.reliability import log_components
+from pyro_structured.ops.truncated_normal import log_normal_tails
+from pyro_structured.structures.connected_components import ConnectedComponents
+from pyro_structured.structures.matching import Matching
+from pyro_structured.structures.problem import Problem
+from pyro_structured.structures.ranking import Ranking
+from pyro_structured.structures.top_k import TopK
+
+# Of all costs, they do not change the order.
+INCREASING = (td.ExpTransform, td.SigmoidTransform, td.TanhTransform)
+# The costs of the identity, less those of the other matching of two rows and columns.
+EXCHANGE = ((1.0, -1.0), (-1.0, 1.0))
+
+
+class ExactLogProb(NamedTuple):
+    """A function of values, computed in double precision, and a parameter, which tells the dtype and the device."""
+
+    log_prob: Callable[[Tensor], Tensor]
+    like: Tensor
+
+
+def exact_log_prob(base: Any, problem: Problem) -> ExactLogProb | None:
+    """A function that tells log-probabilities of optima, or ``None`` where there is none.
+
+    :param base: Distribution of the costs.
+    :param Problem problem: What is optimised.
+    :return: Takes values, and returns their log-probabilities in double precision; -inf where they are not feasible.
+    """
+    found: ExactLogProb | None = _exact(problem, base)
+    return found
+
+
+@singledispatch
+def _exact(problem: Problem, base: Any) -> ExactLogProb | None:
+    return None
+
+
+@_exact.register
+def _top_k(problem: TopK, base: Any) -> ExactLogProb | None:
+    single = bool((problem.k == 1).all())
+    return _choice(problem, base, single, torch.ones(problem.cost_shape, dtype=torch.bool))
+
+
+@_exact.register
+def _matching(problem: Matching, base: Any) -> ExactLogProb | None:
+    if problem.num_rows == 1:
+        return _choice(problem, base, True, problem.allowed.squeeze(-2))
+    return _two_by_two(problem, base) if problem.cost_shape == (2, 2) else None
+
+
+@_exact.register
+def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
+    entry = _entry(problem, base)
+    closed, entries = plackett_luce(entry, 1), cost_entries(entry)
+    if entries is None:
+        return None
+
+    def log_prob(value: Tensor) -> Tensor:
+        feasible = problem.is_feasible(value)
+        items = torch.arange(problem.num_items, device=value.device)
+        first = value.where(feasible.unsqueeze(-1), items).long()
+        ascending = first.flip(-1) if problem.maximize else first
+        if closed is not None:
+            found = closed.log_order(ascending)
+        else:
+            terms, points = _line(problem, entries)
+            rows = torch.broadcast_shapes(points.shape[1:], ascending.shape[:-1])
+            order = ascending.expand(rows + (-1,))
+            found = log_chain(_gathered(terms, order), _over(points, rows))
+        return found.masked_fill(~feasible, -torch.inf)
+
+    return ExactLogProb(log_prob, entries.like)
+
+
+@_exact.register
+def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
+    entries = cost_entries(_entry(problem, base))
+    if entries is None:
+        return None
+
+    def log_prob(value: Tensor) -> Tensor:
+        threshold = problem.threshold.to(value.device).unsqueeze(-1)
+        _, closed, opened = entries.log_terms(threshold)
+        number = value.double()
+        inside = (number >= 0) & (number < problem.num_nodes) & (number == number.floor())
+        found = log_components(problem.edges, opened, closed, number.where(inside, -1.0).long())
+        return found.masked_fill(found < IMPOSSIBLE / 2, -torch.inf)
+
+    return ExactLogProb(log_prob, entries.like)
+
+
+def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
+    """What is chosen costs less than all else that is allowed, or more."""
+    entry = _entry(problem, base)
+    closed = plackett_luce(entry, len(problem.cost_shape)) if single else None
+    entries = cost_entries(entry)
+    if entries is None:
+        return None
+
+    def log_prob(value: Tensor) -> Tensor:
+        feasible = problem.is_feasible(value)
+        chosen = problem.incidence(value).flatten(-len(problem.cost_shape)) > 0
+        others = ~chosen & allowed.to(value.device)
+        if closed is not None and closed.ascending != problem.maximize:
+            found = closed.log_first(chosen, others)
+        else:
+            low, high = (others, chosen) if problem.maximize else (chosen, others)
+            terms, points = _line(problem, entries)
+            rows = torch.broadcast_shapes(points.shape[1:], low.shape[:-1])
+            low, high = (side.expand(rows + (-1,)) for side in (low, high))
+            found = log_separation(terms, _over(points, rows), low, high)
+        return found.masked_fill(~feasible, -torch.inf)
+
+    return ExactLogProb(log_prob, entries.like)
+
+
+def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
+    """The difference of the costs of both matchings is normal."""
+    moments = _moments(base)
+    if moments is None:
+        return None
+    loc, covariance = (moment.double() for moment in moments)
+    signs = loc.new_tensor(EXCHANGE).flatten()
+    mean, variance = (loc * signs).sum(-1), torch.einsum("i,...ij,j->...", signs, covariance, signs)
+
+    def log_prob(value: Tensor) -> Tensor:
+        is_larger = (value[..., 0] == 0) == problem.maximize
+        positive, negative = log_normal_tails(mean / variance.sqrt())
+        certain = ~problem.allowed.to(value.device).all(-1).all(-1)
+        found = positive.where(is_larger, negative).masked_fill(certain, 0.0)
+        return found.masked_fill(~problem.is_feasible(value), -torch.inf)
+
+    return ExactLogProb(log_prob, moments[0])
+
+
+def _moments(base: Any) -> tuple[Tensor, Tensor] | None:
+    """Mean and covariance matrix of the entries of normal matrices, row by row."""
+    base = _innermost(base)
+    if isinstance(base, td.Normal):
+        return base.loc.flatten(-2), torch.diag_embed(base.scale.flatten(-2).double() ** 2)
+    if isinstance(base, td.TransformedDistribution) and _reshapes(base):
+        base = base.base_dist
+        return (base.loc, base.covariance_matrix) if isinstance(base, td.MultivariateNormal) else None
+    if isinstance(base, td.MultivariateNormal):  # of every row
+        first, second = base.covariance_matrix.unbind(-3)
+        rows = torch.zeros_like(first)
+        joint = torch.cat([torch.cat([first, rows], -1), torch.cat([rows, second], -1)], -2)
+        return base.loc.flatten(-2), joint
+    return None
+
+
+def _reshapes(base: td.TransformedDistribution) -> bool:
+    return all(isinstance(transform, td.ReshapeTransform) for transform in base.transforms)
+
+
+def _innermost(base: Any) -> Any:
+    while isinstance(base, td.Independent):
+        base = base.base_dist
+    return base
+
+
+def _entry(problem: Problem, base: Any) -> Any:
+    """The distribution of single costs, up to a transform that does not change their order."""
+    entry = _innermost(base)
+    if isinstance(problem, ConnectedComponents):
+        return entry
+    while isinstance(entry, td.TransformedDistribution) and type(entry.transforms[-1]) in INCREASING:
+        rest = entry.transforms[:-1]
+        entry = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
+    return entry
+
+
+def _line(problem: Problem, entries: CostEntries) -> tuple[LogTerms, Tensor]:
+    """The costs, along one axis, and all their points."""
+    rank = len(problem.cost_shape)
+
+    def terms(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        density, below, above = entries.log_terms(x.reshape(x.shape + (1,) * rank))
+        return density.flatten(-rank), below.flatten(-rank), above.flatten(-rank)
+
+    return terms, entries.points.flatten(-rank).movedim(-1, 1).flatten(0, 1)
+
+
+def _over(points: Tensor, rows: torch.Size) -> Tensor:
+    missing = (1,) * (len(rows) + 1 - points.dim())
+    return points.reshape(points.shape[:1] + missing + points.shape[1:]).expand(-1, *rows)
+
+
+def _gathered(terms: LogTerms, order: Tensor) -> LogTerms:
+    def ordered(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        density, below, above = (term.gather(-1, order.expand_as(term)) for term in terms(x))
+        return density, below, above
+
+    return ordered
