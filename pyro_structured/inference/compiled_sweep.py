@@ -36,16 +36,15 @@ def sweep_compiled(costs: Tensor, value: Tensor, problem: Problem, conditionals:
     base, run = conditionals.truncated_normal(), _matching_sweep()
     if base is None or run is None:
         return None
-    shape, (rows, columns) = costs.shape, problem.cost_shape
-    matrices = costs.view(-1, rows, columns)
-    parameters = torch.stack([each.reshape(*each.shape[:-1], rows, columns).expand(shape) for each in base], -2)
+    batch, (rows, columns) = costs.shape[:-2], problem.cost_shape
+    matrices, parameters = costs.view(-1, rows, columns), torch.stack(base, -2)
     uniform = torch.rand(rows, len(matrices) * (1 + columns), dtype=torch.double)
     run(
         matrices.numpy(),
-        value.expand(shape[:-1]).reshape(-1, rows).long().numpy(),
-        problem.allowed.expand(shape).reshape(matrices.shape).numpy(),
+        value.expand(batch + (rows,)).reshape(-1, rows).long().numpy(),
+        problem.allowed.expand(costs.shape).reshape(matrices.shape).numpy(),
         problem.maximize,
-        parameters.view(-1, rows, 4, columns).numpy(),
+        parameters.expand(batch + parameters.shape[-2:]).reshape(-1, 4, rows, columns).numpy(),
         uniform.numpy(),
     )
     return 2 * rows

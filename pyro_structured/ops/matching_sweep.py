@@ -31,7 +31,7 @@ def matching_sweep(
         are drawn without a condition.
     :param bool maximize: Whether the costs are rewards.
     :param np.ndarray base: Of all costs the location, the scale, infinite for costs that are uniform between their
-        bounds, and the lower and upper bounds, or -inf and +inf; shape ``(N, rows, 4, columns)``.
+        bounds, and the lower and upper bounds, or -inf and +inf; shape ``(N, 4, rows, columns)``.
     :param np.ndarray uniform: Uniform variables, float64, shape ``(rows, N * (1 + columns))``: for every row first one
         for each of the N matched entries, then one for every entry.
 
@@ -48,7 +48,7 @@ def matching_sweep(
             own, entries, usable = columns[n, row], costs[n, row], allowed[n, row]
             _find_distances(arcs, own, potentials, distances, work[2])
             drawn, first = uniform[row], size + n * count
-            _draw_row(entries, own, usable, distances, sign, base[n, row], drawn[n], drawn[first : first + count])
+            _draw_row(entries, own, usable, distances, sign, base[n, :, row], drawn[n], drawn[first : first + count])
             _fill_arcs_from(arcs, entries, own, usable, sign)
             _lift(arcs, own, distances, potentials)
 
