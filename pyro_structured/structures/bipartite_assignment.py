@@ -15,9 +15,6 @@ from pyro_structured.structures.argument_checks import INTEGERS, check_size
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.pair_problem import PairProblem
 
-# How often the entries of a row are drawn for one search of shortest paths.
-SCANS = 2
-
 
 class BipartiteAssignment(PairProblem):
     r"""The cheapest way to give every row so many columns, and no column to too many rows: papers and their reviewers.
@@ -131,7 +128,7 @@ class BipartiteAssignment(PairProblem):
         return value.double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """For every row the assigned entries, and then all others; twice, with the same shortest paths."""
+        """For every row the assigned entries, and then all others, with the same shortest paths."""
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         assigned = value.expand(batch + self.event_shape) == 1
         has_room = assigned.sum(-2) < self._column_capacities.to(costs.device)
@@ -148,13 +145,12 @@ class BipartiteAssignment(PairProblem):
                 row,
                 own.reshape(-1, most),
             ).reshape(batch + (most, columns))
-            for _ in range(SCANS):
-                taken = self._signed(costs)[..., row, :].masked_fill(~free, torch.inf)
-                high = (taken.unsqueeze(-2) + distances).amin(-1)
-                yield self._box(row * columns + own, torch.full_like(high, -torch.inf), high, owned)
-                given = self._signed(costs)[..., row, :].gather(-1, own).masked_fill(~owned, -torch.inf)
-                low = (given.unsqueeze(-1) - distances).amax(-2).masked_fill(~free, -torch.inf)
-                yield self._box(row * columns + places, low, torch.full_like(low, torch.inf), ~mine)
+            taken = self._signed(costs)[..., row, :].masked_fill(~free, torch.inf)
+            high = (taken.unsqueeze(-2) + distances).amin(-1)
+            yield self._box(row * columns + own, torch.full_like(high, -torch.inf), high, owned)
+            given = self._signed(costs)[..., row, :].gather(-1, own).masked_fill(~owned, -torch.inf)
+            low = (given.unsqueeze(-1) - distances).amax(-2).masked_fill(~free, -torch.inf)
+            yield self._box(row * columns + places, low, torch.full_like(low, torch.inf), ~mine)
 
     def _rows(self, batch: torch.Size) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Allowed pairs, counts and capacities of the rows of a batch, in one axis."""

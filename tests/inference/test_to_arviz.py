@@ -72,16 +72,16 @@ def test_masked_rows_count_nothing(mcmc):
 
 
 def optima(y, w=None):
-    costs = pyro.sample("costs", dist.Normal(torch.zeros(2, 2), 1.0).to_event(2))
-    pyro.sample("best", sdist.Argmin(costs, Matching(2)), obs=y)
-    pyro.sample("other", sdist.RandOM(dist.Normal(costs, 1.0).to_event(2), Matching(2)), obs=y)
+    costs = pyro.sample("costs", dist.Normal(torch.zeros(3, 3), 1.0).to_event(2))
+    pyro.sample("best", sdist.Argmin(costs, Matching(3)), obs=y)
+    pyro.sample("other", sdist.RandOM(dist.Normal(costs, 1.0).to_event(2), Matching(3)), obs=y)
 
 
 def test_optima_are_refused():
     chain = MCMC(Gibbs([(ConstrainedSlice(optima), None)]), 2, 0, disable_progbar=True)
-    chain.run(torch.tensor([0, 1]))
+    chain.run(torch.tensor([0, 1, 2]))
     found = to_arviz(chain)
-    assert found.posterior["costs"].shape == (1, 2, 2, 2) and "other_costs" in found.posterior
+    assert found.posterior["costs"].shape == (1, 2, 3, 3) and "other_costs" in found.posterior
     with pytest.raises(ValueError, match="log_likelihood: expected sites with .*, got 'other': log_prob: the prob"):
         to_arviz(chain, log_likelihood=["other"])
     with pytest.raises(ValueError, match="log_likelihood: expected sites with .*, got 'best': an Argmin is certain"):
