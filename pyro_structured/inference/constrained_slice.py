@@ -12,6 +12,7 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
 from pyro_structured.inference.cost_noise import has_noise
@@ -39,7 +40,7 @@ class ConstrainedSlice(StepKernel):
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
     (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs have no quantiles in closed
-    form.
+    form, and with a :class:`BinaryGibbs` for discrete sites, before the last.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
@@ -130,13 +131,19 @@ class ConstrainedSlice(StepKernel):
         }
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
-        """Costs, then joint moves, then the rest by NUTS."""
+        """Costs, then joint moves, then the rest: zeros and ones, and continuous sites by NUTS."""
         trace: Any = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
         costs = [site.costs for site in find_cost_sites(trace)]
         if not costs:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")
         rest = [name for name in latent_sites(trace) if name not in costs]
+        discrete = [name for name in rest if trace.nodes[name]["fn"].support.is_discrete]
+        continuous = [name for name in rest if name not in discrete]
         blocks: list[tuple[MCMCKernel, Any]] = [(self, costs)]
         if rest and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
             blocks.append((Interweave(self.model), None))
-        return blocks + [(NUTS(self.model), rest)] * bool(rest)
+        if discrete:
+            blocks.append((BinaryGibbs(self.model), discrete))
+        if continuous:
+            blocks.append((NUTS(self.model), continuous))
+        return blocks

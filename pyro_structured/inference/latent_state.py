@@ -44,7 +44,7 @@ class LatentState:
     ) -> None:
         self.transforms: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
-        start: Any = poutine.trace(_at_random(model)).get_trace(*args, **kwargs)
+        start, other = (poutine.trace(_at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
         self.cost_sites = find_cost_sites(start)
         costs = {site.costs for site in self.cost_sites}
         self.names = list(latent_sites(start))
@@ -52,6 +52,7 @@ class LatentState:
             support = start.nodes[name]["fn"].support
             if name not in costs and not support.is_discrete:
                 self.transforms[name] = biject_to(support).inv
+                _check_support(name, start, other)
         given = self._given(initial_params, start)
         self.trace: Any = self._find_start(model, args, kwargs, strategy, given, costs)
         self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
@@ -96,6 +97,7 @@ class LatentState:
     def _feasible_costs(self, site: CostSite, given: bool) -> Any:
         costs, optimum = self.trace.nodes[site.costs], self.trace.nodes[site.optimum]
         problem, value = optimum["fn"].problem, optimum["value"]
+        _check_observed(site.optimum, value, optimum["fn"])
         if not bool(problem.is_feasible(value).all()):
             raise ValueError(
                 f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
@@ -145,6 +147,26 @@ class LatentState:
     def update(self, values: dict[str, Tensor]) -> None:
         """Takes values as the model sees them, costs in any precision."""
         self.values.update(values)
+
+
+def _check_support(name: str, *traces: Any) -> None:
+    """Pyro transforms a site to unconstrained space with the support that it has at the start."""
+    ends = [cost_bounds(trace.nodes[name]["fn"]) for trace in traces]
+    if not all(torch.equal(*pair) for pair in zip(*ends, strict=True)):
+        raise ValueError(
+            f"{name}: expected a support that is the same for all latent values, got bounds that change with them; "
+            "scale a site of a fixed support, such as Uniform(0, 1), instead"
+        )
+
+
+def _check_observed(name: str, value: Tensor, fn: Any) -> None:
+    """Pyro does not look at shapes of observed values before it computes their density."""
+    expected, shape = fn.batch_shape + fn.event_shape, tuple(value.shape)
+    fits = len(shape) <= len(expected) and all(
+        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(expected), strict=False)
+    )
+    if not fits or shape[len(shape) - len(fn.event_shape) :] != fn.event_shape:
+        raise ValueError(f"{name}: expected observed values of shape {tuple(expected)}, got {shape}")
 
 
 def _at_random(model: Any) -> Any:

@@ -107,9 +107,9 @@ class BipartiteAssignment(PairProblem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """A cheapest assignment, 0 or 1, shape ``(..., rows, columns)``."""
+        batch = self._checked_batch(costs)
         if bool((self._allowed.to(costs.device) & ~costs.isfinite()).any()):
             raise ValueError("costs: expected finite numbers for pairs that are allowed, got others")
-        batch = self._batch(costs)
         matrices = self._signed(costs).expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
         _, counts, capacities = self._rows(batch)
         found = solve_transport(np.asarray(matrices.detach().cpu()), counts, capacities)
@@ -118,10 +118,10 @@ class BipartiteAssignment(PairProblem):
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether rows have as many columns as they should, and columns no more rows than they may, all allowed."""
-        device, assigned = value.device, value == 1
+        batch, device, assigned = self._batch(value=value), value.device, value == 1
         feasible: Tensor = self.support.check(value) & (assigned.sum(-1) == self._row_counts.to(device)).all(-1)
         feasible = feasible & (assigned.sum(-2) <= self._column_capacities.to(device)).all(-1)
-        return feasible & (self._allowed.to(device) | ~assigned).all(-1).all(-1)
+        return (feasible & (self._allowed.to(device) | ~assigned).all(-1).all(-1)).expand(batch)
 
     def incidence(self, value: Tensor) -> Tensor:
         """The value."""

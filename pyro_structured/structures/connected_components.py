@@ -81,6 +81,7 @@ class ConnectedComponents(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """The smallest node of every node's component, shape ``(..., num_nodes)``."""
+        self._checked_batch(costs)
         return self._labels(costs.double() > self._limits(costs))
 
     def objective(self, costs: Tensor, value: Tensor) -> Tensor:
@@ -90,12 +91,14 @@ class ConnectedComponents(Problem):
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
         """Whether these are the labels, exactly; booleans of shape ``(...)``."""
+        self._batch(costs, value)
         return (self.solve(costs) == value).all(-1)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether labels are the smallest nodes of sets that the graph connects."""
+        batch = self._batch(value=value)
         inside = self.incidence(value) == 0
-        return (self._labels(inside) == value).all(-1)
+        return (self._labels(inside) == value).all(-1).expand(batch)
 
     def feasible_values(self) -> Tensor | None:
         """The components that sets of open edges leave, if there are few such sets."""

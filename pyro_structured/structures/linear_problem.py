@@ -85,7 +85,7 @@ class LinearProblem(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """Values that ``solve_fn`` finds, shape ``(..., *event_shape)``."""
-        batch = self._batch(costs)
+        batch = self._checked_batch(costs)
         rows = costs.detach().double().cpu().expand(batch + self.cost_shape).reshape(batch.numel(), *self.cost_shape)
         found = self._solve_fn(rows)
         expected = (batch.numel(), *self.event_shape)
@@ -96,8 +96,9 @@ class LinearProblem(Problem):
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether values belong to the support."""
+        batch = self._batch(value=value)
         feasible: Tensor = self.support.check(value)
-        return feasible.expand(torch.broadcast_shapes(feasible.shape, self.batch_shape))
+        return feasible.expand(batch)
 
     def incidence(self, value: Tensor) -> Tensor:
         """The coefficients that ``incidence_fn`` finds, shape ``(..., *cost_shape)``."""

@@ -84,14 +84,14 @@ class Matching(PairProblem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """The columns of a cheapest matching, shape ``(..., num_rows)``."""
-        batch = self._batch(costs)
+        batch = self._checked_batch(costs)
         matrices = self._signed(costs).expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
         found = solve_assignment(np.asarray(matrices.detach().cpu()))
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether rows have different columns, all allowed."""
-        batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        batch = self._batch(value=value)
         columns = (
             value.nan_to_num(nan=-1.0).clamp(0, self.num_columns - 1).long() if value.is_floating_point() else value
         )

@@ -91,10 +91,10 @@ class MinimumCut(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """Labels, 0 or 1, shape ``(..., n)``."""
+        batch, rows = self._checked_batch(costs), costs.shape[:-1].numel()
         unary0, unary1, edges = self.split(costs.detach().double().cpu())
         if not bool(costs.isfinite().all() & (edges >= 0).all()):
             raise ValueError("costs: expected finite numbers, and at least 0 for edges, got others")
-        batch, rows = self._batch(costs), costs.shape[:-1].numel()
         preferences, weights = (part.reshape(rows, part.shape[-1]).numpy() for part in (unary1 - unary0, edges))
         found = torch.from_numpy(solve_minimum_cut(preferences, np.asarray(self._edges.cpu()), weights))
         dtype = self._binary_dtype(costs)
@@ -103,8 +103,9 @@ class MinimumCut(Problem):
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether all labels are 0 or 1."""
+        batch = self._batch(value=value)
         feasible: Tensor = self.support.check(value)
-        return feasible.expand(torch.broadcast_shapes(feasible.shape, self.batch_shape))
+        return feasible.expand(batch)
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 at the costs of the labels and of the edges that are cut, shape ``(..., 2 n + E)``."""

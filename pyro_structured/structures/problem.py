@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.ray_shooting import chord
 from pyro_structured.structures.box import Box
 
@@ -92,6 +93,7 @@ class Problem(ABC):
 
     def objective(self, costs: Tensor, value: Tensor) -> Tensor:
         """Costs of values, shape ``(...)``, in double precision."""
+        self._batch(costs, value)
         return self._sum(self._relevant(costs) * self.incidence(value))
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
@@ -100,6 +102,7 @@ class Problem(ABC):
         One call of the solver for every row. Values whose objective is larger than the optimum by at most 1e-9 times
         the range of the costs count as optimal.
         """
+        self._batch(costs, value)
         relevant = self._relevant(costs)
         # What both values cost cancels before it is rounded.
         terms = relevant * (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
@@ -190,13 +193,35 @@ class Problem(ABC):
     def __hash__(self) -> int:
         return hash((type(self), self.cost_shape, self.event_shape, self.maximize))
 
-    def _batch(self, costs: Tensor, value: Tensor | None = None, direction: Tensor | None = None) -> torch.Size:
+    def _batch(
+        self, costs: Tensor | None = None, value: Tensor | None = None, direction: Tensor | None = None
+    ) -> torch.Size:
         """The batch shape of arguments together with the problem's."""
         shapes = [self.batch_shape]
-        for tensor, event in ((costs, self.cost_shape), (value, self.event_shape), (direction, self.cost_shape)):
-            if tensor is not None:
-                shapes.append(tensor.shape[: tensor.dim() - len(event)])
+        given = {"costs": (costs, self.cost_shape), "value": (value, self.event_shape)}
+        for name, (tensor, event) in {**given, "direction": (direction, self.cost_shape)}.items():
+            if tensor is None:
+                continue
+            shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else None
+            if shape is None or shape[max(0, len(shape) - len(event)) :] != event:
+                got = type(tensor).__name__ if shape is None else f"shape {shape}"
+                raise ValueError(f"{name}: expected a tensor of shape (..., {', '.join(map(str, event))}), got {got}")
+            shapes.append(torch.Size(shape[: len(shape) - len(event)]))
+            try:
+                torch.broadcast_shapes(*shapes)
+            except RuntimeError:
+                raise ValueError(
+                    f"{name}: expected leading axes that broadcast with {tuple(torch.broadcast_shapes(*shapes[:-1]))}, "
+                    f"got {tuple(shapes[-1])}"
+                ) from None
         return torch.Size(torch.broadcast_shapes(*shapes))
+
+    def _checked_batch(self, costs: Tensor) -> torch.Size:
+        """The batch shape of costs together with the problem's; they have to be numbers where they matter."""
+        batch = self._batch(costs)
+        if anywhere(self._relevant(costs).isnan()):
+            raise ValueError("costs: expected numbers, got NaN")
+        return batch
 
     def _relevant(self, costs: Tensor) -> Tensor:
         """Costs in double precision, where those that no value incurs have been replaced by others."""

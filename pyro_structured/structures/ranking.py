@@ -58,12 +58,13 @@ class Ranking(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """The items in order, shape ``(..., num_items)``; items that cost the same in the order of their numbers."""
-        return costs.expand(self._batch(costs) + self.cost_shape).argsort(dim=-1, descending=self.maximize, stable=True)
+        batch = self._checked_batch(costs)
+        return costs.expand(batch + self.cost_shape).argsort(dim=-1, descending=self.maximize, stable=True)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether every item has one place."""
-        feasible: Tensor = self.support.check(value)
-        return feasible
+        batch = self._batch(value=value)
+        return self.support.check(value).expand(batch)
 
     def feasible_values(self) -> Tensor | None:
         """All permutations, if there are few."""

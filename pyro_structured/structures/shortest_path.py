@@ -109,9 +109,9 @@ class ShortestPath(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """The edges of a shortest path, 0 or 1, shape ``(..., E)``."""
+        batch, network = self._checked_batch(costs), self._network
         if not bool(((costs >= 0) & costs.isfinite()).all()):
             raise ValueError("costs: expected finite numbers of at least 0, got others")
-        batch, network = self._batch(costs), self._network
         vectors = np.asarray(costs.detach().double().cpu()).reshape(-1, len(self.edges))
         ends = [np.asarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
         # Rows of the batch that share costs are solved together.
@@ -126,7 +126,7 @@ class ShortestPath(Problem):
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether edges form a path from the source to the target."""
-        batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        batch = self._batch(value=value)
         used = (value == 1).expand(batch + self.event_shape)
         source, target = (node.to(value.device).expand(batch).unsqueeze(-1) for node in (self._source, self._target))
         tails, heads = self._edges.to(value.device).T

@@ -70,17 +70,18 @@ class SpanningTree(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """Ones for the edges of a cheapest tree, shape ``(..., num_edges)``."""
-        batch = self._batch(costs)
+        batch = self._checked_batch(costs)
         rows = (costs.double() * self._sign).expand(batch + self.cost_shape).reshape(-1, self.num_edges)
         found = solve_spanning_tree(self.edges.numpy(), rows.detach().cpu().numpy(), self.num_nodes)
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, self._binary_dtype(costs))
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether edges are as many as a tree has, and connect all nodes."""
+        batch = self._batch(value=value)
         rows = (value != 0).reshape(-1, self.num_edges).cpu().numpy()
         connected = torch.from_numpy((self._components(rows) == 0).all(-1)).reshape(value.shape[:-1]).to(value.device)
         feasible: Tensor = self.support.check(value) & (value.sum(-1) == self.num_nodes - 1) & connected
-        return feasible
+        return feasible.expand(batch)
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 for the edges of the tree."""

@@ -69,7 +69,8 @@ class TopK(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """Ones for the cheapest items, shape ``(..., num_items)``; of items that cost the same the first ones."""
-        costs = costs.expand(self._batch(costs) + self.cost_shape)
+        batch = self._checked_batch(costs)
+        costs = costs.expand(batch + self.cost_shape)
         dtype = self._binary_dtype(costs)
         order = costs.argsort(dim=-1, descending=self.maximize, stable=True)
         first = torch.arange(self.num_items, device=costs.device) < self.k.to(costs.device).unsqueeze(-1)
@@ -77,8 +78,9 @@ class TopK(Problem):
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether k items are chosen."""
+        batch = self._batch(value=value)
         feasible: Tensor = self.support.check(value) & (value.sum(-1) == self.k.to(value.device))
-        return feasible
+        return feasible.expand(batch)
 
     def feasible_values(self) -> Tensor | None:
         """All sets of k items, if there are few."""

@@ -5,7 +5,7 @@ __all__ = ["check_problem"]
 import copy
 import pickle
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
     - inverse sets: ``feasible_point`` within bounds of all kinds; ``boxes``, by at least 10,000 costs inside and
       outside while all costs move; both ends of ``chord``;
     - shapes: costs and values that broadcast, ``expand``, ``flatten``, indexing; copies, pickles and equality;
+    - errors: a ``ValueError`` that names the argument for costs or values of other shapes, or NaN;
     - no warnings.
 
     The random generator is seeded, and restored at the end. A problem with some 20 values takes about a second. Whether
@@ -55,6 +56,7 @@ def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
         check_boxes(problem)
         _check_batches(problem, singles)
         _check_copies(problem)
+        _check_refusals(problem)
 
 
 def _check_optima(case: ProblemCase) -> None:
@@ -152,3 +154,28 @@ def _check_copies(problem: Problem) -> None:
         assert other == problem and hash(other) == hash(problem), f"{name}: expected an equal problem"
     assert problem != problem.expand((7, *problem.batch_shape)), "==: expected problems of other batch shapes to differ"
     assert problem != 0, "==: expected a problem and a number to differ"
+
+
+def _check_refusals(problem: Problem) -> None:
+    costs = random_costs(problem, *problem.batch_shape)
+    value = problem.solve(costs)
+    long_costs, long_value = (torch.cat([tensor, tensor], -1) for tensor in (costs, value))
+    calls: dict[str, tuple[str, Callable[[], object]]] = {
+        "solve: costs that are not a tensor": ("costs", lambda: problem.solve(costs.tolist())),  # type: ignore[arg-type]
+        "solve: costs that are NaN": ("costs", lambda: problem.solve(torch.full_like(costs, torch.nan))),
+        "solve: too many costs": ("costs", lambda: problem.solve(long_costs)),
+        "contains: too many costs": ("costs", lambda: problem.contains(long_costs, value)),
+        "contains: a value that is too long": ("value", lambda: problem.contains(costs, long_value)),
+        "contains: costs of five rows, values of seven": (
+            "value",
+            lambda: problem.contains(costs.expand(5, *costs.shape), value.expand(7, *value.shape)),
+        ),
+        "is_feasible: a value that is too long": ("value", lambda: problem.is_feasible(long_value)),
+    }
+    for what, (name, call) in calls.items():
+        try:
+            call()
+        except ValueError as error:
+            assert str(error).startswith(f"{name}: "), f"{what}: expected an error that names {name}, got {error}"
+        else:
+            raise AssertionError(f"{what}: expected a ValueError, got none")

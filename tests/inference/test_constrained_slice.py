@@ -113,6 +113,27 @@ def test_unobserved_optima_follow_their_costs():
     assert TopK(3, 1, maximize=True).contains(samples["x_costs"], x).all()
 
 
+def test_binary_sites_beside_costs():
+    """The probability of a zero or one given its own row's optimum is Bayes' rule for two."""
+
+    def base(z):
+        return dist.Normal(2 * z[..., None, None] * torch.eye(2), 1.0).to_event(2)
+
+    def model(y):
+        with pyro.plate("rows", len(y)):
+            z = pyro.sample("z", dist.Bernoulli(0.4))
+            pyro.sample("y", RandOM(base(z), Matching(2)), obs=y)
+
+    y = torch.tensor([[0, 1], [1, 0]]).repeat(100, 1)
+    given = [RandOM(base(torch.tensor(z)), Matching(2)).log_prob(y[:2]) for z in (1.0, 0.0)]
+    expected = torch.sigmoid(torch.tensor(0.4).logit() + given[0] - given[1])
+    z = run(model, y, num_samples=150, warmup_steps=10).get_samples()["z"].reshape(150, 100, 2)
+    # Chains of 100 rows are independent.
+    means = z.mean(0)
+    assert ((means.mean(0) - expected).abs() < 3.5 * means.std(0) / 10).all()
+    assert (expected[0] - expected[1]).abs() > 0.2
+
+
 def test_several_sites_and_streaming():
     def model(y, path):
         mean = pyro.sample("mean", dist.Gamma(2.0, 2.0))
@@ -173,12 +194,25 @@ def test_refusals():
             pyro.sample("y", Argmin(w, TopK(3, 1)), obs=torch.eye(3)[:2])
         pyro.sample("total", dist.Normal(w.sum(), 1.0), obs=torch.tensor(0.0))
 
+    def categories(y):
+        matching_model(y)
+        pyro.sample("z", dist.Categorical(torch.ones(3)))
+
+    def moving_support(y):
+        matching_model(y)
+        pyro.sample("x", dist.Uniform(0.0, pyro.sample("width", dist.Gamma(2.0, 1.0))))
+
     identity = torch.tensor([0, 1])
     for model, args, message in (
         (nothing_observed, (), "model: expected an observed RandOM or Argmin site, got none"),
         (derived_costs, (identity,), "y: expected costs that are the value of a sample site itself"),
         (masked, (identity,), "y: expected an Argmin that is neither masked"),
         (matching_model, (torch.tensor([0, 0]),), "y: expected values that are feasible for Matching"),
+        (matching_model, (torch.tensor([0, 1, 2]),), r"y: expected observed values of shape \(2,\), got \(3,\)"),
+        (matching_model, (identity.expand(3, 2),), r"y: expected observed values of shape \(2,\), got \(3, 2\)"),
+        (matching_model, (identity[:1],), r"y: expected observed values of shape \(2,\), got \(1,\)"),
+        (categories, (identity,), "z: expected a binary site for BinaryGibbs"),
+        (moving_support, (identity,), "x: expected a support that is the same for all latent values"),
         (detour, (torch.tensor([1.0, 1.0, 0.0]),), "y: expected values that some costs in the support of 'y_costs'"),
         (subsampled, (identity,), "rows: expected a plate without subsampling"),
         (outside, (identity,), "total: expected a site in the plates"),

@@ -130,7 +130,7 @@ def test_no_rows():
 
 def test_errors():
     problem = ShortestPath(EDGES, 6, 0, 3)
-    for number in (-1.0, torch.nan, torch.inf):
+    for number in (-1.0, torch.inf):
         with pytest.raises(ValueError, match="costs: expected finite numbers of at least 0, got others"):
             problem.solve(torch.full((len(EDGES),), number))
     with pytest.raises(ValueError, match="target: expected another node than the source, got the same"):
