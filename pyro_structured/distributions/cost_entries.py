@@ -46,8 +46,8 @@ class CostEntries(NamedTuple):
 def cost_entries(base: Any) -> CostEntries | None:
     """What is known about univariate distributions, or ``None`` where their tails are not.
 
-    Relative errors of all three are a few units of rounding for Normal, TruncatedNormal, Uniform, Exponential, Gumbel,
-    Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull.
+    Relative errors of all three are a few units of rounding for Normal, TruncatedNormal, HalfNormal, Uniform,
+    Exponential, Gumbel, Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull.
     """
     found: CostEntries | None = _entries(base)
     return None if found is None else found._replace(log_terms=_bounded(found.log_terms))
@@ -118,6 +118,11 @@ def _truncated_normal(base: TruncatedNormal) -> CostEntries:
 
     middle = loc.maximum(low + (high - low).clamp(max=1.0) / 2).minimum(high - (high - low).clamp(max=1.0) / 2)
     return CostEntries(lambda x: _with_support(x, low, high, inside, middle), points, base.loc)
+
+
+@_entries.register(td.HalfNormal)
+def _half_normal(base: td.HalfNormal) -> CostEntries:
+    return _truncated_normal(TruncatedNormal(torch.zeros_like(base.scale), base.scale, 0.0, torch.inf))
 
 
 @_entries.register(td.Uniform)

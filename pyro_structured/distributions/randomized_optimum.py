@@ -46,10 +46,10 @@ class RandOM(TorchDistribution):
                                                                       of n ≤ 12 nodes; O(n) for trees
     ============================  ==================================  =============================================
 
-    Independent costs are normal, truncated normal, uniform, exponential, Gumbel, Laplace or logistic variables, or
-    monotone transforms of them such as LogNormal, declared events by ``to_event``. Integrals are computed with more
-    and more nodes until two results agree to a relative error of 1e-10. Where ``log_prob`` is exact and there are at
-    most 4096 values, ``enumerate_support`` lists them.
+    Independent costs are normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace or logistic
+    variables, or monotone transforms of them such as LogNormal, declared events by ``to_event``. Integrals are
+    computed with more and more nodes until two results agree to a relative error of 1e-10. Where ``log_prob`` is
+    exact and there are at most 4096 values, ``enumerate_support`` lists them.
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.

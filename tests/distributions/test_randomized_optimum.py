@@ -19,6 +19,7 @@ NEGATED = dist.TransformedDistribution(
 BASES = {
     "normal": dist.Normal(LOC, SCALE),
     "truncated": TruncatedNormal(LOC, SCALE, torch.tensor([-0.1, 0.0, 0.0, -0.2]).double(), 1.0),
+    "half-normal": dist.HalfNormal(SCALE),
     "uniform": dist.Uniform(LOC, LOC + 2.1 * SCALE + 1),
     "exponential": dist.Exponential(SCALE),
     "gumbel": dist.Gumbel(LOC, SCALE),
