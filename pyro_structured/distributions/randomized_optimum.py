@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.distributions.optimum_estimate import estimated_log_prob
+from pyro_structured.distributions.optimum_estimator import OptimumEstimator
 from pyro_structured.distributions.optimum_probability import exact_log_prob
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
@@ -18,7 +20,8 @@ from pyro_structured.structures.problem import Problem
 NO_LOG_PROB = (
     "log_prob: the probability that {problem} has a given optimum is an integral over the costs' inverse set for which "
     "there is no exact method if the costs come from {base}; infer the costs instead: MCMC(ConstrainedSlice(model)) "
-    "samples them given the observed optimum"
+    "samples them given the observed optimum; or estimate it: RandOM(..., estimator=Splitting(1000)), or ShellSMC for "
+    "matchings and rankings"
 )
 
 
@@ -77,11 +80,19 @@ class RandOM(TorchDistribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
 
-    def __init__(self, base: Any, problem: Problem, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        base: Any,
+        problem: Problem,
+        estimator: OptimumEstimator | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         if not isinstance(problem, Problem):
             raise ValueError(f"problem: expected a Problem, such as Matching, got {problem!r}")
         if not isinstance(base, Distribution):
             raise ValueError(f"base: expected a distribution of the costs, got {base!r}")
+        if not (estimator is None or isinstance(estimator, OptimumEstimator)):
+            raise ValueError(f"estimator: expected an estimator, such as ShellSMC(1000), or None, got {estimator!r}")
         _check_costs(base, problem)
         try:
             batch_shape = torch.Size(torch.broadcast_shapes(base.batch_shape, problem.batch_shape))
@@ -90,14 +101,14 @@ class RandOM(TorchDistribution):
                 f"problem: expected a batch shape that broadcasts with that of base, {tuple(base.batch_shape)}, got "
                 f"{tuple(problem.batch_shape)}"
             ) from None
-        self.base, self.problem = base, problem
+        self.base, self.problem, self.estimator = base, problem, estimator
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "RandOM":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: RandOM = self._get_checked_instance(RandOM, _instance)  # type: ignore[no-untyped-call]
         shape = expanded_batch(self.batch_shape, batch_shape)
-        new.base, new.problem = self.base.expand(shape), self.problem.expand(shape)
+        new.base, new.problem, new.estimator = self.base.expand(shape), self.problem.expand(shape), self.estimator
         super(RandOM, new).__init__(shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
@@ -117,18 +128,41 @@ class RandOM(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability of optimal values, shape ``(...)``; -inf for values that are not feasible.
 
-        :raises NotImplementedError: where there is no exact method.
+        Exact where there is an exact method, else an estimate if there is an estimator, with an estimate of the
+        gradient.
+
+        :raises NotImplementedError: where there is neither.
         :raises RuntimeError: if an integral does not converge.
         """
         exact = exact_log_prob(self.base, self.problem)
-        if exact is None:
+        if exact is None and self.estimator is None:
             raise NotImplementedError(
                 NO_LOG_PROB.format(problem=type(self.problem).__name__, base=type(_innermost(self.base)).__name__)
             )
         if self._validate_args:
             self._validate_sample(value)
+        if exact is None:
+            return self.estimate_log_prob(value)[0]
         shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return exact.log_prob(value).expand(shape).to(torch.promote_types(exact.like.dtype, torch.float32))
+
+    def estimate_log_prob(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        r"""An estimate of the log-probability, with a gradient, and its standard error, both of shape ``(...)``.
+
+        The gradient is Fisher's identity, :math:`\nabla \log P(y) = \mathbb{E}[\nabla \log p(w) \mid F(w) = y]`, over
+        the costs that the estimator found; it can be taken once.
+
+        :raises ValueError: if there is no estimator.
+        :raises NotImplementedError: if the estimator does not apply to the problem or to the costs.
+        """
+        if self.estimator is None:
+            raise ValueError(
+                "estimator: expected one, such as RandOM(base, problem, estimator=Splitting(1000)), got None"
+            )
+        shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
+        return estimated_log_prob(
+            self.estimator, self.base.expand(shape), self.problem.expand(shape), value.expand(shape + self.event_shape)
+        )
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
