@@ -1,6 +1,15 @@
 """Kernels for Pyro's MCMC, and what composes them."""
 
-__all__ = ["BinaryGibbs", "ConstrainedSlice", "CostsReparam", "Gibbs", "Interweave", "restore_dtypes", "to_arviz"]
+__all__ = [
+    "BinaryGibbs",
+    "ConstrainedSlice",
+    "CostsReparam",
+    "Gibbs",
+    "Interweave",
+    "StepKernel",
+    "restore_dtypes",
+    "to_arviz",
+]
 
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
@@ -8,4 +17,5 @@ from pyro_structured.inference.costs_reparam import CostsReparam
 from pyro_structured.inference.gibbs import Gibbs
 from pyro_structured.inference.interweave import Interweave
 from pyro_structured.inference.restore_dtypes import restore_dtypes
+from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.inference.to_arviz import to_arviz
