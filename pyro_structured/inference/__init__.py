@@ -1,4 +1,4 @@
-"""Kernels for Pyro's MCMC, and what composes them."""
+"""Kernels for Pyro's MCMC, what composes them, and estimates of log-probabilities."""
 
 __all__ = [
     "BinaryGibbs",
@@ -9,6 +9,7 @@ __all__ = [
     "PlainMonteCarlo",
     "ShellSMC",
     "Splitting",
+    "StepKernel",
     "restore_dtypes",
     "to_arviz",
 ]
@@ -22,4 +23,5 @@ from pyro_structured.inference.plain_monte_carlo import PlainMonteCarlo
 from pyro_structured.inference.restore_dtypes import restore_dtypes
 from pyro_structured.inference.shell_smc import ShellSMC
 from pyro_structured.inference.splitting import Splitting
+from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.inference.to_arviz import to_arviz

@@ -1,4 +1,4 @@
-"""Kernels that update named values."""
+"""Kernels around a step from values to values."""
 
 __all__ = ["StepKernel"]
 
@@ -11,16 +11,43 @@ from torch import Tensor
 
 
 class StepKernel(MCMCKernel):
-    """A kernel that is an adapter of a step from values to values, to be composed by :class:`Gibbs`.
+    r"""Base of your own kernels: what ``MCMC`` asks for, around a step from values to values.
 
-    Alone it runs as the composition that :meth:`composition` says.
+    A kernel says how a chain starts, :meth:`prepare`, and how it goes on, :meth:`step`. Starts, unconstrained values,
+    chains one after the other or in parallel, and the bookkeeping of draws are done here. It runs alone in
+    ``pyro.infer.MCMC``, and as a block of :class:`Gibbs`. A step has to leave the distribution of its sites given the
+    data and all other sites invariant; :func:`~pyro_structured.testing.check_kernel` shows whether it does.
+
+    For parallel chains kernels are pickled before they start: what is not picklable is made in ``prepare``.
 
     :param model: A Pyro model.
+    :cvar bool owns_sites: Whether its sites are updated by no other kernel; False for joint moves.
+    :cvar bool moves_costs: Whether it looks at optima of costs, though these are not its own sites.
+    :raises ValueError: if the model is not callable.
+
+    A turn costs what the step costs. Exact as far as the step is.
+
+    Example::
+
+        >>> import pyro
+        >>> import pyro.distributions as dist
+        >>> import torch
+        >>> from pyro.infer import MCMC
+        >>> def model(y):
+        ...     x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        ...     pyro.sample("y", dist.Normal(x, 1.0), obs=y)
+        >>> class ExactDraw(StepKernel):
+        ...     def prepare(self, model, names, warmup_steps, args, kwargs):
+        ...         (self.y,) = args
+        ...     def step(self, values):
+        ...         return {"x": self.y / 2 + torch.randn(()) / 2**0.5}
+        >>> mcmc = MCMC(ExactDraw(model), num_samples=100, warmup_steps=0, disable_progbar=True)
+        >>> mcmc.run(torch.tensor(20.0))
+        >>> 9 < float(mcmc.get_samples()["x"].mean()) < 11
+        True
     """
 
-    # Whether its sites are updated by no other kernel.
     owns_sites = True
-    # Whether it looks at optima of costs.
     moves_costs = False
 
     def __init__(self, model: Callable[..., Any]) -> None:
@@ -33,19 +60,27 @@ class StepKernel(MCMCKernel):
 
     @abstractmethod
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
-        """Starts a chain.
+        """Starts a chain: also a second one of the same kernel, so counters and adaptation start anew.
 
         :param model: The model given all sites but its own; it changes as these do.
         :param names: Its own sites.
+        :param warmup_steps: Number of steps that may adapt the kernel; nothing says when they are over, so count.
+        :param args: Positional arguments of the model.
+        :param kwargs: Its keyword arguments.
         """
 
     @abstractmethod
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """New values of its sites; costs are in double precision. Called without gradients, as ``prepare``."""
+        """New values of its sites from the present ones, which must not be changed in place.
 
-    @abstractmethod
+        Called without gradients, as ``prepare``. Others may have moved since its last step.
+
+        :param dict values: Of its own sites, as the model sees them; costs of observed optima in double precision.
+        """
+
     def report(self) -> dict[str, Any]:
-        """What happened since the start of the chain, for ``diagnostics``."""
+        """What happened since the start of the chain, for ``diagnostics``; nothing unless overridden."""
+        return {}
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Blocks for :class:`Gibbs` that update all latent sites."""

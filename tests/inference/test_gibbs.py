@@ -7,8 +7,7 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS
 from pyro.infer.mcmc import RandomWalkKernel
 
-from pyro_structured.inference import BinaryGibbs, Gibbs
-from pyro_structured.inference.step_kernel import StepKernel
+from pyro_structured.inference import BinaryGibbs, Gibbs, StepKernel
 
 
 def model(dtype=torch.float32):
