@@ -1,6 +1,6 @@
 """Present values of all latent sites of a model."""
 
-__all__ = ["LatentState", "cost_bounds", "latent_sites"]
+__all__ = ["LatentState", "latent_sites"]
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
-from pyro_structured.inference.cost_sweep import interior_point
+from pyro_structured.inference.cost_start import cost_bounds, feasible_costs
 
 # Draws of a start that may have density zero.
 ATTEMPTS = 100
@@ -95,27 +95,13 @@ class LatentState:
         )
 
     def _feasible_costs(self, site: CostSite, given: bool) -> Any:
+        """The given ones, or such as are found near a draw."""
         costs, optimum = self.trace.nodes[site.costs], self.trace.nodes[site.optimum]
-        problem, value = optimum["fn"].problem, optimum["value"]
-        _check_observed(site.optimum, value, optimum["fn"])
-        if not bool(problem.is_feasible(value).all()):
+        found = feasible_costs(site, self.trace)
+        if given and not bool(optimum["fn"].problem.contains(costs["value"], optimum["value"]).all()):
             raise ValueError(
-                f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
-            )
-        if given:
-            if not bool(problem.contains(costs["value"], value).all()):
-                raise ValueError(
-                    f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is "
-                    "optimal, got others; leave them out, and a start is found"
-                )
-            return costs["value"].double().clone()
-        base = costs["fn"]
-        drawn: Tensor = base.sample().double()
-        found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
-        if not bool(inside.all()):
-            raise ValueError(
-                f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got "
-                f"{int((~inside).sum())} that none do"
+                f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
+                "got others; leave them out, and a start is found"
             )
         return found
 
@@ -159,16 +145,6 @@ def _check_support(name: str, *traces: Any) -> None:
         )
 
 
-def _check_observed(name: str, value: Tensor, fn: Any) -> None:
-    """Pyro does not look at shapes of observed values before it computes their density."""
-    expected, shape = fn.batch_shape + fn.event_shape, tuple(value.shape)
-    fits = len(shape) <= len(expected) and all(
-        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(expected), strict=False)
-    )
-    if not fits or shape[len(shape) - len(fn.event_shape) :] != fn.event_shape:
-        raise ValueError(f"{name}: expected observed values of shape {tuple(expected)}, got {shape}")
-
-
 def _at_random(model: Any) -> Any:
     messenger: Any = InitMessenger(init_to_sample)
     return messenger(model)
@@ -194,15 +170,3 @@ def latent_sites(trace: Any) -> Iterable[str]:
                 )
             continue
         yield name
-
-
-def cost_bounds(base: Any) -> tuple[Tensor, Tensor]:
-    """Bounds of the costs that a distribution can have."""
-    support = base.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (
-        torch.as_tensor(getattr(support, name, limit), dtype=torch.double)
-        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
-    )
-    return low, high

@@ -8,8 +8,8 @@ from scipy.stats import ks_2samp
 
 from pyro_structured.distributions import TruncatedNormal
 from pyro_structured.inference.cost_conditionals import cost_conditionals
+from pyro_structured.inference.cost_start import cost_bounds
 from pyro_structured.inference.cost_sweep import interior_point, sweep
-from pyro_structured.inference.latent_state import cost_bounds
 from pyro_structured.structures import (
     BipartiteAssignment,
     ConnectedComponents,

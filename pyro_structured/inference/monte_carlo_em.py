@@ -1,0 +1,139 @@
+"""Maximum likelihood for models that observe optima, by Monte Carlo expectation maximisation."""
+
+__all__ = ["MCEM"]
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.optim import PyroOptim
+from torch import Tensor
+
+from pyro_structured.inference.argument_checks import check_count
+from pyro_structured.inference.constrained_slice import ConstrainedSlice
+from pyro_structured.inference.cost_chains import CostChains
+from pyro_structured.inference.cost_learner import CostLearner
+from pyro_structured.inference.live_model import LiveModel
+from pyro_structured.inference.observed_batch import ObservedBatch
+from pyro_structured.inference.step_kernel import StepKernel
+
+OBJECTIVES = ("mean of logs", "log of mean")
+
+
+class MCEM(CostLearner):
+    r"""Monte Carlo expectation maximisation: parameters of models whose random costs are known by their optima only.
+
+    .. math::
+        \psi^{(t+1)} = \arg\max_\psi \log p(\psi) + \sum_n \frac{1}{K} \sum_{k=1}^K \log p(w_{nk} \mid \psi, x_n),
+        \qquad w_{nk} \sim p(w_n \mid \psi^{(t)}, x_n, F(w_n) = y_n).
+
+    The E-step goes on with the Markov chain of each row where it was: K sweeps of the kernel inside the inverse set,
+    which does not depend on the parameters. The M-step is one step of the optimiser, or of several; without an
+    optimiser it goes on to convergence, as in classical EM. With one step of the optimiser, this is stochastic gradient
+    ascent on :math:`\log p(\psi) + \sum_n \log P(y_n \mid \psi, x_n)` by Fisher's identity, which is
+    :math:`\nabla \log P(y) = \mathbb{E}[\nabla \log p(w) \mid F(w) = y]`: the default, and usually the fastest.
+
+    Plates may be subsampled: chains are kept for all rows, and continue when a row is seen again.
+
+    :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
+        :class:`~pyro_structured.distributions.Argmin` sites.
+    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior mode
+        is found; or an empty function for models with parameters only.
+    :param optim: A Pyro optimiser, or ``None``.
+    :param kernel: Moves costs, built on the same model; ``None``: ``ConstrainedSlice(model)``.
+    :param int num_samples: Number of draws K of each E-step.
+    :param int num_gradient_steps: Steps of the optimiser in each M-step.
+    :param str objective: ``"mean of logs"``, as above; or ``"log of mean"``: Equation 12 of the paper, with
+        :math:`\log \frac{1}{K} \sum_k p(w_{nk} \mid \psi)` in place of the mean of logarithms. Without importance
+        weights, that is EM for K = 1 only, and worse for larger K.
+    :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
+        number of its row.
+    :raises NotImplementedError: in a step, if the guide draws; or for ``"log of mean"``, if sites other than the optima
+        depend on the costs.
+
+    **References**
+
+    Wei, Tanner (1990): A Monte Carlo implementation of the EM algorithm and the poor man's data augmentation
+    algorithms. JASA 85.
+
+    Tarlow, Adams, Zemel (2012): *Randomized optimum models for structured prediction.* AISTATS. Section 4.1, Equations
+    11 and 12.
+
+    Example::
+
+        >>> import pyro
+        >>> import pyro.distributions as dist
+        >>> from pyro_structured.distributions import RandOM
+        >>> from pyro_structured.structures import TopK
+        >>> def model(y):
+        ...     quality = pyro.param("quality", torch.zeros(3))
+        ...     with pyro.plate("rows", len(y)):
+        ...         base = dist.Normal(quality, 1.0).to_event(1)
+        ...         pyro.sample("y", RandOM(base, TopK(3, 1, maximize=True)), obs=y)
+        >>> y = torch.eye(3)[[0, 0, 0, 0, 1, 1, 2]]
+        >>> pyro.clear_param_store()
+        >>> learner = MCEM(model, lambda y: None, pyro.optim.Adam({"lr": 0.1}))
+        >>> losses = [learner.step(y) for _ in range(100)]
+        >>> pyro.param("quality").argsort(descending=True)
+        tensor([0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim | None,
+        kernel: StepKernel | None = None,
+        num_samples: int = 1,
+        num_gradient_steps: int = 1,
+        objective: str = "mean of logs",
+    ) -> None:
+        super().__init__(model, guide, optim)
+        kernel = ConstrainedSlice(model) if kernel is None else kernel
+        if not isinstance(kernel, StepKernel) or not kernel.moves_costs or kernel.model is not model:
+            raise ValueError(f"kernel: expected one that moves costs, built on the same model, got {kernel!r}")
+        check_count("num_samples", num_samples)
+        check_count("num_gradient_steps", num_gradient_steps)
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
+        self.kernel, self.num_samples, self.num_gradient_steps = kernel, num_samples, num_gradient_steps
+        self.objective = objective
+        self._chains = CostChains()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
+        return {**super().state_dict(), "chains": self._chains.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes back to a state."""
+        super().load_state_dict(state)
+        self._chains.load_state_dict(state["chains"])
+
+    @torch.no_grad()
+    def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
+        """Draws of the costs, shape ``(K, ..., *cost_shape)``."""
+        costs, draws = self._chains.read(batch), []
+        live = LiveModel(self._named, batch.others, smooth=False)
+        self.kernel.prepare(live, list(costs), 0, batch.args, batch.kwargs)
+        for _ in range(self.num_samples):
+            costs = self.kernel.step(costs)
+            draws.append(costs)
+        self._chains.write(batch, costs)
+        return {name: torch.stack([draw[name] for draw in draws]) for name in costs}
+
+    def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:
+        losses = [super(MCEM, self)._improve(batch, inferred) for _ in range(self.num_gradient_steps)]
+        return losses[0]
+
+    def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
+        log_density: Tensor = costs["fn"].log_prob(inferred)
+        if self.objective == "mean of logs":
+            return -log_density.mean(0)
+        return math.log(len(log_density)) - log_density.logsumexp(0)
+
+    def _completions(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        if not batch.has_dependents or self.objective == "log of mean":
+            return super()._completions(batch, inferred)
+        dtypes = {name: batch.trace.nodes[name]["value"].dtype for name in inferred}
+        return [{name: draws[k].to(dtypes[name]) for name, draws in inferred.items()} for k in range(self.num_samples)]
