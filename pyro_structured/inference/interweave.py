@@ -107,19 +107,17 @@ class Interweave(StepKernel):
 
     def _collapsed(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor] | None:
         """A move with the noise along the costs' change summed out, where it has a closed form."""
-        sites = self._setting.sites
-        problems = [line.optimum(site)[0] for site in sites]
-        closed = all(problem.is_linear for problem in problems) and all(is_normal(line.base(site)) for site in sites)
+        optima = {name: line.optima(name) for name in line.origin}
+        closed = all(problem.is_linear and is_normal(line.base(name)) for name, (problem, _) in optima.items())
         if not closed or not self._only_optima:
             return None
         changes = line.changes()
         if changes is None:
             return None
         moves = {}
-        for site in sites:
-            (problem, value), origin = line.optimum(site), line.origin[site.costs]
-            chord = partial(problem.chord, origin, value)
-            moves[site.costs] = CollapsedMove(line.base(site), origin, changes[site.costs], chord)
+        for name, (problem, value) in optima.items():
+            chord = partial(problem.chord, line.origin[name], value)
+            moves[name] = CollapsedMove(line.base(name), line.origin[name], changes[name], chord)
 
         def log_density(distance: Tensor) -> Tensor:
             found = torch.tensor(line.at(float(distance)).log_density(), dtype=torch.double)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pyro_structured.inference.cost_noise import costs_from_noise, noise_of_costs
 from pyro_structured.inference.cost_sites import CostSite
+from pyro_structured.inference.observed_optima import observed_optima
 
 # Relative deviation from a straight line that rounding explains.
 STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -75,11 +76,6 @@ class ParameterPoint:
                 return False
         return True
 
-    def optimum(self, site: CostSite) -> tuple[Any, Tensor]:
-        """The problem and the observed value."""
-        node = self._trace.nodes[site.optimum]
-        return node["fn"].problem, node["value"]
-
 
 class ParameterLine:
     """Unconstrained parameters in some direction from where they are.
@@ -115,14 +111,13 @@ class ParameterLine:
             found[name] = change
         return found
 
-    def base(self, site: CostSite) -> Any:
+    def base(self, costs: str) -> Any:
         """The distribution of costs at the present point."""
-        return self._here.nodes[site.costs]["fn"]
+        return self._here.nodes[costs]["fn"]
 
-    def optimum(self, site: CostSite) -> tuple[Any, Tensor]:
-        """The problem and the observed value."""
-        node = self._here.nodes[site.optimum]
-        return node["fn"].problem, node["value"]
+    def optima(self, costs: str) -> tuple[Any, Tensor]:
+        """The problem and the value of all observed optima of costs."""
+        return observed_optima(self._here, costs)
 
 
 class _Costs(Messenger):
