@@ -1,6 +1,6 @@
 """Latent costs whose optima are observed."""
 
-__all__ = ["CostSite", "check_observed_costs", "find_cost_sites", "optima_of"]
+__all__ = ["CostSite", "check_observed_costs", "check_weights", "find_cost_sites", "optima_of"]
 
 from typing import Any, NamedTuple
 
@@ -40,6 +40,19 @@ def check_observed_costs(trace: Any) -> None:
         fn, value = trace.nodes[optimum]["fn"], trace.nodes[optimum]["value"]
         if trace.nodes[costs]["is_observed"] and not bool(fn.problem.contains(fn.costs, value).all()):
             raise ValueError(f"{optimum}: expected the optimum of the observed costs {costs!r}, got another value")
+
+
+def check_weights(trace: Any) -> None:
+    """Raises a ValueError, with the site's name, if the log-probability of costs or of their optimum has a weight."""
+    for site in find_cost_sites(trace):
+        for name in reversed(site):
+            node = trace.nodes[name]
+            is_masked = node["mask"] is not None or isinstance(node["fn"], MaskedDistribution)
+            if is_masked or bool((torch.as_tensor(node["scale"]) != 1).any()):
+                raise ValueError(
+                    f"{name}: expected a site without a mask or a scale, as costs are drawn from their distribution "
+                    f"where their optimum is right, got {'a mask' if is_masked else 'scale ' + str(node['scale'])}"
+                )
 
 
 def _pairs(trace: Any) -> list[CostSite]:

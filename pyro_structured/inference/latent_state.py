@@ -13,7 +13,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to
 
-from pyro_structured.inference.cost_sites import CostSite, check_observed_costs, find_cost_sites
+from pyro_structured.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
 from pyro_structured.inference.cost_start import cost_bounds, feasible_costs
 from pyro_structured.inference.observed_optima import observed_optima
 
@@ -50,6 +50,7 @@ class LatentState:
         self.cost_sites = find_cost_sites(start)
         costs = {site.costs for site in self.cost_sites}
         self.names = list(latent_sites(start))
+        check_weights(start)
         for name in self.names:
             support = start.nodes[name]["fn"].support
             if name not in costs and not support.is_discrete:

@@ -1,5 +1,6 @@
 """Posteriors of costs and parameters given observed optima."""
 
+import contextlib
 import json
 
 import pyro
@@ -245,6 +246,41 @@ def test_observed_costs_beside_latent_ones():
     assert (samples["psi"] - 5 / 3).abs().max() < 0.4
     with pytest.raises(ValueError, match="w_optimum: expected the optimum of the observed costs 'w', got another"):
         run(pyro.condition(model, {"w": y}), y, num_samples=1, warmup_steps=0)
+
+
+def test_dependents_without_derivatives():
+    """A count of positive costs; two must be positive if the observed count is to be likely."""
+
+    def model(y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        pyro.sample("y", Argmin(w, TopK(2, 1)), obs=y)
+        pyro.sample("z", dist.Normal((w > 0).float().sum(), 0.3), obs=torch.tensor(2.0))
+
+    samples = run(model, torch.tensor([1.0, 0.0]), num_samples=200, warmup_steps=20).get_samples()
+    assert (samples["w"] > 0).all(-1).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("weight", ["scale", "mask"])
+@pytest.mark.parametrize("site", ["w", "y", "RandOM"])
+def test_weights_are_refused(weight, site):
+    """An optimum holds or does not hold, and its costs are those of all rows."""
+    weights = {
+        "scale": pyro.poutine.scale(scale=0.5),
+        "mask": pyro.poutine.mask(mask=torch.tensor([True, False])),
+    }
+    base = dist.Normal(torch.zeros(3), 1.0).to_event(1)
+
+    def model(y):
+        with pyro.plate("rows", 2):
+            with weights[weight] if site == "w" else contextlib.nullcontext():
+                w = pyro.sample("w", base)
+            with weights[weight] if site != "w" else contextlib.nullcontext():
+                optimum = Argmin(w, TopK(3, 1)) if site != "RandOM" else RandOM(base, TopK(3, 1))
+                pyro.sample("y", optimum, obs=y)
+
+    name = "w" if site == "w" else "y"
+    with pytest.raises(ValueError, match=f"^{name}: expected .* (scale|mask)"):
+        run(model, torch.eye(3)[:2], num_samples=1, warmup_steps=0)
 
 
 def matching_model(y):
