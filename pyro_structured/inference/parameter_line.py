@@ -38,6 +38,11 @@ class Setting:
     transforms: dict[str, Any]
     dtypes: dict[str, torch.dtype]
 
+    def have_same_problems(self, trace: Any, other: Any) -> bool:
+        """Whether the optima in two traces are those of the same problems."""
+        names = [site.optimum for site in self.sites]
+        return all(trace.nodes[name]["fn"].problem == other.nodes[name]["fn"].problem for name in names)
+
 
 class ParameterPoint:
     """Parameters at some place of a line, and the costs that noise makes of them.
@@ -75,6 +80,10 @@ class ParameterPoint:
             if not bool(node["fn"].problem.contains(self.costs[site.costs], node["value"]).all()):
                 return False
         return True
+
+    def has_problems_of(self, other: "ParameterPoint") -> bool:
+        """Whether optima are those of the same problems as elsewhere."""
+        return self._setting.have_same_problems(self._trace, other._trace)
 
 
 class ParameterLine:

@@ -260,6 +260,22 @@ def test_dependents_without_derivatives():
     assert (samples["w"] > 0).all(-1).double().mean() > 0.9
 
 
+def test_problems_that_depend_on_latent_variables():
+    """Both edges are open if a normal threshold is the smallest of three."""
+    edges = torch.tensor([[0, 1], [1, 2]])
+
+    def model(y):
+        threshold = pyro.sample("threshold", dist.Normal(torch.zeros(()).double(), 1.0))
+        w = pyro.sample("w", dist.Normal(torch.zeros(2).double(), 1.0).to_event(1))
+        pyro.sample("y", Argmin(w, ConnectedComponents(edges, 3, threshold)), obs=y)
+
+    mcmc = run(model, torch.zeros(3).long(), num_samples=120, warmup_steps=60)
+    samples = mcmc.get_samples()
+    assert (samples["w"] > samples["threshold"].unsqueeze(-1)).all()
+    size = mcmc.diagnostics()["threshold"]["n_eff"].clamp(20, 120)
+    assert (samples["threshold"].mean() + 1.5 / torch.pi**0.5).abs() < 4 * 0.75 / size.sqrt()
+
+
 @pytest.mark.parametrize("weight", ["scale", "mask"])
 @pytest.mark.parametrize("site", ["w", "y", "RandOM"])
 def test_weights_are_refused(weight, site):
