@@ -2,6 +2,7 @@
 
 __all__ = ["cost_bounds", "feasible_costs"]
 
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 from pyro_structured.inference.cost_sites import CostSite, optima_of
 from pyro_structured.inference.cost_sweep import interior_point
 from pyro_structured.inference.observed_optima import observed_optima
+
+# Of a value in an error.
+MOST_LETTERS = 80
 
 
 def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> Tensor:
@@ -27,15 +31,15 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
         feasible = fn.problem.is_feasible(value).expand(fn.batch_shape)
         if not bool(feasible.all()):
             raise ValueError(
-                f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got others"
-                f"{_rows(feasible, places)}"
+                f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got "
+                f"{_wrong(value.expand(feasible.shape + fn.event_shape), feasible, places)}"
             )
-    drawn = costs["value"].double()
-    found, inside = interior_point(*observed_optima(trace, site.costs), drawn, *cost_bounds(costs["fn"]))
+    drawn, (problem, value) = costs["value"].double(), observed_optima(trace, site.costs)
+    found, inside = interior_point(problem, value, drawn, *cost_bounds(costs["fn"]))
     if not bool(inside.all()):
         raise ValueError(
             f"{', '.join(optima)}: expected values that some costs in the support of {site.costs!r} make optimal, got "
-            f"others{_rows(inside, places)}"
+            f"{_wrong(value.expand(inside.shape + problem.event_shape), inside, places)}"
         )
     return found
 
@@ -62,11 +66,13 @@ def _check_shape(name: str, value: Tensor, fn: Any) -> None:
         raise ValueError(f"{name}: expected observed values of shape {tuple(expected)}, got {shape}")
 
 
-def _rows(good: Tensor, places: tuple[Tensor, ...] | None) -> str:
+def _wrong(value: Tensor, good: Tensor, places: tuple[Tensor, ...] | None) -> str:
+    """The first wrong value, of shape ``good.shape + event_shape``, and the number of its row."""
+    got = shorten(str(value[~good][0].tolist()), MOST_LETTERS)
     if not good.dim():
-        return ""
+        return got
     first = (~good).nonzero()[0].tolist()
     # Rows that share costs have no places of their own.
     if places is not None and len(places) == len(first):
         first = [int(place.flatten()[number]) for place, number in zip(places, first, strict=True)]
-    return f" in {int((~good).sum())} of {good.numel()} rows, the first of which is number {str(first)[1:-1]}"
+    return f"{got} in {int((~good).sum())} of {good.numel()} rows, the first of which is number {str(first)[1:-1]}"

@@ -55,10 +55,11 @@ class Gibbs(MCMCKernel):
     """
 
     def __init__(self, blocks: Sequence[tuple[MCMCKernel, Sites]]) -> None:
-        if not blocks or not all(isinstance(block, tuple) and len(block) == 2 for block in blocks):
+        pairs = isinstance(blocks, Sequence) and all(isinstance(block, tuple) and len(block) == 2 for block in blocks)
+        if not blocks or not pairs:
             raise ValueError(f"blocks: expected pairs of a kernel and its sites, got {blocks!r}")
         models = [getattr(kernel, "model", None) for kernel, _ in blocks]
-        if models[0] is None or any(model is not models[0] for model in models):
+        if models[0] is None or any(model != models[0] for model in models):
             raise ValueError(f"blocks: expected kernels built on the same model, got kernels on {models}")
         if len({id(kernel) for kernel, _ in blocks}) < len(blocks):
             raise ValueError("blocks: expected different kernels, got one of them twice")

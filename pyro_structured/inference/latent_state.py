@@ -104,7 +104,7 @@ class LatentState:
         if given and not bool(problem.contains(self.trace.nodes[site.costs]["value"], value).all()):
             raise ValueError(
                 f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
-                "got others; leave them out, and a start is found"
+                "got costs with another optimum; leave them out, and a start is found"
             )
         return found
 

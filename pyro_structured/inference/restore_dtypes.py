@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from pyro_structured.inference.live_model import NamedCosts
@@ -37,7 +38,8 @@ def restore_dtypes(
     """
     with torch.no_grad(), poutine.block():
         trace: Any = poutine.trace(NamedCosts(model)).get_trace(*args, **kwargs)
-    dtypes = {name: node["value"].dtype for name, node in trace.iter_stochastic_nodes()}
+    nodes = trace.iter_stochastic_nodes()
+    dtypes = {name: node["value"].dtype for name, node in nodes if not isinstance(node["fn"], _Subsample)}
     unknown = sorted(set(samples) - set(dtypes))
     if unknown:
         raise ValueError(f"samples: expected latent sites of the model, {sorted(dtypes)}, got {unknown}")
@@ -49,7 +51,10 @@ def _restored(name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype.is_floating_point or not value.is_floating_point():
         return restored
     if bool((restored.to(value.dtype) != value).any()):
-        raise ValueError(f"{name}: expected values of {dtype}, the dtype of this site in the model, got others")
+        raise ValueError(
+            f"{name}: expected values of {dtype}, the dtype of this site in the model, got "
+            f"{float(value[restored.to(value.dtype) != value][0]):g}"
+        )
     limit = 2 / torch.finfo(value.dtype).eps
     if bool((value.abs() >= limit).any()):
         raise ValueError(

@@ -6,10 +6,12 @@ __all__ = [
     "check_last_axis",
     "check_levels",
     "check_size",
+    "checked_batch",
     "checked_edges",
     "checked_groups",
     "checked_indices",
     "checked_partition",
+    "checked_tensor",
     "checked_undirected_edges",
 ]
 
@@ -29,6 +31,28 @@ def check_size(name: str, size: object) -> None:
     """Raises a ValueError, with the argument's name, unless it is an integer of at least 1."""
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
         raise ValueError(f"{name}: expected an integer of at least 1, got {size!r}")
+
+
+def checked_tensor(name: str, expected: str, given: object, dtype: torch.dtype | None = None) -> Tensor:
+    """A number or a sequence of numbers as a tensor, or a ValueError with the argument's name."""
+    try:
+        return torch.as_tensor(given, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name}: expected {expected}, got {given!r}") from None
+
+
+def checked_batch(**shapes: torch.Size) -> torch.Size:
+    """The shape to which the batch shapes of some arguments broadcast, or a ValueError with the first that does not."""
+    batch = torch.Size()
+    for name, shape in shapes.items():
+        try:
+            batch = torch.Size(torch.broadcast_shapes(batch, shape))
+        except RuntimeError:
+            raise ValueError(
+                f"{name}: expected a batch shape that broadcasts with {tuple(batch)}, that of the other arguments, got "
+                f"{tuple(shape)}"
+            ) from None
+    return batch
 
 
 def check_last_axis(name: str, tensor: Tensor, size: int) -> None:

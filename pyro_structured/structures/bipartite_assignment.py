@@ -11,7 +11,7 @@ from torch.distributions import constraints
 
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.transport import has_transport, solve_transport
-from pyro_structured.structures.argument_checks import INTEGERS, check_size
+from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_batch, checked_tensor
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.pair_problem import PairProblem
 
@@ -54,7 +54,7 @@ class BipartiteAssignment(PairProblem):
         >>> BipartiteAssignment(2, 1, num_rows=2, num_columns=3)
         Traceback (most recent call last):
         ...
-        ValueError: column_capacities: expected enough places for all row_counts, got too few
+        ValueError: column_capacities: expected enough places for row_counts [2, 2], got [1, 1, 1]
     """
 
     _data = {"_row_counts": 1, "_column_capacities": 1, "_allowed": 2}
@@ -82,13 +82,16 @@ class BipartiteAssignment(PairProblem):
         self.cost_shape = self.event_shape = torch.Size([rows, columns])
         self.maximize = maximize
         pairs = torch.ones(self.cost_shape, dtype=torch.bool) if allowed is None else allowed
-        shapes = (pairs.shape[:-2], counts.shape[:-1], capacities.shape[:-1])
-        self.batch_shape = torch.Size(torch.broadcast_shapes(*shapes))
+        self.batch_shape = checked_batch(
+            allowed=pairs.shape[:-2], row_counts=counts.shape[:-1], column_capacities=capacities.shape[:-1]
+        )
         self._allowed = pairs.expand(self.batch_shape + self.cost_shape)
         self._row_counts = counts.expand(self.batch_shape + (rows,))
         self._column_capacities = capacities.expand(self.batch_shape + (columns,))
-        if not has_transport(*self._rows(self.batch_shape)).all():
-            raise ValueError("column_capacities: expected enough places for all row_counts, got too few")
+        pairs_of_rows, *numbers = self._rows(self.batch_shape)
+        if not (has_value := has_transport(pairs_of_rows, *numbers)).all():
+            wanted, places = (number[has_value.argmin()].tolist() for number in numbers)
+            raise ValueError(f"column_capacities: expected enough places for row_counts {wanted}, got {places}")
 
     @property
     def row_counts(self) -> Tensor:
@@ -162,7 +165,7 @@ class BipartiteAssignment(PairProblem):
 
 
 def _checked_integers(name: str, number: int | Tensor, least: int) -> Tensor:
-    found = torch.as_tensor(number)
+    found = checked_tensor(name, f"integers of at least {least}", number)
     if found.dtype not in INTEGERS or bool((found < least).any()):
         raise ValueError(f"{name}: expected integers of at least {least}, got {number}")
     return found.long()

@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.solvers.connected_components import connected_components
-from pyro_structured.structures.argument_checks import check_size, checked_undirected_edges
+from pyro_structured.structures.argument_checks import check_size, checked_tensor, checked_undirected_edges
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
 
@@ -59,7 +59,7 @@ class ConnectedComponents(Problem):
         check_size("num_nodes", num_nodes)
         self.edges = checked_undirected_edges("edges", edges, num_nodes)
         self.cost_shape, self.event_shape = self.edges.shape[:1], torch.Size([num_nodes])
-        self.threshold = torch.as_tensor(threshold, dtype=torch.double)
+        self.threshold = checked_tensor("threshold", "finite numbers", threshold, torch.double)
         if not bool(self.threshold.isfinite().all()):
             raise ValueError(f"threshold: expected finite numbers, got {threshold}")
         self.batch_shape = self.threshold.shape

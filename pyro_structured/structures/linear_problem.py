@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.structures.argument_checks import checked_indices
 from pyro_structured.structures.problem import Problem
 
 
@@ -27,12 +28,15 @@ class LinearProblem(Problem):
     :param constraints.Constraint support: What values look like, with as many event axes as they have; ``None``: zeros
         and ones.
     :param bool maximize: Whether the costs are rewards, and ``solve_fn`` maximises.
+    :param is_feasible_fn: Whether values belong to the feasible set, booleans of shape ``(...)``, for values of shape
+        ``(..., *event_shape)``, also such as are outside of the support. ``None``: all of the support.
     :param cost_low: Least cost that ``solve_fn`` can handle, a number or a tensor that broadcasts with the costs.
-    :raises ValueError: if shapes do not agree, or the least cost is larger than 0.
+    :raises ValueError: if arguments are no functions or shapes, shapes do not agree, or the least cost is larger than
+        0.
 
-    The feasible set is known to ``solve_fn`` only: :meth:`is_feasible` says whether values belong to the support, and
-    :meth:`contains` relies on being asked about members of the feasible set. There are chords, but no :meth:`boxes`. A
-    problem can be pickled if its functions can.
+    Without ``is_feasible_fn``, the feasible set is known to ``solve_fn`` only: :meth:`is_feasible` says whether values
+    belong to the support, and :meth:`contains` relies on being asked about members of the feasible set. There are
+    chords, but no :meth:`boxes`. A problem can be pickled if its functions can.
 
     **References**
 
@@ -57,9 +61,19 @@ class LinearProblem(Problem):
         support: constraints.Constraint | None = None,
         maximize: bool = False,
         cost_low: float | Tensor = -torch.inf,
+        is_feasible_fn: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.cost_shape = torch.Size(cost_shape)
-        self.event_shape = self.cost_shape if event_shape is None else torch.Size(event_shape)
+        for name, function in (
+            ("solve_fn", solve_fn),
+            ("incidence_fn", incidence_fn),
+            ("is_feasible_fn", is_feasible_fn),
+        ):
+            if not callable(function) and (function is not None or name == "solve_fn"):
+                raise ValueError(f"{name}: expected a function, got {function!r}")
+        self.cost_shape = torch.Size(checked_indices("cost_shape", cost_shape))
+        self.event_shape = (
+            self.cost_shape if event_shape is None else torch.Size(checked_indices("event_shape", event_shape))
+        )
         if incidence_fn is None and self.event_shape != self.cost_shape:
             raise ValueError(
                 f"event_shape: expected that of the costs, {tuple(self.cost_shape)}, unless there is an incidence_fn, "
@@ -75,6 +89,7 @@ class LinearProblem(Problem):
             )
         self.maximize, self.cost_low = maximize, cost_low
         self._solve_fn, self._incidence_fn, self._support = solve_fn, incidence_fn, support
+        self._is_feasible_fn = is_feasible_fn
 
     @property
     def support(self) -> constraints.Constraint:
@@ -95,9 +110,15 @@ class LinearProblem(Problem):
         return found.reshape(batch + self.event_shape).to(costs.device)
 
     def is_feasible(self, value: Tensor) -> Tensor:
-        """Whether values belong to the support."""
+        """Whether values belong to the support, and to the feasible set if ``is_feasible_fn`` is given."""
         batch = self._batch(value=value)
         feasible: Tensor = self.support.check(value)
+        if self._is_feasible_fn is not None:
+            found = self._is_feasible_fn(value)
+            if not isinstance(found, Tensor) or found.shape != feasible.shape or found.dtype != torch.bool:
+                got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else repr(found)
+                raise ValueError(f"is_feasible_fn: expected booleans of shape {tuple(feasible.shape)}, got {got}")
+            feasible = feasible & found
         return feasible.expand(batch)
 
     def incidence(self, value: Tensor) -> Tensor:

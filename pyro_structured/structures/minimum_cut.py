@@ -93,8 +93,9 @@ class MinimumCut(Problem):
         """Labels, 0 or 1, shape ``(..., n)``."""
         batch, rows = self._checked_batch(costs), costs.shape[:-1].numel()
         unary0, unary1, edges = self.split(costs.detach().double().cpu())
-        if not bool(costs.isfinite().all() & (edges >= 0).all()):
-            raise ValueError("costs: expected finite numbers, and at least 0 for edges, got others")
+        wrong = torch.cat([costs[~costs.isfinite()].cpu(), edges[edges < 0].to(costs.dtype)])
+        if len(wrong):
+            raise ValueError(f"costs: expected finite numbers, and at least 0 for edges, got {float(wrong[0]):g}")
         preferences, weights = (part.reshape(rows, part.shape[-1]).numpy() for part in (unary1 - unary0, edges))
         found = torch.from_numpy(solve_minimum_cut(preferences, np.asarray(self._edges.cpu()), weights))
         dtype = self._binary_dtype(costs)

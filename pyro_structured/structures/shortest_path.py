@@ -13,7 +13,13 @@ from torch.distributions import constraints
 
 from pyro_structured.solvers.network import Network
 from pyro_structured.solvers.path_intervals import path_intervals
-from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_edges
+from pyro_structured.structures.argument_checks import (
+    INTEGERS,
+    check_size,
+    checked_batch,
+    checked_edges,
+    checked_tensor,
+)
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
 
@@ -62,14 +68,15 @@ class ShortestPath(Problem):
         self._edges, self._num_nodes = checked_edges("edges", edges, num_nodes), num_nodes
         self.cost_shape = self.event_shape = torch.Size([len(edges)])
         ends = self._checked_node("source", source), self._checked_node("target", target)
-        self._source, self._target = torch.broadcast_tensors(*ends)
-        self.batch_shape = self._source.shape
+        self.batch_shape = checked_batch(source=ends[0].shape, target=ends[1].shape)
+        self._source, self._target = (node.expand(self.batch_shape) for node in ends)
         self._check_connected()
 
     def _checked_node(self, name: str, node: int | Tensor) -> Tensor:
-        found = torch.as_tensor(node)
+        expected = f"integers from 0 to {self.num_nodes - 1}"
+        found = checked_tensor(name, expected, node)
         if found.dtype not in INTEGERS or not bool(((found >= 0) & (found < self.num_nodes)).all()):
-            raise ValueError(f"{name}: expected integers from 0 to {self.num_nodes - 1}, got {node}")
+            raise ValueError(f"{name}: expected {expected}, got {node}")
         return found.long()
 
     def _check_connected(self) -> None:
@@ -110,8 +117,8 @@ class ShortestPath(Problem):
     def solve(self, costs: Tensor) -> Tensor:
         """The edges of a shortest path, 0 or 1, shape ``(..., E)``."""
         batch, network = self._checked_batch(costs), self._network
-        if not bool(((costs >= 0) & costs.isfinite()).all()):
-            raise ValueError("costs: expected finite numbers of at least 0, got others")
+        if not bool((is_valid := (costs >= 0) & costs.isfinite()).all()):
+            raise ValueError(f"costs: expected finite numbers of at least 0, got {float(costs[~is_valid][0]):g}")
         vectors = np.asarray(costs.detach().double().cpu()).reshape(-1, len(self.edges))
         ends = [np.asarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
         # Rows of the batch that share costs are solved together.

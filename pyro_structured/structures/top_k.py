@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
-from pyro_structured.structures.argument_checks import INTEGERS, check_size
+from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_tensor
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
 
@@ -51,9 +51,10 @@ class TopK(Problem):
     def __init__(self, num_items: int, k: int | Tensor, maximize: bool = False) -> None:
         check_size("num_items", num_items)
         self.cost_shape = self.event_shape = torch.Size([num_items])
-        self.k = torch.as_tensor(k)
+        expected = f"integers from 0 to the number of items, {num_items}"
+        self.k = checked_tensor("k", expected, k)
         if self.k.dtype not in INTEGERS or bool(((self.k < 0) | (self.k > num_items)).any()):
-            raise ValueError(f"k: expected integers from 0 to the number of items, {num_items}, got {k}")
+            raise ValueError(f"k: expected {expected}, got {k}")
         self.batch_shape = self.k.shape
         self.maximize = maximize
 

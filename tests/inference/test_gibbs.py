@@ -160,6 +160,7 @@ def other_model():
     "blocks, message",
     [
         (lambda: [], "blocks: expected pairs of a kernel and its sites, got \\[\\]"),
+        (lambda: NUTS(model), "blocks: expected pairs of a kernel and its sites, got <pyro.*NUTS"),
         (lambda: [NUTS(model)], "blocks: expected pairs of a kernel and its sites"),
         (lambda: [(NUTS(model), ["a"]), (NUTS(other_model), None)], "blocks: expected kernels built on the same model"),
         (lambda: [(NUTS(potential_fn=lambda x: 0.0), None)], "blocks: expected kernels built on the same model"),
@@ -180,6 +181,20 @@ def other_model():
 def test_errors(blocks, message):
     with pytest.raises(ValueError, match=message):
         run(blocks())
+
+
+class Means:
+    def model(self):
+        model()
+
+
+def test_kernels_built_on_the_same_method():
+    """Every access makes another object."""
+    means = Means()
+    samples = run([(NUTS(means.model), ["a"]), (NUTS(means.model), None)]).get_samples()
+    assert samples.keys() == {"a", "b"}
+    with pytest.raises(ValueError, match="blocks: expected kernels built on the same model"):
+        Gibbs([(NUTS(means.model), ["a"]), (NUTS(Means().model), None)])
 
 
 def test_a_kernel_twice():

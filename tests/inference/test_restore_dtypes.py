@@ -60,7 +60,7 @@ def test_costs_and_booleans():
         ({"z": torch.zeros(1)}, r"samples: expected latent sites of the model, \['k', 'on', 'x'\], got \['z'\]"),
         (
             {"k": torch.tensor([0.5])},
-            "k: expected values of torch.int64, the dtype of .*, got others",
+            "k: expected values of torch.int64, the dtype of .*, got 0.5",
         ),
         ({"k": torch.tensor([torch.nan])}, "k: expected values of torch.int64"),
         (

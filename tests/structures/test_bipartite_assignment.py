@@ -74,10 +74,18 @@ def test_costs_of_forbidden_pairs_do_not_matter(forbidden):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="column_capacities: expected enough places for all row_counts, got too few"):
+    with pytest.raises(
+        ValueError, match=r"column_capacities: expected enough places for row_counts \[2, 2\], got \[1, 1, 1\]"
+    ):
         BipartiteAssignment(2, 1, num_rows=2, num_columns=3)
-    with pytest.raises(ValueError, match="column_capacities: expected enough places for all row_counts, got too few"):
+    with pytest.raises(
+        ValueError, match=r"column_capacities: expected enough places for row_counts \[3, 3\], got \[3, 3, 3, 3\]"
+    ):
         BipartiteAssignment(3, 3, allowed=ALLOWED & torch.tensor([True, True, True, False]))
+    with pytest.raises(ValueError, match=r"column_capacities: expected a batch shape that .* \(2,\), .* got \(3,\)"):
+        BipartiteAssignment(torch.ones(2, 2).long(), torch.ones(3, 2).long())
+    with pytest.raises(ValueError, match="row_counts: expected integers of at least 1, got 'a'"):
+        BipartiteAssignment("a", 1, num_rows=1, num_columns=1)
     with pytest.raises(ValueError, match="row_counts: expected integers of at least 1, got 0"):
         BipartiteAssignment(0, 1, num_rows=1, num_columns=1)
     with pytest.raises(ValueError, match="row_counts: expected integers of at least 1, got 1.5"):

@@ -76,6 +76,8 @@ def test_errors():
         ConnectedComponents(SQUARE, 3, 0.5)
     with pytest.raises(ValueError, match="edges: expected at least one edge, and no loops, got a loop, number 1"):
         ConnectedComponents(torch.tensor([[0, 1], [1, 1]]), 4, 0.5)
+    with pytest.raises(ValueError, match="threshold: expected finite numbers, got 'a'"):
+        ConnectedComponents(torch.tensor([[0, 1]]), 2, "a")
     with pytest.raises(ValueError, match="threshold: expected finite numbers, got nan"):
         ConnectedComponents(SQUARE, 4, float("nan"))
     with pytest.raises(NotImplementedError, match="chord: ConnectedComponents has inverse sets that are not convex"):

@@ -28,8 +28,12 @@ class AdjacentPairs(constraints.Constraint):
         return 0
 
     def check(self, value):
-        ones, both = value == 1, (value[..., 1:] == 1) & (value[..., :-1] == 1)
-        return (ones | (value == 0)).all(-1) & (ones.sum(-1) == 2) & both.any(-1)
+        return is_adjacent_pair(value)
+
+
+def is_adjacent_pair(value):
+    ones, both = value == 1, (value[..., 1:] == 1) & (value[..., :-1] == 1)
+    return (ones | (value == 0)).all(-1) & (ones.sum(-1) == 2) & both.any(-1)
 
 
 def dearest_category(costs):
@@ -124,7 +128,21 @@ def test_no_boxes(categories):
         categories.boxes(torch.zeros(5), torch.tensor(0))
 
 
+def test_feasible_set_that_is_smaller_than_the_support():
+    pairs = torch.eye(5)[1:] + torch.eye(5)[:-1]
+    check_problem(LinearProblem(cheapest_pair, [5], is_feasible_fn=is_adjacent_pair), pairs)
+    for function, got in ((lambda value: True, "True"), (lambda value: value == 1, r"torch.bool of shape \(5,\)")):
+        with pytest.raises(ValueError, match=rf"is_feasible_fn: expected booleans of shape \(\), got {got}"):
+            LinearProblem(cheapest_pair, [5], is_feasible_fn=function).is_feasible(pairs[0])
+
+
 def test_errors():
+    with pytest.raises(ValueError, match="solve_fn: expected a function, got 3"):
+        LinearProblem(3, [2])
+    with pytest.raises(ValueError, match="incidence_fn: expected a function, got 3"):
+        LinearProblem(cheapest_pair, [2], incidence_fn=3)
+    with pytest.raises(ValueError, match="cost_shape: expected a sequence of integers, got 2"):
+        LinearProblem(cheapest_pair, 2)
     with pytest.raises(ValueError, match="cost_low: expected numbers of at most 0"):
         LinearProblem(cheapest_pair, [3], cost_low=0.5)
     with pytest.raises(ValueError, match=r"solve_fn: expected values of shape \(1, 3\), got \(1, 2\)"):

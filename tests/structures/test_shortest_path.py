@@ -131,8 +131,12 @@ def test_no_rows():
 def test_errors():
     problem = ShortestPath(EDGES, 6, 0, 3)
     for number in (-1.0, torch.inf):
-        with pytest.raises(ValueError, match="costs: expected finite numbers of at least 0, got others"):
+        with pytest.raises(ValueError, match=f"costs: expected finite numbers of at least 0, got {number:g}"):
             problem.solve(torch.full((len(EDGES),), number))
+    with pytest.raises(ValueError, match=r"target: expected a batch shape that broadcasts with \(2,\), .* got \(3,\)"):
+        ShortestPath(EDGES, 6, torch.tensor([0, 1]), torch.tensor([3, 3, 3]))
+    with pytest.raises(ValueError, match="source: expected integers from 0 to 5, got 'a'"):
+        ShortestPath(EDGES, 6, "a", 3)
     with pytest.raises(ValueError, match="target: expected another node than the source, got the same"):
         ShortestPath(EDGES, 6, torch.tensor([0, 1]), torch.tensor([3, 1]))
     with pytest.raises(ValueError, match="target: expected a node that the source leads to, got one that it does not"):

@@ -19,7 +19,7 @@ def test_first_items_are_chosen_of_those_that_cost_the_same():
     assert TopK(4, 3).solve(costs).tolist() == TopK(4, 3, maximize=True).solve(-costs).tolist() == [1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("k", [-1, 4, 1.0, True, torch.tensor([1, 4]), torch.tensor([1.0])])
+@pytest.mark.parametrize("k", [-1, 4, 1.0, True, "2", torch.tensor([1, 4]), torch.tensor([1.0])])
 def test_errors(k):
     with pytest.raises(ValueError, match="k: expected integers from 0 to the number of items, 3, got"):
         TopK(3, k)
