@@ -1,6 +1,6 @@
 """Costs inside the inverse sets of observed optima, to start with."""
 
-__all__ = ["cost_bounds", "feasible_costs"]
+__all__ = ["check_feasible", "cost_bounds", "feasible_costs"]
 
 from typing import Any
 
@@ -19,15 +19,9 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     :return: Double precision, shape ``(..., *cost_shape)``.
     :raises ValueError: if the observed values have another shape or are infeasible; with the first row's number.
     """
+    check_feasible(site, trace, places)
     costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
     problem, value = optimum["fn"].problem, optimum["value"]
-    _check_shape(site.optimum, value, optimum["fn"])
-    feasible = problem.is_feasible(value).expand(optimum["fn"].batch_shape)
-    if not bool(feasible.all()):
-        raise ValueError(
-            f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
-            f"{_rows(feasible, places)}"
-        )
     drawn = costs["value"].double()
     found, inside = interior_point(problem, value, drawn, *cost_bounds(costs["fn"]))
     if not bool(inside.all()):
@@ -36,6 +30,19 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
             f"{_rows(inside, places)}"
         )
     return found
+
+
+def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> None:
+    """Raises a ValueError as :func:`feasible_costs`, unless the observed values are feasible."""
+    optimum = trace.nodes[site.optimum]
+    problem, value = optimum["fn"].problem, optimum["value"]
+    _check_shape(site.optimum, value, optimum["fn"])
+    feasible = problem.is_feasible(value).expand(optimum["fn"].batch_shape)
+    if not bool(feasible.all()):
+        raise ValueError(
+            f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
+            f"{_rows(feasible, places)}"
+        )
 
 
 def cost_bounds(base: Any) -> tuple[Tensor, Tensor]:
