@@ -2,6 +2,7 @@
 
 __all__ = ["CostLearner"]
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -73,14 +74,17 @@ class CostLearner(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
-        return {
+        state = {
             "params": pyro.get_param_store().get_state(),
             "optim": None if self.optim is None else self.optim.get_state(),
             "random": torch.get_rng_state(),
         }
+        # Later steps change parameters in place.
+        return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to a state."""
+        state = copy.deepcopy(state)
         pyro.get_param_store().set_state(state["params"])
         if self.optim is not None:
             self.optim.set_state(state["optim"])
