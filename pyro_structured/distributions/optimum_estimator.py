@@ -5,6 +5,7 @@ __all__ = ["OptimumEstimate", "OptimumEstimator"]
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from pyro_structured.structures.problem import Problem
@@ -24,6 +25,18 @@ class OptimumEstimate(NamedTuple):
     standard_error: Tensor
     costs: Tensor
     log_weights: Tensor
+
+    def only(self, possible: Tensor) -> "OptimumEstimate":
+        """The same where values are possible, and probabilities of zero elsewhere.
+
+        :param Tensor possible: Booleans of shape ``(...)``.
+        """
+        return OptimumEstimate(
+            self.log_prob.masked_fill(~possible, -torch.inf),
+            self.standard_error.masked_fill(~possible, 0.0),
+            self.costs,
+            self.log_weights.masked_fill(~possible, -torch.inf),
+        )
 
 
 class OptimumEstimator(ABC):

@@ -10,7 +10,8 @@ from torch import Tensor
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
 from pyro_structured.inference.argument_checks import check_count, check_groups
 from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_sweep import sweep
+from pyro_structured.inference.cost_sweep import interior_point, sweep
+from pyro_structured.inference.latent_state import cost_bounds
 from pyro_structured.inference.particle_groups import ParticleGroups
 from pyro_structured.inference.shifted_costs import ShiftedCosts
 from pyro_structured.structures.problem import Problem
@@ -64,7 +65,8 @@ class Splitting(OptimumEstimator):
     def __init__(
         self, num_particles: int = 1000, num_groups: int = 10, num_sweeps: int = 2, num_lines: int = 10
     ) -> None:
-        check_groups(num_particles, num_groups)
+        # A level is the median of at least two.
+        check_groups(num_particles, num_groups, 2)
         check_count("num_sweeps", num_sweeps)
         check_count("num_lines", num_lines)
         self.num_particles, self.num_groups = num_particles, num_groups
@@ -80,8 +82,12 @@ class Splitting(OptimumEstimator):
         batch, rank = value.shape[: value.dim() - len(problem.event_shape)], len(problem.cost_shape)
         shape = (self.num_groups, self.num_particles // self.num_groups)
         groups = ParticleGroups(shape, batch, value.device)
-        conditionals, favour = cost_conditionals(base, rank), _favour(problem, value)
         costs = base.sample(shape).double()
+        possible = interior_point(problem, value, costs[0, 0], *cost_bounds(base))[1]
+        if not bool(possible.all()):
+            other = problem.solve(costs[0, 0]).to(value.dtype)
+            value = value.where(_with_axes(possible, len(problem.event_shape)), other)
+        conditionals, favour = cost_conditionals(base, rank), _favour(problem, value)
         level = _enough(problem, value, costs, favour)
         for _ in range(LEVELS):
             excess = _excess(problem, value, costs, favour, level)
@@ -96,7 +102,7 @@ class Splitting(OptimumEstimator):
             for _ in range(self.num_sweeps):
                 costs = sweep(costs + added, value, problem, shifted, self.num_lines)[0] - added
             if not bool(level.any()):
-                return groups.estimate(costs, batch)
+                return groups.estimate(costs, batch).only(possible)
         raise RuntimeError(
             f"Splitting: expected particles to come nearer to their inverse sets, got stuck after {LEVELS} levels; use "
             "more sweeps or particles"
