@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pyro_structured.distributions.moving_support import check_support
 from pyro_structured.distributions.optimum_estimator import OptimumEstimator
@@ -47,13 +46,29 @@ def _over(rows: Tensor, rank: int) -> Tensor:
 
 
 class _Fisher(torch.autograd.Function):
-    """A number, with the gradient of another one; that gradient has no derivatives."""
+    """A number, with the gradient of another one."""
 
     @staticmethod
     def forward(ctx: Any, log_prob: Tensor, log_density: Tensor) -> Tensor:
+        ctx.save_for_backward(log_density)
         return log_prob.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, grad
+        (log_density,) = ctx.saved_tensors
+        once: Tensor = _Once.apply(grad, log_density)  # type: ignore[no-untyped-call]
+        return None, once
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that has no derivatives, other than that of the log-density of given costs."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, log_density: Tensor) -> Tensor:
+        return grad.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise NotImplementedError(
+            "log_prob: the gradient of an estimated log-probability has no derivatives; take gradients only once"
+        )

@@ -129,11 +129,11 @@ def test_rankings_against_scipy(maximize):
 def test_rankings_of_independent_costs():
     """Which have an exact log-probability too."""
     torch.manual_seed(0)
-    loc = LOC[0] * torch.tensor([[1.0], [8.0]])
-    model = RandOM(dist.Normal(loc, 1.0).to_event(1), Ranking(5), estimator=ShellSMC(1000))
+    loc = LOC[0] * torch.tensor([[1.0], [2.0]])
+    model = RandOM(dist.Normal(loc, 1.0).to_event(1), Ranking(5), estimator=ShellSMC(2000))
     value = torch.tensor([3, 0, 4, 1, 2])
-    assert model.log_prob(value)[1] < -10
-    agree(model, value, model.log_prob(value))
+    assert model.log_prob(value)[1] < -6
+    agree(model, value, model.log_prob(value), most=0.3)
 
 
 def test_one_row():
