@@ -27,7 +27,7 @@ of 0.1 to 0.2; of 40 the one is taken whose probability is closest to what is as
 *sd*: standard deviation of the estimated log-probability between runs, by which *bias*, the mean of these estimates
 less the long-run value, is about -sd²/2. The long-run value is the logarithm of the mean of the estimates of P over the
 runs of the estimator that has most of them. *coverage*: share of the runs that are at most two of their standard errors
-away from it. *seconds*: processor seconds of a run. Runs of `PlainMonteCarlo` without a hit are left out of its sd.
+away from it. *seconds*: processor seconds of a run. A dash stands where a run found nothing.
 """
 SCALE, TRIALS, BLOCK = 0.1, 40, 10**5
 MOST = {"matching of 10 rows": 0.13, "matching of 30 rows": 0.25}
@@ -66,8 +66,7 @@ class Runs:
 
     @property
     def sd(self):
-        """Of the runs that found something."""
-        return self.log_prob[self.log_prob.isfinite()].std().item()
+        return self.log_prob.std().item()
 
     def coverage(self, truth):
         return ((self.log_prob - truth).abs() <= 2 * self.error).double().mean().item()
@@ -177,6 +176,7 @@ def draw_picture(path, results):
     for axes, (case, rows) in zip(panels, results, strict=True):
         for kind, marker in ((ShellSMC, "o"), (Splitting, "s"), (PlainMonteCarlo, "^")):
             points = sorted((runs.seconds, runs.sd) for estimator, runs in rows if type(estimator) is kind)
+            points = [point for point in points if math.isfinite(point[1])]
             axes.plot(*zip(*points, strict=True), marker=marker, label=kind.__name__) if points else None
         axes.set(xscale="log", yscale="log", xlabel="seconds", title=case.name)
         axes.grid(alpha=0.3)
@@ -195,20 +195,11 @@ def main():
         truth = measured[0][1].mean
         results.append((case, measured))
         for index, (estimator, runs) in enumerate(measured):
-            count, bias = len(runs.log_prob), f"{runs.log_prob.mean().item() - truth:.3f}"
-            coverage = f"{runs.coverage(truth):.0%}"
-            rows.append(
-                [
-                    case.name,
-                    f"{truth:.2f}",
-                    repr(estimator),
-                    count,
-                    f"{runs.sd:.3f}",
-                    bias,
-                    coverage,
-                    duration(runs.seconds),
-                ]
-            )
+            figures = [f"{runs.sd:.3f}", f"{runs.log_prob.mean().item() - truth:.3f}", f"{runs.coverage(truth):.0%}"]
+            if not runs.log_prob.isfinite().all():
+                figures = ["–"] * len(figures)
+            row = [case.name, f"{truth:.2f}", repr(estimator), len(runs.log_prob), *figures, duration(runs.seconds)]
+            rows.append(row)
             Report.progress(str(rows[-1]))
             if not index:
                 judge(report, case, estimator, runs, truth)

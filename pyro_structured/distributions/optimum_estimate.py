@@ -26,9 +26,9 @@ def estimated_log_prob(
     feasible = problem.is_feasible(value)
     with torch.no_grad():
         drawn = base.sample()
-    if not bool(feasible.all()):
-        # Any feasible value stands in for those that have no costs.
-        value = value.where(_over(feasible, len(problem.event_shape)), problem.solve(drawn).to(value.dtype))
+    # Any feasible value stands in for those that have no costs; it has the dtype that the problem's methods expect.
+    other = problem.solve(drawn)
+    value = value.to(other.dtype).where(_over(feasible, len(problem.event_shape)), other)
     found = estimator.estimate(base, problem, value).only(feasible)
     log_prob, error = found.log_prob, found.standard_error
     if torch.is_grad_enabled():

@@ -15,7 +15,7 @@ class OptimumEstimate(NamedTuple):
     """What an estimator found, in double precision.
 
     :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where nothing was found.
-    :ivar Tensor standard_error: Their standard errors, of the same shape.
+    :ivar Tensor standard_error: Their standard errors, of the same shape; infinite where nothing was found.
     :ivar Tensor costs: Costs in the inverse sets, shape ``(S, ..., *cost_shape)``.
     :ivar Tensor log_weights: Weights with which they follow the costs' distribution given the optimum, up to a factor,
         shape ``(S, ...)``; -inf for costs that do not count.

@@ -55,6 +55,7 @@ class MatchingShells:
         self._allowed = self._arranged(
             problem.allowed.to(device).expand(*batch, rows, columns).reshape(-1, rows, columns)
         )
+        self._is_restricted = not bool(self._allowed.all())
         self._costs = torch.zeros(*shape, len(matched), rows, columns, dtype=torch.double, device=device)
 
     def __len__(self) -> int:
@@ -104,7 +105,7 @@ class MatchingShells:
         part = self._costs[..., :height, :width]
         entries = self._entries.at(slice(None), slice(height), slice(width))
         conditionals = NormalCosts(*(each.flatten(-2) for each in entries.expanded(part.shape)[:4]))
-        problem = Matching(height, width, self._allowed[:, :height, :width])
+        problem = Matching(height, width, self._allowed[:, :height, :width] if self._is_restricted else None)
         part.copy_(sweep(part, torch.arange(self._spare, width, device=part.device), problem, conditionals, 1)[0])
 
     def finish(self) -> Tensor:

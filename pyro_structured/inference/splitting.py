@@ -32,17 +32,20 @@ class Splitting(OptimumEstimator):
     distributions inside :math:`A_\lambda`, which is the inverse set for shifted costs. So a probability of
     :math:`2^{-t}` takes t levels.
 
-    Particles are in independent groups with levels of their own; the standard error is that of the mean of their
-    estimates. With moves that forget where they came from, the estimate of :math:`P(y)` is unbiased, and that of
-    :math:`\log P(y)` too small by half of its variance in the mean; more sweeps bring it closer to that.
+    Particles are in independent groups with levels of their own, whose spread tells the standard error of
+    :math:`\log P(y)`: the jackknife's, times Student's factor. With moves that forget where they came from, the
+    estimate of :math:`P(y)` is unbiased, and that of :math:`\log P(y)` too small by about half of its variance in the
+    mean; more sweeps bring it closer to that. Values that no costs lead to have the estimate -inf, without an error.
 
-    :param int num_particles: Number of particles for each value.
+    :param int num_particles: Number of particles for each value, at least two in a group.
     :param int num_groups: Number of independent groups, at least 2; divides the number of particles.
     :param int num_sweeps: Updates of all costs at each level.
     :param int num_lines: Lines of an update, for problems without closed-form restrictions.
     :raises ValueError: if numbers are of another kind.
 
-    Memory is O(particles · costs) for each value; each level takes the problem's sweeps for all particles.
+    Memory is O(particles · costs) for each value. Each level takes the problem's sweeps for all particles, and one or
+    two calls of its solver for each of them: milliseconds for paths and cuts, microseconds for matchings, sets and
+    rankings. A ``LinearProblem`` needs coefficients of 0 and 1.
 
     **References**
 

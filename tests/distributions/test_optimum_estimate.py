@@ -8,7 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import SVI, Trace_ELBO
+from pyro.infer import HMC, MCMC, SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from scipy.stats import multivariate_normal
 
@@ -87,21 +87,19 @@ def log_identity(loc, scale):
 
 def test_gradients_of_three_rows_against_differences_of_scipy():
     torch.manual_seed(0)
-    scale, step = 0.3 + SQUARE / 2, 0.05
-    along = torch.randn(2, 3, 3, dtype=torch.double)
-    found = gradients(
-        lambda loc, scale: (dist.Normal(loc, scale).to_event(2), Matching(3)),
-        ShellSMC(1000), torch.arange(3), (SQUARE, scale),
-    )  # fmt: skip
-    for direction in (
-        along * torch.tensor([1.0, 0.0]).reshape(2, 1, 1),
-        along * torch.tensor([0.0, 1.0]).reshape(2, 1, 1),
-    ):
+    scale, step, zero = 0.3 + SQUARE / 2, 0.05, torch.zeros(3, 3, dtype=torch.double)
+
+    def make(loc, scale):
+        return dist.Normal(loc, scale).to_event(2), Matching(3)
+
+    found = gradients(make, ShellSMC(1000), torch.arange(3), (SQUARE, scale))
+    dearer, wider = torch.eye(3, dtype=torch.double) - 0.5, torch.ones(3, 3, dtype=torch.double) - scale
+    for direction in (torch.stack([dearer, zero]), torch.stack([zero, wider])):
         ends = [log_identity(SQUARE + t * direction[0], scale + t * direction[1]) for t in (-step, step)]
         slopes = found @ direction.flatten()
-        assert slopes.std() < 0.5 * slopes.mean().abs()
-        error = 4 * slopes.std() / math.sqrt(NUM_RUNS) + 0.01
-        assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < error
+        error = slopes.std() / math.sqrt(NUM_RUNS)
+        assert error < 0.1 * slopes.mean().abs()
+        assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < 4 * error + 0.01
 
 
 def test_second_derivatives_are_refused():
@@ -201,7 +199,35 @@ def test_variational_inference(estimator):
     svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.3}), Trace_ELBO())
     losses = [svi.step(features, values) for _ in range(8)]
     assert losses[-1] < losses[0] - 3
-    assert 0.7 < guide.median()["weight"] < 4.0
+    assert 0.3 < guide.median()["weight"] < 4.0
+
+
+def test_hamiltonian_monte_carlo():
+    """Steps along gradients that are estimates."""
+    pyro.set_rng_seed(0)
+    features = torch.rand(5, 3, 3)
+    values = Matching(3).solve(2.0 * features + 0.3 * torch.randn(5, 3, 3))
+
+    def model():
+        weight = pyro.sample("weight", dist.Normal(0.0, 3.0))
+        with pyro.plate("rows", len(features)):
+            base = dist.Normal(weight * features, 0.3).to_event(2)
+            pyro.sample("y", RandOM(base, Matching(3), estimator=ShellSMC(100)), obs=values)
+
+    run = MCMC(HMC(model, step_size=0.2, num_steps=2, adapt_step_size=False), 10, 5, disable_progbar=True)
+    run.run()
+    draws = run.get_samples()["weight"]
+    assert len(draws.unique()) > 3 and draws[-1] > 0.3
+
+
+def test_values_of_any_dtype():
+    torch.manual_seed(0)
+    model = RandOM(dist.Gumbel(SQUARE, 0.5).to_event(2), Matching(3), estimator=Splitting(40))
+    for dtype in (torch.double, torch.int32):
+        value, error = model.estimate_log_prob(torch.tensor([0, 1, 2], dtype=dtype))
+        assert value.isfinite() and 0 < error < 1
+    sets = RandOM(dist.MultivariateNormal(LOC, SCALE.diag()), TopK(4, 2), estimator=Splitting(40))
+    assert sets.log_prob(torch.tensor([True, False, False, True])).isfinite()
 
 
 def test_paths():
