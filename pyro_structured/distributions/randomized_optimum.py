@@ -33,7 +33,8 @@ class RandOM(TorchDistribution):
 
     Values are those of the problem: matchings, paths, cuts, trees, components. **Exact**: ``sample``, one call of the
     problem's solver for every draw; and ``log_prob`` in the cases below, also of improbable values, with derivatives.
-    It is refused elsewhere: given an observed value, the costs themselves become latent variables, and
+    Elsewhere it needs an ``estimator``, and is an estimate whose standard error ``estimate_log_prob`` tells; or, given
+    an observed value, the costs themselves become latent variables, and
     :class:`~pyro_structured.inference.ConstrainedSlice` samples them, and all other latent variables of the model.
 
     ============================  ==================================  =============================================
@@ -57,6 +58,10 @@ class RandOM(TorchDistribution):
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
     :param Problem problem: What is optimised; its data may differ over a batch that broadcasts with that of ``base``.
+    :param OptimumEstimator estimator: How log-probabilities are estimated that have no exact method:
+        :class:`~pyro_structured.inference.ShellSMC` for matchings and rankings,
+        :class:`~pyro_structured.inference.Splitting` or, for large probabilities,
+        :class:`~pyro_structured.inference.PlainMonteCarlo` for any problem. ``None``: they are refused.
     :raises ValueError: if shapes do not fit, or some costs cannot be handled by the solver.
 
     **References**
@@ -139,10 +144,10 @@ class RandOM(TorchDistribution):
             raise NotImplementedError(
                 NO_LOG_PROB.format(problem=type(self.problem).__name__, base=type(_innermost(self.base)).__name__)
             )
-        if self._validate_args:
-            self._validate_sample(value)
         if exact is None:
             return self.estimate_log_prob(value)[0]
+        if self._validate_args:
+            self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return exact.log_prob(value).expand(shape).to(torch.promote_types(exact.like.dtype, torch.float32))
 
@@ -150,15 +155,18 @@ class RandOM(TorchDistribution):
         r"""An estimate of the log-probability, with a gradient, and its standard error, both of shape ``(...)``.
 
         The gradient is Fisher's identity, :math:`\nabla \log P(y) = \mathbb{E}[\nabla \log p(w) \mid F(w) = y]`, over
-        the costs that the estimator found; it can be taken once.
+        the costs that the estimator found; it can be taken once. It does not hold for parameters that move the ends of
+        the costs' support, such as the bounds of Uniform and TruncatedNormal.
 
-        :raises ValueError: if there is no estimator.
+        :raises ValueError: if there is no estimator, or such a parameter requires gradients.
         :raises NotImplementedError: if the estimator does not apply to the problem or to the costs.
         """
         if self.estimator is None:
             raise ValueError(
                 "estimator: expected one, such as RandOM(base, problem, estimator=Splitting(1000)), got None"
             )
+        if self._validate_args:
+            self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return estimated_log_prob(
             self.estimator, self.base.expand(shape), self.problem.expand(shape), value.expand(shape + self.event_shape)

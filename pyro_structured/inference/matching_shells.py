@@ -49,11 +49,13 @@ class MatchingShells:
         # The columns of the rows come last, in their rows' order.
         self._order, self._spare = torch.cat([spare, matched], -1).unsqueeze(-2), columns - rows
         arranged = [self._arranged(each.expand(*batch, -1).reshape(-1, rows, columns)) for each in parameters]
-        self._entries = BoundedNormals(*arranged).negated() if problem.maximize else BoundedNormals(*arranged)
+        entries = BoundedNormals.between(*arranged)
+        self._entries = entries.negated() if problem.maximize else entries
         self._sign = -1.0 if problem.maximize else 1.0
         self._allowed = self._arranged(
             problem.allowed.to(device).expand(*batch, rows, columns).reshape(-1, rows, columns)
         )
+        self._is_restricted = not bool(self._allowed.all())
         self._costs = torch.zeros(*shape, len(matched), rows, columns, dtype=torch.double, device=device)
 
     def __len__(self) -> int:
@@ -66,8 +68,8 @@ class MatchingShells:
         """Adds a row and its column; the logarithms of the particles' weights."""
         own = self._spare + row
         if row:
-            column = self._costs[..., :row, own]
-            column.copy_(self._entries.at(slice(None), slice(row), own).draw_above(torch.full_like(column, -torch.inf)))
+            column = self._entries.at(slice(None), slice(row), own)
+            self._costs[..., :row, own] = column.expanded(self._costs.shape[:3] + (row,)).draw()
         matched, others = (self._entries.at(slice(None), row, place) for place in (own, slice(own)))
         slack = self._slack(row)
 
@@ -79,7 +81,8 @@ class MatchingShells:
         self._costs[..., row, own] = x
         if own:
             self._costs[..., row, :own] = others.draw_above(x.unsqueeze(-1) - slack)
-        return log_density(x.unsqueeze(0)).squeeze(0) - log_q
+        found = log_density(x.unsqueeze(0)).squeeze(0)
+        return (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
 
     def _slack(self, row: int) -> Tensor:
         """How much less than the matched cost the others of a row may be."""
@@ -101,8 +104,8 @@ class MatchingShells:
         height, width = row + 1, self._spare + row + 1
         part = self._costs[..., :height, :width]
         entries = self._entries.at(slice(None), slice(height), slice(width))
-        conditionals = NormalCosts(*(each.expand(part.shape).flatten(-2) for each in entries))
-        problem = Matching(height, width, self._allowed[:, :height, :width])
+        conditionals = NormalCosts(*(each.flatten(-2) for each in entries.expanded(part.shape)[:4]))
+        problem = Matching(height, width, self._allowed[:, :height, :width] if self._is_restricted else None)
         part.copy_(sweep(part, torch.arange(self._spare, width, device=part.device), problem, conditionals, 1)[0])
 
     def finish(self) -> Tensor:
