@@ -54,8 +54,8 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
         problem.adjacency.reversed(),
         costs.view(-1, count).numpy(),
         value.expand(costs.shape).reshape(-1, count).bool().numpy(),
-        rows.source.numpy(),
-        rows.target.numpy(),
+        rows.source.contiguous().numpy(),
+        rows.target.contiguous().numpy(),
         *_base(costs, problem, family),
     )
 

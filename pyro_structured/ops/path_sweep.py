@@ -13,7 +13,7 @@ from pyro_structured.ops.compiled_draw import compiled_draw
 from pyro_structured.ops.density_family import DensityFamily
 from pyro_structured.ops.path_search import Labels, Queue, new_queue, put, renew, settle
 
-# How much longer than now the path may become, relative to its length, until distances are searched for again.
+# By how much of its length the path may become longer before distances are searched for again.
 SLACK = 0.1
 ROUNDING = 1e-9
 

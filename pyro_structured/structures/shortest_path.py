@@ -116,7 +116,7 @@ class ShortestPath(Problem):
         if not bool(((costs >= 0) & costs.isfinite()).all()):
             raise ValueError("costs: expected finite numbers of at least 0, got others")
         vectors = np.asarray(costs.detach().double().cpu()).reshape(-1, len(self.edges))
-        ends = [np.asarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
+        ends = [np.ascontiguousarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
         owners = np.broadcast_to(np.arange(len(vectors)).reshape(costs.shape[:-1]), batch).ravel()
         if run := compiled_function("path_search", "shortest_paths"):
             found = run(self.adjacency, vectors, owners, *ends)
