@@ -34,9 +34,9 @@ class ConstrainedSlice(StepKernel):
     site ``y_costs``) and of :class:`~pyro_structured.distributions.Argmin` sites. One step updates all of them, all
     rows of plates at once. Where the restriction of an inverse set to some costs has a closed form
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
-    they are normal, truncated normal or uniform, also jointly normal, and by slice sampling otherwise, also if other
-    sites depend on the costs, in the same plates. Other problems have lines through the inverse set, with exact ends.
-    No proposal is ever outside.
+    they are normal, truncated normal, uniform, log-normal or exponential, also jointly normal, and by slice sampling
+    otherwise, also if other sites depend on the costs, in the same plates. Other problems have lines through the
+    inverse set, with exact ends. No proposal is ever outside.
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
     (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs have no quantiles in closed

@@ -123,7 +123,7 @@ class Problem(ABC):
         return torch.where((self.incidence(value) > 0) ^ self.maximize, cheap, dear)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """Restrictions of the inverse set that together visit all costs, one after the other.
+        """Restrictions of the inverse set that together visit all costs once, one after the other.
 
         Whoever asks may change, in place, the entries of the costs that the last box names, before asking for the
         next: each box is exact for the costs as they then are.
