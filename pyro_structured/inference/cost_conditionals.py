@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal, Uniform
 
 from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.ops.slice_sampling import slice_sample
 from pyro_structured.ops.truncated_normal import truncated_quantile
 from pyro_structured.structures.box import Box
@@ -246,13 +247,7 @@ def _sliced(
     cost_rank: int,
     likelihood: Callable[[Tensor], Tensor] | None = None,
 ) -> SlicedCosts:
-    support = base.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (
-        flat(torch.as_tensor(getattr(support, name, limit)))
-        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
-    )
+    low, high = map(flat, support_bounds(base))
     # Steps only have to have the right order of magnitude; they must not depend on the present costs.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

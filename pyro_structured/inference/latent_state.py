@@ -1,6 +1,6 @@
 """Present values of all latent sites of a model."""
 
-__all__ = ["LatentState", "cost_bounds", "latent_sites"]
+__all__ = ["LatentState", "latent_sites"]
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -13,6 +13,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to
 
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
 from pyro_structured.inference.cost_sweep import interior_point
 
@@ -83,7 +84,7 @@ class LatentState:
         # Optima are looked at later, with costs that are made for them.
         hidden = costs | {site.optimum for site in self.cost_sites}
         for _ in range(ATTEMPTS):
-            initialised: Any = InitMessenger(partial(_initial_value, strategy))
+            initialised: Any = InitMessenger(partial(_initial_value, strategy, costs))
             started = poutine.condition(initialised(model), data=given)
             trace = poutine.trace(started).get_trace(*args, **kwargs)
             trace.compute_log_prob(lambda name, _: name not in hidden)
@@ -111,7 +112,7 @@ class LatentState:
             return costs["value"].double().clone()
         base = costs["fn"]
         drawn: Tensor = base.sample().double()
-        found, inside = interior_point(problem, value, drawn, *cost_bounds(base))
+        found, inside = interior_point(problem, value, drawn, *support_bounds(base))
         if not bool(inside.all()):
             raise ValueError(
                 f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got "
@@ -151,7 +152,7 @@ class LatentState:
 
 def _check_support(name: str, *traces: Any) -> None:
     """Pyro transforms a site to unconstrained space with the support that it has at the start."""
-    ends = [cost_bounds(trace.nodes[name]["fn"]) for trace in traces]
+    ends = [support_bounds(trace.nodes[name]["fn"]) for trace in traces]
     if not all(torch.equal(*pair) for pair in zip(*ends, strict=True)):
         raise ValueError(
             f"{name}: expected a support that is the same for all latent values, got bounds that change with them; "
@@ -174,8 +175,8 @@ def _at_random(model: Any) -> Any:
     return messenger(model)
 
 
-def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
-    chosen: Any = init_to_sample if site["fn"].support.is_discrete else strategy
+def _initial_value(strategy: Callable[..., Any], costs: set[str], site: Any) -> Tensor:
+    chosen: Any = init_to_sample if site["name"] in costs or site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
     return value
 
@@ -194,15 +195,3 @@ def latent_sites(trace: Any) -> Iterable[str]:
                 )
             continue
         yield name
-
-
-def cost_bounds(base: Any) -> tuple[Tensor, Tensor]:
-    """Bounds of the costs that a distribution can have."""
-    support = base.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (
-        torch.as_tensor(getattr(support, name, limit), dtype=torch.double)
-        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
-    )
-    return low, high
