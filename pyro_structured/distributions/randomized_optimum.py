@@ -13,6 +13,7 @@ from pyro_structured.distributions.argument_checks import expanded_batch
 from pyro_structured.distributions.optimum_estimate import estimated_log_prob
 from pyro_structured.distributions.optimum_estimator import OptimumEstimator
 from pyro_structured.distributions.optimum_probability import exact_log_prob
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.structures.problem import Problem
@@ -212,16 +213,9 @@ def _check_costs(base: Any, problem: Problem) -> None:
             f"base: expected continuous costs, got {type(_innermost(base)).__name__}: ties have no optimum"
         )
     low = torch.as_tensor(problem.cost_low)
-    least = _lower_bound(support)
+    least, _ = support_bounds(base)
     if anywhere(least.to(low) < low):
         raise ValueError(
             f"base: expected costs of at least {problem.cost_low}, for which alone {name} has an exact solver, got "
             f"{type(_innermost(base)).__name__}, whose support is {support}; use TruncatedNormal, LogNormal or Gamma"
         )
-
-
-def _lower_bound(support: constraints.Constraint) -> Tensor:
-    """The least number that satisfies a constraint, or -inf."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return torch.as_tensor(getattr(support, "lower_bound", -torch.inf))

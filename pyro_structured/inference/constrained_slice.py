@@ -39,8 +39,8 @@ class ConstrainedSlice(StepKernel):
     inverse set, with exact ends. No proposal is ever outside.
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
-    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs have no quantiles in closed
-    form, and with a :class:`BinaryGibbs` for discrete sites, before the last.
+    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known function of
+    noise, and with a :class:`BinaryGibbs` for discrete sites, before the last.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.

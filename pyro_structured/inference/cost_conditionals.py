@@ -18,6 +18,7 @@ from torch.distributions import (
 )
 
 from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_family import CostFamily, line_between
 from pyro_structured.inference.independent_costs import ExponentialCosts, LogNormalCosts, NormalCosts, UniformCosts
 from pyro_structured.ops.slice_sampling import slice_sample
@@ -170,13 +171,7 @@ def _sliced(
     cost_rank: int,
     likelihood: Callable[[Tensor], Tensor] | None = None,
 ) -> SlicedCosts:
-    support = base.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (
-        flat(torch.as_tensor(getattr(support, name, limit)))
-        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
-    )
+    low, high = map(flat, support_bounds(base))
     # Steps only have to have the right order of magnitude; they must not depend on the present costs.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -1,12 +1,12 @@
 """Costs inside the inverse sets of observed optima, to start with."""
 
-__all__ = ["check_feasible", "cost_bounds", "feasible_costs"]
+__all__ = ["check_feasible", "feasible_costs"]
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_sites import CostSite
 from pyro_structured.inference.cost_sweep import interior_point
 
@@ -23,7 +23,7 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
     problem, value = optimum["fn"].problem, optimum["value"]
     drawn = costs["value"].double()
-    found, inside = interior_point(problem, value, drawn, *cost_bounds(costs["fn"]))
+    found, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
     if not bool(inside.all()):
         raise ValueError(
             f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got others"
@@ -43,18 +43,6 @@ def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
             f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
             f"{_rows(feasible, places)}"
         )
-
-
-def cost_bounds(base: Any) -> tuple[Tensor, Tensor]:
-    """Bounds of the costs that a distribution can have."""
-    support = base.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (
-        torch.as_tensor(getattr(support, name, limit), dtype=torch.double)
-        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
-    )
-    return low, high
 
 
 def _check_shape(name: str, value: Tensor, fn: Any) -> None:

@@ -40,7 +40,9 @@ class Interweave(StepKernel):
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
-    :raises ValueError: at the start of a run, if costs are neither normal nor have quantiles in closed form.
+    :raises ValueError: at the start of a run, if costs are not a known function of noise. Those that are: normal,
+        half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic and Cauchy variables, jointly
+        normal ones, and what invertible transforms make of them, such as LogNormal and Weibull.
 
     It owns no sites: other kernels have to update costs and parameters too.
 
@@ -81,8 +83,8 @@ class Interweave(StepKernel):
         for name in costs:
             if not has_noise(trace.nodes[name]["fn"]):
                 raise ValueError(
-                    f"{name}: expected costs that are normal or have quantiles in closed form, got "
-                    f"{trace.nodes[name]['fn']}; leave Interweave out"
+                    f"{name}: expected costs that are a known function of noise, such as normal or exponential ones, "
+                    f"got {trace.nodes[name]['fn']}; leave Interweave out"
                 )
         supports = {name: trace.nodes[name]["fn"].support for name in names if name not in costs}
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}

@@ -11,7 +11,8 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from pyro_structured.inference.cost_noise import costs_from_noise, noise_of_costs
+from pyro_structured.distributions.support_bounds import support_bounds
+from pyro_structured.inference.cost_noise import noise_transform
 from pyro_structured.inference.cost_sites import CostSite
 
 # Relative deviation from a straight line that rounding explains.
@@ -39,17 +40,17 @@ class Setting:
 
 
 class ParameterPoint:
-    """Parameters at some place of a line, and the costs that noise makes of them.
+    """Parameters at some place of a line, and costs.
 
     :param dict free: Unconstrained parameters.
-    :param dict noise: Noise of all costs; see :func:`noise_of_costs`.
+    :param make_costs: From the name of a cost site and its distribution to costs in double precision.
     """
 
-    def __init__(self, setting: Setting, free: dict[str, Tensor], noise: dict[str, Tensor]) -> None:
+    def __init__(self, setting: Setting, free: dict[str, Tensor], make_costs: Callable[[str, Any], Tensor]) -> None:
         self.free, self._setting = free, setting
         self.values = {name: transform(free[name]) for name, transform in setting.transforms.items()}
         model = poutine.condition(setting.model, data=self.values)
-        with _Costs(noise, setting.dtypes) as costs:
+        with _Costs(make_costs, setting.dtypes) as costs:
             self._trace: Any = poutine.trace(model).get_trace(*setting.args, **setting.kwargs)
         self.costs = costs.exact
         self.values.update(self.costs)
@@ -68,10 +69,14 @@ class ParameterPoint:
         return total
 
     def feasible(self) -> bool:
-        """Whether all costs are in their inverse sets."""
+        """Whether all costs are finite, in their support and in their inverse sets."""
         for site in self._setting.sites:
-            node = self._trace.nodes[site.optimum]
-            if not bool(node["fn"].problem.contains(self.costs[site.costs], node["value"]).all()):
+            (problem, value), costs = self.optimum(site), self.costs[site.costs]
+            low, high = support_bounds(self.base(site))
+            # Overflow is no part of a line.
+            if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
+                return False
+            if not bool(problem.contains(costs, value).all()):
                 return False
         return True
 
@@ -96,12 +101,21 @@ class ParameterLine:
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         conditioned = poutine.condition(setting.model, data=values)
         self._here: Any = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
-        self._noise = {name: noise_of_costs(self._here.nodes[name]["fn"], costs) for name, costs in self.origin.items()}
+        self._noise = {
+            name: noise_transform(self._here.nodes[name]["fn"]).inv(costs) for name, costs in self.origin.items()
+        }
 
     def at(self, distance: float) -> ParameterPoint:
-        """The point at a distance, with the noise of the present point."""
+        """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
         free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
-        return ParameterPoint(self._setting, free, self._noise)
+        return ParameterPoint(self._setting, free, self._costs if distance else self._present_costs)
+
+    def _costs(self, name: str, base: Any) -> Tensor:
+        costs: Tensor = noise_transform(base)(self._noise[name])
+        return costs
+
+    def _present_costs(self, name: str, base: Any) -> Tensor:
+        return self.origin[name]
 
     def changes(self) -> dict[str, Tensor] | None:
         """How the costs change for each unit of distance if the noise stays, or ``None`` if they are not linear."""
@@ -126,16 +140,16 @@ class ParameterLine:
 
 
 class _Costs(Messenger):
-    """Gives cost sites the values that belong to their noise."""
+    """Gives cost sites their values."""
 
-    def __init__(self, noise: dict[str, Tensor], dtypes: dict[str, torch.dtype]) -> None:
+    def __init__(self, make_costs: Callable[[str, Any], Tensor], dtypes: dict[str, torch.dtype]) -> None:
         super().__init__()
-        self._noise, self._dtypes = noise, dtypes
+        self._make_costs, self._dtypes = make_costs, dtypes
         self.exact: dict[str, Tensor] = {}
 
     def _pyro_sample(self, msg: Any) -> None:
         name = msg["name"]
-        if name in self._noise:
-            self.exact[name] = costs_from_noise(msg["fn"], self._noise[name]).detach()
+        if name in self._dtypes:
+            self.exact[name] = self._make_costs(name, msg["fn"]).detach()
             msg["value"] = self.exact[name].to(self._dtypes[name])
             msg["is_observed"] = msg["done"] = True

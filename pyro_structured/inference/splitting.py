@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.argument_checks import check_count, check_groups
 from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_start import cost_bounds
 from pyro_structured.inference.cost_sweep import interior_point, sweep
 from pyro_structured.inference.particle_groups import ParticleGroups
 from pyro_structured.inference.shifted_costs import shifted_costs
@@ -86,7 +86,7 @@ class Splitting(OptimumEstimator):
         shape = (self.num_groups, self.num_particles // self.num_groups)
         groups = ParticleGroups(shape, batch, value.device)
         costs = base.sample(shape).double()
-        possible = interior_point(problem, value, costs[0, 0], *cost_bounds(base))[1]
+        possible = interior_point(problem, value, costs[0, 0], *support_bounds(base))[1]
         if not bool(possible.all()):
             other = problem.solve(costs[0, 0]).to(value.dtype)
             value = value.where(_with_axes(possible, len(problem.event_shape)), other)

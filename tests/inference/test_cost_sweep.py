@@ -7,8 +7,8 @@ import torch
 from scipy.stats import ks_2samp
 
 from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_start import cost_bounds
 from pyro_structured.inference.cost_sweep import interior_point, sweep
 from pyro_structured.structures import (
     BipartiteAssignment,
@@ -107,7 +107,7 @@ def test_sweeps_lead_to_the_posterior(name, kind):
     value = problem.solve(base.sample((2_000,))).unique(dim=0, return_counts=True)
     value = value[0][value[1].argmax()]
     expected = rejection(base, problem, value, number)
-    start, inside = interior_point(problem, value, base.sample().double(), *cost_bounds(base))
+    start, inside = interior_point(problem, value, base.sample().double(), *support_bounds(base))
     assert inside
     chains = base.expand((number,))
     rows, values = problem.expand((number,)), value.expand((number, *value.shape))
@@ -128,7 +128,7 @@ def test_lines_lead_to_the_posterior(kind):
     base = bases(problem)[kind]
     value = torch.tensor([0.0, 1.0, 0.0]).double()
     expected = rejection(base, problem, value, 1_500)
-    start, inside = interior_point(problem, value, base.sample().double(), *cost_bounds(base))
+    start, inside = interior_point(problem, value, base.sample().double(), *support_bounds(base))
     assert inside
     conditionals = cost_conditionals(base.expand((1_500,)), 1)
     costs, info = sweep(start.expand_as(expected), value.expand_as(expected), problem, conditionals, 60)

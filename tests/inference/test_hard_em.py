@@ -11,8 +11,8 @@ from pyro.optim import Adam
 from scipy.optimize import minimize
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference import HardEM
-from pyro_structured.inference.cost_start import cost_bounds
 from pyro_structured.inference.likeliest_costs import likeliest_costs
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, Ranking, TopK
 
@@ -41,7 +41,7 @@ def by_all_constraints(base, problem, values, value, margin):
 
     matrix = np.pad(-differences, ((0, 0), (0, 1)), constant_values=-1.0)
     constraint = {"type": "ineq", "fun": lambda x: matrix @ x, "jac": lambda x: matrix}
-    low, high = (bound.expand(problem.cost_shape).flatten().tolist() for bound in cost_bounds(base))
+    low, high = (bound.expand(problem.cost_shape).flatten().tolist() for bound in support_bounds(base))
     limits = [*zip(low, high, strict=True), (0, None)]
     start = np.append(np.asarray(base.mean.flatten()), 0.0)
     options = {"maxiter": 1000, "ftol": 1e-12}
