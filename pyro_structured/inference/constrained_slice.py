@@ -16,11 +16,12 @@ from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
 from pyro_structured.inference.cost_noise import has_noise
-from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
+from pyro_structured.inference.cost_sites import find_cost_sites
 from pyro_structured.inference.cost_sweep import SweepInfo, sweep
 from pyro_structured.inference.interweave import Interweave
 from pyro_structured.inference.latent_state import latent_sites
 from pyro_structured.inference.live_model import NamedCosts
+from pyro_structured.inference.observed_optima import observed_optima
 from pyro_structured.inference.step_kernel import StepKernel
 
 
@@ -36,7 +37,9 @@ class ConstrainedSlice(StepKernel):
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
     they are normal, truncated normal, uniform, log-normal or exponential, also jointly normal, and by slice sampling
     otherwise, also if other sites depend on the costs, in the same plates. Other problems have lines through the
-    inverse set, with exact ends. No proposal is ever outside.
+    inverse set, with exact ends. No proposal is ever outside. If costs have several optima, in several sites or in rows
+    of a plate that share them, they stay in the intersection of all inverse sets, which lines along one cost after the
+    other explore.
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
     (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known function of
@@ -45,7 +48,8 @@ class ConstrainedSlice(StepKernel):
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
     :raises ValueError: at the start of a run, if the model observes no optimum, or no costs lead to one, or
-        ``initial_params`` are outside of the inverse sets.
+        ``initial_params`` are outside of the inverse sets, or several optima of the same costs are not those of linear
+        objectives.
 
     **References**
 
@@ -82,28 +86,21 @@ class ConstrainedSlice(StepKernel):
         self._model, self._args, self._kwargs = model, args, kwargs
         self._info, self._num_steps = SweepInfo(0, 0, 0), 0
         trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
-        sites = find_cost_sites(trace)
-        self._dtypes = {site.costs: trace.nodes[site.costs]["value"].dtype for site in sites}
-        self._sites = [site for site in sites if site.costs in names]
-        self._dependents = {site: find_dependents(model, trace, site, args, kwargs) for site in self._sites}
-        wrong = set(names) - {site.costs for site in sites}
-        if wrong or not names:
-            raise ValueError(
-                f"sites: expected costs of observed optima, which are {[site.costs for site in sites]}, got {names}"
-            )
+        sites = {site.costs: site for site in find_cost_sites(trace)}
+        if not names or not set(names) <= set(sites):
+            raise ValueError(f"sites: expected costs of observed optima, which are {list(sites)}, got {names}")
+        self._dtypes = {name: trace.nodes[name]["value"].dtype for name in names}
+        self._dependents = {name: find_dependents(model, trace, sites[name], args, kwargs) for name in names}
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """One sweep over the costs of every site."""
         values = dict(values)
-        for site in self._sites:
+        for name, dependents in self._dependents.items():
             trace = self._trace(values)
-            costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
-            problem = optimum["fn"].problem
-            likelihood = partial(self._likelihood, site, values) if self._dependents[site] else None
-            conditionals = cost_conditionals(costs["fn"], len(problem.cost_shape), likelihood)
-            values[site.costs], info = sweep(
-                values[site.costs], optimum["value"], problem, conditionals, self.num_lines
-            )
+            problem, value = observed_optima(trace, name)
+            likelihood = partial(self._likelihood, name, values) if dependents else None
+            conditionals = cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
+            values[name], info = sweep(values[name], value, problem, conditionals, self.num_lines)
             self._info += info
         self._num_steps += 1
         return values
@@ -112,13 +109,13 @@ class ConstrainedSlice(StepKernel):
         seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}
         return poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
 
-    def _likelihood(self, site: CostSite, values: dict[str, Tensor], costs: Tensor) -> Tensor:
+    def _likelihood(self, name: str, values: dict[str, Tensor], costs: Tensor) -> Tensor:
         """Log-probability of all other sites that depend on the costs, one for each row."""
-        trace, names = self._trace({**values, site.costs: costs}), self._dependents[site]
-        trace.compute_log_prob(lambda name, _: name in names)
+        trace, names = self._trace({**values, name: costs}), self._dependents[name]
+        trace.compute_log_prob(lambda other, _: other in names)
         total = torch.zeros((), dtype=torch.double)
-        for name in names:
-            total = total + row_log_prob(trace, name, site.costs)
+        for other in names:
+            total = total + row_log_prob(trace, other, name)
         return total
 
     def report(self) -> dict[str, Any]:
@@ -133,7 +130,7 @@ class ConstrainedSlice(StepKernel):
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Costs, then joint moves, then the rest: zeros and ones, and continuous sites by NUTS."""
         trace: Any = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
-        costs = [site.costs for site in find_cost_sites(trace)]
+        costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
         if not costs:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")
         rest = [name for name in latent_sites(trace) if name not in costs]

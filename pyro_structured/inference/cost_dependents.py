@@ -9,34 +9,45 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pyro_structured.inference.cost_sites import CostSite
+from pyro_structured.inference.cost_sites import CostSite, optima_of
+
+# Of the costs, to see what changes with them.
+NUM_DRAWS = 10
 
 
 def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args: Any, kwargs: Any) -> list[str]:
-    """Names of sites whose log-probabilities have derivatives with respect to costs, their optimum apart.
+    """Names of sites whose log-probabilities change with costs, or have derivatives with respect to them; not optima.
 
     :param trace: Of the model; its values are used.
     """
-    values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes() if name != site.costs}
-    costs = trace.nodes[site.costs]["value"].detach().requires_grad_()
-    model = poutine.condition(model, data={**values, site.costs: costs})
-    with torch.enable_grad():
-        again: Any = poutine.trace(model).get_trace(*args, **kwargs)
-        others = [
-            name
-            for name, node in again.nodes.items()
-            if node["type"] == "sample" and name not in (site.costs, site.optimum)
-        ]
+    values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes()}
+    optima = optima_of(trace, site.costs)
+
+    def run(costs: Tensor) -> dict[str, Tensor]:
+        """Log-probabilities of all sites that may be dependent."""
+        given = poutine.condition(model, data={**values, site.costs: costs})
+        again: Any = poutine.trace(given).get_trace(*args, **kwargs)
+        nodes = {name: node for name, node in again.nodes.items() if node["type"] == "sample"}
+        others = nodes.keys() - {site.costs, *optima}
         again.compute_log_prob(lambda name, _: name in others)
-        found = []
-        for name in others:
-            total = again.nodes[name]["log_prob_sum"]
-            if (
-                total.requires_grad
-                and torch.autograd.grad(total, costs, retain_graph=True, allow_unused=True)[0] is not None
-            ):
-                found.append(name)
-    return found
+        return {name: nodes[name]["log_prob_sum"] for name in nodes if name in others}
+
+    costs = trace.nodes[site.costs]
+    present = costs["value"].detach().requires_grad_()
+    with torch.enable_grad():
+        found = run(present)
+        dependents = {name for name, total in found.items() if _has_derivative(total, present)}
+    # Functions that are constant almost everywhere have no derivatives, but different values.
+    for _ in range(NUM_DRAWS):
+        changed = run(costs["fn"].sample())
+        dependents |= {name for name, total in found.items() if not torch.equal(total, changed[name])}
+    return [name for name in found if name in dependents]
+
+
+def _has_derivative(total: Tensor, costs: Tensor) -> bool:
+    return (
+        total.requires_grad and torch.autograd.grad(total, costs, retain_graph=True, allow_unused=True)[0] is not None
+    )
 
 
 def row_log_prob(trace: Any, name: str, costs: str) -> Tensor:

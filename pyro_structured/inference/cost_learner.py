@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm import trange
 
 from pyro_structured.inference.cost_dependents import find_dependents
-from pyro_structured.inference.cost_sites import find_cost_sites
+from pyro_structured.inference.cost_sites import CostSite, find_cost_sites, optima_of
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.observed_batch import ObservedBatch
 
@@ -148,11 +148,21 @@ class CostLearner(ABC):
 
     def _cost_losses(self, trace: Any, batch: ObservedBatch, inferred: dict[str, Tensor]) -> Tensor:
         total = torch.zeros(())
-        for site in batch.sites:
+        # Costs may have several optima.
+        for site in {site.costs: site for site in batch.sites}.values():
             node = trace.nodes[site.costs]
             loss = self._cost_loss(node, trace.nodes[site.optimum], inferred[site.costs])
             total = total + scale_and_mask(loss, node["scale"], node["mask"]).sum()
         return total
+
+    def _check_single(self, batch: ObservedBatch, site: CostSite) -> None:
+        """Raises a NotImplementedError unless costs and optima belong together one by one."""
+        rows, optima = batch.trace.nodes[site.costs]["fn"].batch_shape, optima_of(batch.trace, site.costs)
+        if len(optima) > 1 or batch.trace.nodes[site.optimum]["fn"].batch_shape != rows:
+            raise NotImplementedError(
+                f"{site.costs}: expected costs with one observed optimum each for {type(self).__name__}, got several "
+                "that share them; use MCEM"
+            )
 
     def _run(self, batch: ObservedBatch, costs: dict[str, Tensor]) -> Any:
         """A trace of the model on the same rows, as a function of the parameters."""

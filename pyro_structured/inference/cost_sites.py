@@ -1,6 +1,6 @@
 """Latent costs whose optima are observed."""
 
-__all__ = ["CostSite", "find_cost_sites"]
+__all__ = ["CostSite", "check_observed_costs", "check_weights", "find_cost_sites", "optima_of"]
 
 from typing import Any, NamedTuple
 
@@ -22,10 +22,40 @@ class CostSite(NamedTuple):
 
 
 def find_cost_sites(trace: Any) -> list[CostSite]:
-    """All pairs of costs and observed optima in a trace.
+    """All pairs of latent costs and observed optima in a trace; costs may occur in several.
 
     :raises ValueError: if an optimum's costs are not the value of a sample site.
     """
+    return [site for site in _pairs(trace) if not trace.nodes[site.costs]["is_observed"]]
+
+
+def optima_of(trace: Any, costs: str) -> list[str]:
+    """Names of the observed optima of a site of costs, latent or not."""
+    return [site.optimum for site in _pairs(trace) if site.costs == costs]
+
+
+def check_observed_costs(trace: Any) -> None:
+    """Raises a ValueError, with the site's name, if an observed optimum is not that of its observed costs."""
+    for costs, optimum in _pairs(trace):
+        fn, value = trace.nodes[optimum]["fn"], trace.nodes[optimum]["value"]
+        if trace.nodes[costs]["is_observed"] and not bool(fn.problem.contains(fn.costs, value).all()):
+            raise ValueError(f"{optimum}: expected the optimum of the observed costs {costs!r}, got another value")
+
+
+def check_weights(trace: Any) -> None:
+    """Raises a ValueError, with the site's name, if the log-probability of costs or of their optimum has a weight."""
+    for site in find_cost_sites(trace):
+        for name in reversed(site):
+            node = trace.nodes[name]
+            is_masked = node["mask"] is not None or isinstance(node["fn"], MaskedDistribution)
+            if is_masked or bool((torch.as_tensor(node["scale"]) != 1).any()):
+                raise ValueError(
+                    f"{name}: expected a site without a mask or a scale, as costs are drawn from their distribution "
+                    f"where their optimum is right, got {'a mask' if is_masked else 'scale ' + str(node['scale'])}"
+                )
+
+
+def _pairs(trace: Any) -> list[CostSite]:
     found = []
     for name, node in trace.nodes.items():
         fn = node["fn"] if node["type"] == "sample" and node["is_observed"] else None
@@ -43,7 +73,8 @@ def find_cost_sites(trace: Any) -> list[CostSite]:
 
 def _owner(trace: Any, name: str, fn: Argmin) -> str:
     for other, node in trace.nodes.items():
-        if node["type"] == "sample" and other != name and node["value"] is fn.given_costs:
+        is_random = node["type"] == "sample" and not node["infer"].get("_deterministic")
+        if is_random and other != name and node["value"] is fn.given_costs:
             return str(other)
     raise ValueError(
         f"{name}: expected costs that are the value of a sample site itself, as in Argmin(pyro.sample(...), problem), "

@@ -7,12 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from pyro_structured.distributions.support_bounds import support_bounds
-from pyro_structured.inference.cost_sites import CostSite
+from pyro_structured.inference.cost_sites import CostSite, optima_of
 from pyro_structured.inference.cost_sweep import interior_point
+from pyro_structured.inference.observed_optima import observed_optima
 
 
 def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> Tensor:
-    """Costs near those of a trace, drawn from their distribution, for which the observed values are optimal.
+    """Costs near those of a trace, drawn from their distribution, for which all their observed values are optimal.
 
     :param trace: Of a model.
     :param places: Numbers of the rows along every axis of the batch, for messages.
@@ -20,29 +21,28 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     :raises ValueError: if the observed values have another shape or are infeasible; with the first row's number.
     """
     check_feasible(site, trace, places)
-    costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
-    problem, value = optimum["fn"].problem, optimum["value"]
+    costs, optima = trace.nodes[site.costs], optima_of(trace, site.costs)
     drawn = costs["value"].double()
-    found, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
+    found, inside = interior_point(*observed_optima(trace, site.costs), drawn, *support_bounds(costs["fn"]))
     if not bool(inside.all()):
         raise ValueError(
-            f"{site.optimum}: expected values that some costs in the support of {site.costs!r} make optimal, got others"
-            f"{_rows(inside, places)}"
+            f"{', '.join(optima)}: expected values that some costs in the support of {site.costs!r} make optimal, got "
+            f"others{_rows(inside, places)}"
         )
     return found
 
 
 def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> None:
     """Raises a ValueError as :func:`feasible_costs`, unless the observed values are feasible."""
-    optimum = trace.nodes[site.optimum]
-    problem, value = optimum["fn"].problem, optimum["value"]
-    _check_shape(site.optimum, value, optimum["fn"])
-    feasible = problem.is_feasible(value).expand(optimum["fn"].batch_shape)
-    if not bool(feasible.all()):
-        raise ValueError(
-            f"{site.optimum}: expected values that are feasible for {type(problem).__name__}, got others"
-            f"{_rows(feasible, places)}"
-        )
+    for name in optima_of(trace, site.costs):
+        fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+        _check_shape(name, value, fn)
+        feasible = fn.problem.is_feasible(value).expand(fn.batch_shape)
+        if not bool(feasible.all()):
+            raise ValueError(
+                f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got others"
+                f"{_rows(feasible, places)}"
+            )
 
 
 def _check_shape(name: str, value: Tensor, fn: Any) -> None:
@@ -59,6 +59,7 @@ def _rows(good: Tensor, places: tuple[Tensor, ...] | None) -> str:
     if not good.dim():
         return ""
     first = (~good).nonzero()[0].tolist()
-    if places is not None:
+    # Rows that share costs have no places of their own.
+    if places is not None and len(places) == len(first):
         first = [int(place.flatten()[number]) for place, number in zip(places, first, strict=True)]
     return f" in {int((~good).sum())} of {good.numel()} rows, the first of which is number {str(first)[1:-1]}"

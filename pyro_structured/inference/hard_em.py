@@ -81,6 +81,7 @@ class HardEM(CostLearner):
     def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
         found = {}
         for site in batch.sites:
+            self._check_single(batch, site)
             check_feasible(site, batch.trace, row_places(batch, site)[0])
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
             shape = base.batch_shape

@@ -20,6 +20,8 @@ from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.ops.slice_sampling import slice_sample
 
+# Of the parameters, to see whether problems change with them.
+NUM_DRAWS = 10
 # Length of a slice's first interval, in standard deviations of the parameters.
 WIDTH = 2.0
 
@@ -90,8 +92,10 @@ class Interweave(StepKernel):
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
         dtypes = {name: trace.nodes[name]["value"].dtype for name in costs}
         self._setting = Setting(model, args, kwargs, sites, transforms, dtypes)
-        # What depends on the costs keeps their noise from being summed out.
-        self._only_optima = not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
+        # What depends on the costs keeps their noise from being summed out, as do inverse sets that move.
+        others = [poutine.trace(model).get_trace(*args, **kwargs) for _ in range(NUM_DRAWS)]
+        is_fixed = all(self._setting.have_same_problems(trace, other) for other in others)
+        self._only_optima = is_fixed and not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
         self._spread = ParameterSpread(warmup_steps)
         self._counts = {"collapsed moves": 0, "sliced moves": 0, "stuck moves": 0}
 
@@ -109,23 +113,25 @@ class Interweave(StepKernel):
 
     def _collapsed(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor] | None:
         """A move with the noise along the costs' change summed out, where it has a closed form."""
-        sites = self._setting.sites
-        problems = [line.optimum(site)[0] for site in sites]
-        closed = all(problem.is_linear for problem in problems) and all(is_normal(line.base(site)) for site in sites)
+        optima = {name: line.optima(name) for name in line.origin}
+        closed = all(problem.is_linear and is_normal(line.base(name)) for name, (problem, _) in optima.items())
         if not closed or not self._only_optima:
             return None
         changes = line.changes()
         if changes is None:
             return None
         moves = {}
-        for site in sites:
-            (problem, value), origin = line.optimum(site), line.origin[site.costs]
-            chord = partial(problem.chord, origin, value)
-            moves[site.costs] = CollapsedMove(line.base(site), origin, changes[site.costs], chord)
+        for name, (problem, value) in optima.items():
+            chord = partial(problem.chord, line.origin[name], value)
+            moves[name] = CollapsedMove(line.base(name), line.origin[name], changes[name], chord)
 
         def log_density(distance: Tensor) -> Tensor:
-            found = torch.tensor(line.at(float(distance)).log_density(), dtype=torch.double)
-            return found + sum(move.log_density(distance) for move in moves.values())
+            point = line.at(float(distance))
+            # Problems that only few parameters change were not noticed; such moves keep to those of the same problems.
+            found = point.log_density() if point.has_problems_of(present) else -torch.inf
+            return torch.tensor(found, dtype=torch.double) + sum(move.log_density(distance) for move in moves.values())
+
+        present = line.at(0.0)
 
         distance = self._slice(log_density)
         self._counts["collapsed moves"] += 1

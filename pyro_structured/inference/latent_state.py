@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from pyro_structured.distributions.support_bounds import support_bounds
-from pyro_structured.inference.cost_sites import CostSite, find_cost_sites
+from pyro_structured.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
 from pyro_structured.inference.cost_start import feasible_costs
+from pyro_structured.inference.observed_optima import observed_optima
 
 # Draws of a start that may have density zero.
 ATTEMPTS = 100
@@ -46,9 +47,11 @@ class LatentState:
         self.transforms: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
         start, other = (poutine.trace(_at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
+        check_observed_costs(start)
         self.cost_sites = find_cost_sites(start)
         costs = {site.costs for site in self.cost_sites}
         self.names = list(latent_sites(start))
+        check_weights(start)
         for name in self.names:
             support = start.nodes[name]["fn"].support
             if name not in costs and not support.is_discrete:
@@ -58,8 +61,8 @@ class LatentState:
         self.trace: Any = self._find_start(model, args, kwargs, strategy, given, costs)
         self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
         self.dtypes = {name: value.dtype for name, value in self.values.items()}
-        for site in self.cost_sites:
-            self.values[site.costs] = self._feasible_costs(site, site.costs in given)
+        for name, site in {site.costs: site for site in self.cost_sites}.items():
+            self.values[name] = self._feasible_costs(site, name in given)
         values = {name: self.seen(name) for name in self.names}
         self.trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
 
@@ -95,11 +98,11 @@ class LatentState:
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
         )
 
-    def _feasible_costs(self, site: CostSite, given: bool) -> Any:
+    def _feasible_costs(self, site: CostSite, given: bool) -> Tensor:
         """The given ones, or such as are found near a draw."""
-        costs, optimum = self.trace.nodes[site.costs], self.trace.nodes[site.optimum]
         found = feasible_costs(site, self.trace)
-        if given and not bool(optimum["fn"].problem.contains(costs["value"], optimum["value"]).all()):
+        problem, value = observed_optima(self.trace, site.costs)
+        if given and not bool(problem.contains(self.trace.nodes[site.costs]["value"], value).all()):
             raise ValueError(
                 f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
                 "got others; leave them out, and a start is found"

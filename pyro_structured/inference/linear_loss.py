@@ -38,6 +38,7 @@ class LinearLoss(CostLearner):
         """For each row the difference, flattened, and, as the last number, what is added."""
         found = {}
         for site in batch.sites:
+            self._check_single(batch, site)
             check_feasible(site, batch.trace, row_places(batch, site)[0])
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
             problem, value = optimum["fn"].problem, optimum["value"]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pyro_structured.distributions import Argmin
 from pyro_structured.inference.costs_reparam import named_costs
+from pyro_structured.structures.problem import Problem
 
 
 class NamedCosts:
@@ -41,8 +42,8 @@ class LiveModel:
 
     :param model: A Pyro model.
     :param dict values: Values of sites; whoever changes them changes the model.
-    :param bool smooth: Leaves out optima of costs, for kernels that move neither costs nor optima: there the optimum is
-        always right, and need not be computed.
+    :param bool smooth: Leaves out optima of costs, for kernels that move neither costs nor optima: as long as their
+        problems are the same in all calls, the optimum is right, and need not be computed.
     :param constant: Names of sites that are left out too, as their densities do not change.
     """
 
@@ -50,6 +51,8 @@ class LiveModel:
         self, model: Callable[..., Any], values: dict[str, Tensor], smooth: bool, constant: Sequence[str] = ()
     ) -> None:
         self.model, self.values, self.smooth, self.constant = model, values, smooth, frozenset(constant)
+        # Those that have not been different in any call; None for the others.
+        self._problems: dict[str, Problem | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         model = poutine.condition(self.model, data=self.values)
@@ -57,4 +60,11 @@ class LiveModel:
 
     def _hides(self, site: Any) -> bool:
         is_optimum = site["type"] == "sample" and isinstance(site["fn"], Argmin)
-        return site["name"] in self.constant or (self.smooth and is_optimum)
+        return site["name"] in self.constant or (self.smooth and is_optimum and self._is_fixed(site))
+
+    def _is_fixed(self, site: Any) -> bool:
+        problem = site["fn"].problem
+        first = self._problems.setdefault(site["name"], problem)
+        if first is not problem and first != problem:
+            self._problems[site["name"]] = None
+        return self._problems[site["name"]] is not None

@@ -14,6 +14,7 @@ from torch import Tensor
 from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_noise import noise_transform
 from pyro_structured.inference.cost_sites import CostSite
+from pyro_structured.inference.observed_optima import observed_optima
 
 # Relative deviation from a straight line that rounding explains.
 STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -37,6 +38,11 @@ class Setting:
     sites: list[CostSite]
     transforms: dict[str, Any]
     dtypes: dict[str, torch.dtype]
+
+    def have_same_problems(self, trace: Any, other: Any) -> bool:
+        """Whether the optima in two traces are those of the same problems."""
+        names = [site.optimum for site in self.sites]
+        return all(trace.nodes[name]["fn"].problem == other.nodes[name]["fn"].problem for name in names)
 
 
 class ParameterPoint:
@@ -71,7 +77,7 @@ class ParameterPoint:
     def feasible(self) -> bool:
         """Whether all costs are finite, in their support and in their inverse sets."""
         for site in self._setting.sites:
-            (problem, value), costs = self.optimum(site), self.costs[site.costs]
+            (problem, value), costs = observed_optima(self._trace, site.costs), self.costs[site.costs]
             low, high = support_bounds(self.base(site))
             # Overflow is no part of a line.
             if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
@@ -80,10 +86,9 @@ class ParameterPoint:
                 return False
         return True
 
-    def optimum(self, site: CostSite) -> tuple[Any, Tensor]:
-        """The problem and the observed value."""
-        node = self._trace.nodes[site.optimum]
-        return node["fn"].problem, node["value"]
+    def has_problems_of(self, other: "ParameterPoint") -> bool:
+        """Whether optima are those of the same problems as elsewhere."""
+        return self._setting.have_same_problems(self._trace, other._trace)
 
 
 class ParameterLine:
@@ -129,14 +134,13 @@ class ParameterLine:
             found[name] = change
         return found
 
-    def base(self, site: CostSite) -> Any:
+    def base(self, costs: str) -> Any:
         """The distribution of costs at the present point."""
-        return self._here.nodes[site.costs]["fn"]
+        return self._here.nodes[costs]["fn"]
 
-    def optimum(self, site: CostSite) -> tuple[Any, Tensor]:
-        """The problem and the observed value."""
-        node = self._here.nodes[site.optimum]
-        return node["fn"].problem, node["value"]
+    def optima(self, costs: str) -> tuple[Any, Tensor]:
+        """The problem and the value of all observed optima of costs."""
+        return observed_optima(self._here, costs)
 
 
 class _Costs(Messenger):

@@ -116,7 +116,7 @@ def _check_values(case: ProblemCase) -> None:
     agree("is_feasible: values of all kinds", problem.is_feasible(others), feasible)
     costs = random_costs(problem)
     agree("contains: infeasible values", problem.contains(costs, others) & ~feasible, feasible & False)
-    broken = values.double().flatten(1)
+    broken = values.double().flatten(1).clone()
     for number in (torch.nan, 0.5):
         broken[:, -1] = number
         agree(f"is_feasible: {number}", problem.is_feasible(broken.reshape(values.shape)), ~everything)

@@ -1,5 +1,6 @@
 """Posteriors of costs and parameters given observed optima."""
 
+import contextlib
 import json
 
 import pyro
@@ -12,7 +13,7 @@ from scipy.stats import ks_2samp
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice
-from pyro_structured.structures import LinearProblem, Matching, ShortestPath, TopK
+from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
 
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
 
@@ -171,6 +172,157 @@ def test_several_sites_and_streaming():
     assert set(mcmc.get_statistics()) >= {"mean", "y_costs", "path_costs"} or mcmc.get_statistics()
 
 
+TRIPS = ShortestPath(ROADS, 4, torch.tensor([0, 0, 1]), torch.tensor([3, 2, 3]))
+SIZES = TopK(3, torch.tensor([1, 2]))
+
+
+def trips_of_a_plate(y):
+    w = pyro.sample("w", dist.LogNormal(torch.zeros(5), 1.0).to_event(1))
+    with pyro.plate("trips", 3):
+        pyro.sample("y", Argmin(w, TRIPS), obs=y)
+
+
+def trips_of_sites(y):
+    w = pyro.sample("w", dist.LogNormal(torch.zeros(5), 1.0).to_event(1))
+    with pyro.plate("trips", 2):
+        pyro.sample("y", Argmin(w, TRIPS[:2]), obs=y[:2])
+    pyro.sample("last", Argmin(w, TRIPS[2]), obs=y[2])
+
+
+@pytest.mark.parametrize("model", [trips_of_a_plate, trips_of_sites])
+def test_optima_that_share_costs(model):
+    """One network, many paths: the costs are in the intersection of all inverse sets."""
+    pyro.set_rng_seed(0)
+    y = TRIPS.solve(torch.tensor([1.0, 2.0, 0.3, 3.0, 1.5]))
+    costs = dist.LogNormal(torch.zeros(5), 1.0).sample((100_000,))
+    expected = costs[TRIPS.contains(costs.unsqueeze(1), y).all(-1)].log()
+    mcmc = run(model, y, num_samples=80, warmup_steps=10)
+    found = mcmc.get_samples()["w"]
+    assert found.shape == (80, 5) and TRIPS.contains(found.unsqueeze(1), y).all()
+    size = pyro.ops.stats.effective_sample_size(found.log().unsqueeze(0)).clamp(10, 80)
+    assert ((found.log().mean(0) - expected.mean(0)).abs() < 4 * expected.std(0) / size.sqrt()).all()
+    torch.testing.assert_close(found.log().std(0), expected.std(0), rtol=0.5, atol=0.0)
+
+
+def test_rows_that_share_costs_beside_parameters():
+    """Two rows of costs, each with two optima, and a parameter that moves with the costs."""
+    direction = torch.tensor([1.0, 0.0, -1.0])
+    y = torch.tensor([[[1.0, 0, 0], [1, 1, 0]], [[1.0, 0, 0], [1, 0, 1]]])
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", 2, dim=-2):
+            w = pyro.sample("w", dist.Normal(psi * direction, 1.0).to_event(1))
+            with pyro.plate("sizes", 2, dim=-1):
+                pyro.sample("y", Argmin(w, SIZES), obs=y)
+
+    pyro.set_rng_seed(1)
+    psi = torch.randn(200_000)
+    w = psi[:, None, None, None] * direction + torch.randn(200_000, 2, 1, 3)
+    expected = psi[SIZES.contains(w, y).flatten(1).all(1)]
+    mcmc = run(model, y, num_samples=120, warmup_steps=30)
+    samples = mcmc.get_samples()
+    assert samples["w"].shape == (120, 2, 1, 3) and SIZES.contains(samples["w"], y).all()
+    assert mcmc.diagnostics()["Interweave collapsed moves"]["chain 0"] > 240
+    size = mcmc.diagnostics()["psi"]["n_eff"].clamp(10, 120)
+    assert (samples["psi"].mean() - expected.mean()).abs() < 4 * expected.std() / size.sqrt()
+
+
+def test_shared_costs_are_refused():
+    edges = torch.tensor([[0, 1], [1, 2]])
+
+    def clusters(y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("thresholds", 2):
+            pyro.sample("y", Argmin(w, ConnectedComponents(edges, 3, torch.tensor([0.0, 1.0]))), obs=y)
+
+    def shapes(y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2, 2), 1.0).to_event(2))
+        pyro.sample("matching", Argmin(w, Matching(2)), obs=torch.tensor([0, 1]))
+        pyro.sample("y", Argmin(w, TopK(2, 1)), obs=y)
+
+    def excluded(y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+        with pyro.plate("sizes", 2):
+            pyro.sample("y", Argmin(w, SIZES), obs=y)
+
+    for model, y, message in (
+        (clusters, torch.zeros(2, 3), "y: expected an optimum of a linear objective with costs 'w' .* got ConnectedC"),
+        (shapes, torch.eye(2), r"y: expected an optimum .* with costs 'w' of shape \(2, 2\).* got TopK .* \(2,\)"),
+        (excluded, torch.tensor([[1.0, 0, 0], [0, 1, 1]]), "y: expected values that some costs in the support of 'w'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(model, y, num_samples=1, warmup_steps=0)
+
+
+def test_observed_costs_beside_latent_ones():
+    """Observed costs have to agree with their optimum, and say something about the parameter."""
+    y = torch.eye(3)[0]
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(0.0, 1.0))
+        for name in ("w", "v"):
+            costs = pyro.sample(name, dist.Normal(psi, 0.1).expand([3]).to_event(1))
+            pyro.sample(f"{name}_optimum", Argmin(costs, TopK(3, 1)), obs=y)
+
+    samples = run(pyro.condition(model, {"w": 2 - y}), y, num_samples=50, warmup_steps=20).get_samples()
+    assert set(samples) == {"psi", "v"} and TopK(3, 1).contains(samples["v"], y).all()
+    assert (samples["psi"] - 5 / 3).abs().max() < 0.4
+    with pytest.raises(ValueError, match="w_optimum: expected the optimum of the observed costs 'w', got another"):
+        run(pyro.condition(model, {"w": y}), y, num_samples=1, warmup_steps=0)
+
+
+def test_dependents_without_derivatives():
+    """A count of positive costs; two must be positive if the observed count is to be likely."""
+
+    def model(y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        pyro.sample("y", Argmin(w, TopK(2, 1)), obs=y)
+        pyro.sample("z", dist.Normal((w > 0).float().sum(), 0.3), obs=torch.tensor(2.0))
+
+    samples = run(model, torch.tensor([1.0, 0.0]), num_samples=200, warmup_steps=20).get_samples()
+    assert (samples["w"] > 0).all(-1).double().mean() > 0.9
+
+
+def test_problems_that_depend_on_latent_variables():
+    """Both edges are open if a normal threshold is the smallest of three."""
+    edges = torch.tensor([[0, 1], [1, 2]])
+
+    def model(y):
+        threshold = pyro.sample("threshold", dist.Normal(torch.zeros(()).double(), 1.0))
+        w = pyro.sample("w", dist.Normal(torch.zeros(2).double(), 1.0).to_event(1))
+        pyro.sample("y", Argmin(w, ConnectedComponents(edges, 3, threshold)), obs=y)
+
+    mcmc = run(model, torch.zeros(3).long(), num_samples=120, warmup_steps=60)
+    samples = mcmc.get_samples()
+    assert (samples["w"] > samples["threshold"].unsqueeze(-1)).all()
+    size = mcmc.diagnostics()["threshold"]["n_eff"].clamp(20, 120)
+    assert (samples["threshold"].mean() + 1.5 / torch.pi**0.5).abs() < 4 * 0.75 / size.sqrt()
+
+
+@pytest.mark.parametrize("weight", ["scale", "mask"])
+@pytest.mark.parametrize("site", ["w", "y", "RandOM"])
+def test_weights_are_refused(weight, site):
+    """An optimum holds or does not hold, and its costs are those of all rows."""
+    weights = {
+        "scale": pyro.poutine.scale(scale=0.5),
+        "mask": pyro.poutine.mask(mask=torch.tensor([True, False])),
+    }
+    base = dist.Normal(torch.zeros(3), 1.0).to_event(1)
+
+    def model(y):
+        with pyro.plate("rows", 2):
+            with weights[weight] if site == "w" else contextlib.nullcontext():
+                w = pyro.sample("w", base)
+            with weights[weight] if site != "w" else contextlib.nullcontext():
+                optimum = Argmin(w, TopK(3, 1)) if site != "RandOM" else RandOM(base, TopK(3, 1))
+                pyro.sample("y", optimum, obs=y)
+
+    name = "w" if site == "w" else "y"
+    with pytest.raises(ValueError, match=f"^{name}: expected .* (scale|mask)"):
+        run(model, torch.eye(3)[:2], num_samples=1, warmup_steps=0)
+
+
 def matching_model(y):
     pyro.sample("y", RandOM(dist.Normal(torch.zeros(2, 2), 1.0).to_event(2), Matching(2)), obs=y)
 
@@ -199,6 +351,10 @@ def test_refusals():
     def derived_costs(y):
         w = pyro.sample("w", dist.Normal(torch.zeros(2, 2), 1.0).to_event(2))
         pyro.sample("y", Argmin(2 * w, Matching(2)), obs=y)
+
+    def deterministic_costs(y):
+        w = pyro.deterministic("w", 2 * pyro.sample("x", dist.Normal(torch.zeros(2, 2), 1.0).to_event(2)))
+        pyro.sample("y", Argmin(w, Matching(2)), obs=y)
 
     def masked(y):
         with pyro.poutine.mask(mask=torch.tensor(True)):
@@ -230,6 +386,7 @@ def test_refusals():
     for model, args, message in (
         (nothing_observed, (), "model: expected an observed RandOM or Argmin site, got none"),
         (derived_costs, (identity,), "y: expected costs that are the value of a sample site itself"),
+        (deterministic_costs, (identity,), "y: expected costs that are the value of a sample site itself"),
         (masked, (identity,), "y: expected an Argmin that is neither masked"),
         (matching_model, (torch.tensor([0, 0]),), "y: expected values that are feasible for Matching"),
         (matching_model, (torch.tensor([0, 1, 2]),), r"y: expected observed values of shape \(2,\), got \(3,\)"),

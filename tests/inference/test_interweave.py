@@ -10,7 +10,7 @@ from pyro.infer import MCMC, NUTS
 from pyro.infer.mcmc import RandomWalkKernel
 from scipy.stats import kstest
 
-from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.inference.collapsed_move import CollapsedMove
 from pyro_structured.inference.parameter_spread import ParameterSpread
@@ -178,3 +178,21 @@ def test_spread_is_learned_while_the_chain_warms_up():
         spread.add({"x": value})
     drawn = torch.stack([spread.direction({"x": values[0]})["x"] for _ in range(3_000)])
     torch.testing.assert_close(drawn.std(0), values[:200].std(0), rtol=0.1, atol=0.0)
+
+
+@pytest.mark.parametrize("limit", [0.0, 4.0])
+def test_problems_that_depend_on_parameters(limit):
+    """Noise is not summed out if draws of the prior show it, and else not across the limit."""
+    pyro.set_rng_seed(0)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        pyro.sample("x", dist.Normal(psi, 0.2), obs=torch.tensor(limit))
+        w = pyro.sample("w", dist.Normal(psi * torch.eye(3, dtype=torch.double)[0], 1.0).to_event(1))
+        pyro.sample("y", Argmin(w, TopK(3, 2 if psi > limit else 1)), obs=y)
+
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=60, warmup_steps=20, disable_progbar=True)
+    mcmc.run(torch.tensor([0.0, 0.0, 1.0]))
+    samples = mcmc.get_samples()
+    assert (samples["psi"] <= limit).all() and (samples["w"].argmin(-1) == 2).all()
+    assert (mcmc.diagnostics()["Interweave collapsed moves"]["chain 0"] > 0) == (limit > 0)
