@@ -139,6 +139,10 @@ class Interweave(StepKernel):
             return torch.tensor(found, dtype=torch.double)
 
         self._counts["sliced moves"] += 1
+        if not line.at(0.0).feasible():
+            # Costs so far in the tails that their noise does not bring them back: no place would be refused.
+            self._counts["stuck moves"] += 1
+            return values
         return {**values, **line.at(float(self._slice(log_density))).values}
 
     def _slice(self, log_density: Callable[[Tensor], Tensor]) -> Tensor:

@@ -70,8 +70,9 @@ class ParameterPoint:
     def feasible(self) -> bool:
         """Whether all costs are in their inverse sets."""
         for site in self._setting.sites:
-            node = self._trace.nodes[site.optimum]
-            if not bool(node["fn"].problem.contains(self.costs[site.costs], node["value"]).all()):
+            node, costs = self._trace.nodes[site.optimum], self.costs[site.costs]
+            # Quantiles that round to 0 or 1, and large parameters, make costs that problems refuse.
+            if not bool(costs.isfinite().all() and node["fn"].problem.contains(costs, node["value"]).all()):
                 return False
         return True
 

@@ -13,8 +13,9 @@ from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.inference.collapsed_move import CollapsedMove
 from pyro_structured.inference.cost_noise import costs_from_noise, noise_of_costs
+from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.parameter_spread import ParameterSpread
-from pyro_structured.structures import Matching, TopK
+from pyro_structured.structures import Matching, ShortestPath, TopK
 
 SIZE = 12
 
@@ -144,6 +145,45 @@ def test_costs_without_quantiles_are_refused():
     assert not any("Interweave" in name for name in alone.diagnostics())
     with pytest.raises(ValueError, match="num_directions: expected an integer"):
         Interweave(model, num_directions=1.5)
+
+
+def stepper(model, *args):
+    kernel = Interweave(model)
+    kernel.prepare(NamedCosts(model), ["psi", "y_costs"], 0, args, {})
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "problem", [TopK(2, 1), ShortestPath(torch.tensor([[0, 1], [0, 1]]), 2, 0, 1)], ids=lambda each: type(each).__name__
+)
+def test_costs_far_in_the_tails_stay(problem):
+    """Their quantiles round to 1, which makes infinite costs."""
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        pyro.sample("y", RandOM(dist.LogNormal(psi, torch.full((2,), 0.1).double()).to_event(1), problem), obs=y)
+
+    kernel = stepper(model, torch.tensor([1.0, 0.0]))
+    values = {"psi": torch.zeros(()).double(), "y_costs": torch.tensor([3.0, 4.0]).double()}
+    moved = kernel.step(values)
+    assert all(torch.equal(moved[name], value) for name, value in values.items())
+    assert kernel.report() == {"collapsed moves": 0, "sliced moves": 2, "stuck moves": 2}
+
+
+def test_costs_that_overflow_are_refused():
+    pyro.set_rng_seed(0)
+    problem = ShortestPath(torch.tensor([[0, 1]]), 2, 0, 1)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        pyro.sample("y", RandOM(dist.LogNormal(1000 * psi.expand(1), 1.0).to_event(1), problem), obs=y)
+
+    kernel = stepper(model, torch.ones(1))
+    values = {"psi": torch.zeros(()).double(), "y_costs": torch.ones(1).double()}
+    for _ in range(20):
+        values = kernel.step(values)
+        assert values["y_costs"].isfinite().all()
+    assert values["psi"] != 0 and kernel.report()["stuck moves"] == 0
 
 
 def test_spread_is_learned_while_the_chain_warms_up():
