@@ -101,7 +101,9 @@ class CostLearner(ABC):
         nodes = trace.nodes.items()
         rows = {name: node["value"] for name, node in nodes if isinstance(node.get("fn"), _Subsample)}
         if self._has_dependents is None:
-            self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
+            # A learner that was interrupted looks again, and must not use other random numbers for that.
+            with torch.random.fork_rng(devices=[]):
+                self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
         return ObservedBatch(args, kwargs, trace, sites, rows, self._has_dependents)
 
     def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:

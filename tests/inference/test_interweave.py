@@ -13,6 +13,7 @@ from scipy.stats import kstest
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.inference.collapsed_move import CollapsedMove
+from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.structures import Matching, ShortestPath, TopK
 
@@ -170,6 +171,28 @@ def test_costs_without_noise_are_refused():
     assert not any("Interweave" in name for name in alone.diagnostics())
     with pytest.raises(ValueError, match="num_directions: expected an integer"):
         Interweave(model, num_directions=1.5)
+
+
+def stepper(model, *args):
+    kernel = Interweave(model)
+    kernel.prepare(NamedCosts(model), ["psi", "y_costs"], 0, args, {})
+    return kernel
+
+
+def test_costs_that_overflow_are_refused():
+    pyro.set_rng_seed(0)
+    problem = ShortestPath(torch.tensor([[0, 1]]), 2, 0, 1)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        pyro.sample("y", RandOM(dist.LogNormal(1000 * psi.expand(1), 1.0).to_event(1), problem), obs=y)
+
+    kernel = stepper(model, torch.ones(1))
+    values = {"psi": torch.zeros(()).double(), "y_costs": torch.ones(1).double()}
+    for _ in range(20):
+        values = kernel.step(values)
+        assert values["y_costs"].isfinite().all()
+    assert values["psi"] != 0 and kernel.report()["stuck moves"] == 0
 
 
 def test_spread_is_learned_while_the_chain_warms_up():
