@@ -15,9 +15,6 @@ from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_noise import noise_transform
 from pyro_structured.inference.cost_sites import CostSite
 
-# Relative deviation from a straight line that rounding explains.
-STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -116,18 +113,6 @@ class ParameterLine:
 
     def _present_costs(self, name: str, base: Any) -> Tensor:
         return self.origin[name]
-
-    def changes(self) -> dict[str, Tensor] | None:
-        """How the costs change for each unit of distance if the noise stays, or ``None`` if they are not linear."""
-        ahead, behind = self.at(1.0), self.at(-1.0)
-        found = {}
-        for name, origin in self.origin.items():
-            change, back = ahead.costs[name] - origin, origin - behind.costs[name]
-            tolerance = STRAIGHT[torch.float64 if self._setting.dtypes[name] == torch.float64 else torch.float32]
-            if not torch.allclose(change, back, rtol=tolerance, atol=tolerance * float(change.abs().max())):
-                return None
-            found[name] = change
-        return found
 
     def base(self, site: CostSite) -> Any:
         """The distribution of costs at the present point."""
