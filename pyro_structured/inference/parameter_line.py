@@ -16,9 +16,6 @@ from pyro_structured.inference.cost_noise import noise_transform
 from pyro_structured.inference.cost_sites import CostSite
 from pyro_structured.inference.observed_optima import observed_optima
 
-# Relative deviation from a straight line that rounding explains.
-STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -61,9 +58,9 @@ class ParameterPoint:
         self.costs = costs.exact
         self.values.update(self.costs)
 
-    def base(self, site: CostSite) -> Any:
+    def base(self, costs: str) -> Any:
         """The distribution of costs."""
-        return self._trace.nodes[site.costs]["fn"]
+        return self._trace.nodes[costs]["fn"]
 
     def log_density(self) -> float:
         """Of the parameters and of all that depends on them, but for costs and optima."""
@@ -78,7 +75,7 @@ class ParameterPoint:
         """Whether all costs are finite, in their support and in their inverse sets."""
         for site in self._setting.sites:
             (problem, value), costs = observed_optima(self._trace, site.costs), self.costs[site.costs]
-            low, high = support_bounds(self.base(site))
+            low, high = support_bounds(self.base(site.costs))
             # Overflow is no part of a line.
             if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
                 return False
@@ -121,18 +118,6 @@ class ParameterLine:
 
     def _present_costs(self, name: str, base: Any) -> Tensor:
         return self.origin[name]
-
-    def changes(self) -> dict[str, Tensor] | None:
-        """How the costs change for each unit of distance if the noise stays, or ``None`` if they are not linear."""
-        ahead, behind = self.at(1.0), self.at(-1.0)
-        found = {}
-        for name, origin in self.origin.items():
-            change, back = ahead.costs[name] - origin, origin - behind.costs[name]
-            tolerance = STRAIGHT[torch.float64 if self._setting.dtypes[name] == torch.float64 else torch.float32]
-            if not torch.allclose(change, back, rtol=tolerance, atol=tolerance * float(change.abs().max())):
-                return None
-            found[name] = change
-        return found
 
     def base(self, costs: str) -> Any:
         """The distribution of costs at the present point."""

@@ -81,6 +81,42 @@ def test_moves_with_all_noise_held_fixed():
     assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
 
 
+@pytest.mark.parametrize("kind", ["scale", "kink"])
+def test_what_is_not_linear(kind):
+    """A scale that moves along a line on which the location is straight, and a location that has a kink."""
+    pyro.set_rng_seed(0)
+    first = torch.eye(3)[0].double()
+    loc, spread, rows = {"scale": (4.0, 1.0, [0] * 6), "kink": (0.0, 2.0, [0] * 3 + [1] * 5)}[kind]
+
+    def base(psi):
+        if kind == "scale":
+            return dist.Normal(3 * first, 1 + first * (psi.abs() - 0.999)).to_event(1)
+        return dist.Normal((1 - 3 * psi.relu()) * first, 1.0).to_event(1)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.tensor(loc).double(), spread))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", RandOM(base(psi), TopK(3, 1)), obs=y)
+
+    y = torch.eye(3).double()[rows]
+    grid = torch.linspace(-7, 9, 161, dtype=torch.double)
+    each = RandOM(base(grid[:, None, None]), TopK(3, 1)).log_prob(y[[0, -1]])
+    counts = torch.tensor([rows.count(0), rows.count(1)]).double()
+    weights = (each @ counts - ((grid - loc) / spread) ** 2 / 2).softmax(0)
+    mean = weights @ grid
+    deviation = (weights @ (grid - mean) ** 2).sqrt()
+    walk = (RandomWalkKernel(model, init_step_size=0.5), ["psi"])
+    kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), walk])
+    mcmc = MCMC(kernel, num_samples=300, warmup_steps=50, disable_progbar=True)
+    mcmc.run(y)
+    samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
+    effective = float(found["psi"]["n_eff"])
+    assert (found["Interweave collapsed moves"]["chain 0"] > 0) == (kind == "kink")
+    assert found["Interweave stuck moves"]["chain 0"] == 0
+    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+
+
 @pytest.mark.parametrize("correlated", [False, True])
 def test_collapsed_densities_are_integrals(correlated):
     """Over the coordinate along the change of the costs, with the noise across held fixed; draws follow them."""
