@@ -72,8 +72,9 @@ def _row(
         seen.add(key)
         matrix.append(np.append(own - problem.incidence(other).flatten().numpy() * sign, 1.0))
         bound.append(0.0)
+        # The solver meets bounds up to rounding; outside of them the density is zero.
         solution: np.ndarray = solve_quadratic_program(quadratic, linear, np.stack(matrix), np.array(bound))
-        costs = solution[:count]
+        costs = np.clip(solution[:count], low, high)
     raise RuntimeError(
         f"likeliest costs: expected to meet all constraints that count in {MOST_CUTS} cuts, got others that count"
     )

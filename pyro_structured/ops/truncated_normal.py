@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.ops.anywhere import anywhere
+
 # Below this width, times the slope, a power series is more accurate than a difference.
 NARROW = 1e-2
 NEWTON_STEPS = 6
@@ -121,11 +123,11 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         share = torch.where(flip, 1 - uniform, uniform)
         rest = torch.where(flip, uniform, 1 - uniform)
         tail = last <= 0
-        found = torch.where(
-            tail,
-            _tail_quantile(share, rest, torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)),
-            _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last)),
-        )
+        found = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
+        # Newton's method takes five times as long.
+        if anywhere(tail):
+            ends = torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)
+            found = torch.where(tail, _tail_quantile(share, rest, *ends), found)
         found = torch.maximum(torch.minimum(torch.where(flip, -found, found), high), low)
     if not (low.requires_grad or high.requires_grad):
         return found

@@ -60,6 +60,13 @@ def test_likeliest_costs(name, margin):
     assert margin == 0 or problem.contains(found, values).all()
 
 
+def test_bounds_hold_exactly():
+    """Where the density of the M-step is zero outside, also for margins that push costs to the bounds."""
+    base = TruncatedNormal(SQUARE, 0.3, 0.1, 0.8).to_event(2).expand([6])
+    found = likeliest_costs(base, Matching(3).expand([6]), PERMUTATIONS, 1e6)
+    assert base.log_prob(found).isfinite().all()
+
+
 def test_learning():
     """Without a margin the likeliest costs are on the boundary; the M-step is that of EM."""
 
