@@ -180,7 +180,7 @@ def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, h
 
         >>> zero, one = torch.tensor([0.0, 1.0], dtype=torch.double)
         >>> truncated_log_odds(zero + 1e-30, zero, one, zero, torch.inf * one)
-        tensor(-69.3035, dtype=torch.float64)
+        tensor(-69.3033, dtype=torch.float64)
     """
     first, place, last = ((each - loc) / scale for each in (low, value, high))
     below = log_interval_mass(first, place, (value - low) / scale)
