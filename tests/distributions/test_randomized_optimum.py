@@ -28,7 +28,13 @@ BASES = {
     "laplace": dist.Laplace(LOC, SCALE),
     "logistic": dist.Logistic(LOC, SCALE),
     "lognormal": dist.LogNormal(LOC, SCALE),
-    "weibull": dist.Weibull(SCALE.exp(), 1 + SCALE),
+    "weibull": dist.Weibull(SCALE.exp(), SCALE - 0.1),
+    "weibull of one shape": dist.Weibull(SCALE.exp(), torch.full_like(SCALE, 0.4)),
+    "pareto": dist.Pareto(SCALE, 1 + SCALE),
+    "kumaraswamy": dist.Kumaraswamy(SCALE, SCALE + 0.5),
+    "shifted exponential": dist.TransformedDistribution(
+        dist.Exponential(SCALE), [dist.transforms.AffineTransform(LOC, 1.0)]
+    ),
 }
 GRAPH = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [0, 2]])
 
@@ -101,7 +107,7 @@ def test_top_k_against_scipy():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("base", ["exponential", "gumbel of one scale", "negated gumbel"])
+@pytest.mark.parametrize("base", ["exponential", "gumbel of one scale", "negated gumbel", "weibull of one shape"])
 def test_closed_forms_equal_quadrature(base, monkeypatch):
     problems = [pair for maximize in (False, True) for pair in (TopK(4, 1, maximize), Ranking(4, maximize))]
     models = [RandOM(BASES[base].to_event(1), problem) for problem in problems]
