@@ -101,7 +101,7 @@ class Argmin(TorchDistribution):
             self._validate_sample(value)
         is_optimal = _Contains.apply(self.costs.detach(), value, self.problem)  # type: ignore[no-untyped-call]
         # Its derivatives with respect to the costs are zero.
-        zero = self.costs.flatten(-len(self.problem.cost_shape)).sum(-1) * 0.0
+        zero = (self.costs.nan_to_num() * 0.0).flatten(-len(self.problem.cost_shape)).sum(-1)
         return zero.to(torch.promote_types(zero.dtype, torch.float32)).masked_fill(~is_optimal, -torch.inf)
 
     def entropy(self) -> Tensor:

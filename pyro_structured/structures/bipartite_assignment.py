@@ -28,7 +28,7 @@ class BipartiteAssignment(PairProblem):
     :param row_counts: r, at least 1: an integer for all rows, or integers of shape ``(..., rows)``.
     :param column_capacities: c, at least 0: an integer for all columns, or integers of shape ``(..., columns)``.
     :param Tensor allowed: Booleans of shape ``(..., rows, columns)``: pairs that may be assigned. Costs of other pairs
-        do not matter. ``None``: all.
+        do not matter. ``None``: all. Infinite costs forbid pairs, too.
     :param bool maximize: Whether the costs are rewards.
     :param int num_rows: Number of rows, if neither ``row_counts`` nor ``allowed`` tells.
     :param int num_columns: Number of columns, if neither ``column_capacities`` nor ``allowed`` tells.
@@ -108,11 +108,8 @@ class BipartiteAssignment(PairProblem):
     def solve(self, costs: Tensor) -> Tensor:
         """A cheapest assignment, 0 or 1, shape ``(..., rows, columns)``."""
         batch = self._checked_batch(costs)
-        if bool((self._allowed.to(costs.device) & ~costs.isfinite()).any()):
-            raise ValueError("costs: expected finite numbers for pairs that are allowed, got others")
-        matrices = self._signed(costs).expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
         _, counts, capacities = self._rows(batch)
-        found = solve_transport(np.asarray(matrices.detach().cpu()), counts, capacities)
+        found = solve_transport(self._matrices(costs, batch), counts, capacities)
         dtype = self._binary_dtype(costs)
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, dtype)
 
@@ -151,6 +148,9 @@ class BipartiteAssignment(PairProblem):
             given = self._signed(costs)[..., row, :].gather(-1, own).masked_fill(~owned, -torch.inf)
             low = (given.unsqueeze(-1) - distances).amax(-2).masked_fill(~free, -torch.inf)
             yield self._box(row * columns + places, low, torch.full_like(low, torch.inf), ~mine)
+
+    def _has_value(self, allowed: np.ndarray, batch: torch.Size) -> np.ndarray:
+        return has_transport(allowed, *self._rows(batch)[1:])
 
     def _rows(self, batch: torch.Size) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Allowed pairs, counts and capacities of the rows of a batch, in one axis."""

@@ -28,7 +28,7 @@ class Matching(PairProblem):
     :param int num_rows: Number of rows, at least 1.
     :param int num_columns: Number of columns, at least as many; ``None``: as many.
     :param Tensor allowed: Booleans of shape ``(..., num_rows, num_columns)``: pairs that may be matched, the same for
-        all rows of a batch or not. ``None``: all. Costs of other pairs do not matter.
+        all rows of a batch or not. ``None``: all. Costs of other pairs do not matter. Infinite costs forbid pairs, too.
     :param bool maximize: Whether the costs are rewards.
     :raises ValueError: if there are fewer columns than rows, or the allowed pairs leave no matching.
 
@@ -85,20 +85,19 @@ class Matching(PairProblem):
     def solve(self, costs: Tensor) -> Tensor:
         """The columns of a cheapest matching, shape ``(..., num_rows)``."""
         batch = self._checked_batch(costs)
-        matrices = self._signed(costs).expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
-        found = solve_assignment(np.asarray(matrices.detach().cpu()))
+        found = solve_assignment(self._matrices(costs, batch))
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether rows have different columns, all allowed."""
         batch = self._batch(value=value)
-        columns = (
-            value.nan_to_num(nan=-1.0).clamp(0, self.num_columns - 1).long() if value.is_floating_point() else value
-        )
-        columns = columns.clamp(0, self.num_columns - 1).long().expand(batch + self.event_shape)
+        columns = value.nan_to_num().clamp(0, self.num_columns - 1).long().expand(batch + self.event_shape)
         matched = self._allowed.to(value.device).expand(batch + self.cost_shape).gather(-1, columns.unsqueeze(-1))
         feasible: Tensor = matched.squeeze(-1).all(-1) & self.support.check(value)
         return feasible
+
+    def _has_value(self, allowed: np.ndarray, batch: torch.Size) -> np.ndarray:
+        return has_matching(allowed)
 
     def feasible_values(self) -> Tensor | None:
         """All matchings of allowed pairs, if there are few."""

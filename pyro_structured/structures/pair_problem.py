@@ -2,6 +2,9 @@
 
 __all__ = ["PairProblem"]
 
+from abc import abstractmethod
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,3 +38,19 @@ class PairProblem(Problem):
     def _signed(self, costs: Tensor) -> Tensor:
         """Costs to be minimised, infinite for pairs that are not allowed."""
         return (costs.double() * self._sign).masked_fill(~self._allowed.to(costs.device), torch.inf)
+
+    def _matrices(self, costs: Tensor, batch: torch.Size) -> np.ndarray:
+        """Costs to be minimised, one matrix for each row of a batch, infinite for pairs that are forbidden."""
+        signed = self._signed(costs).detach().cpu().expand(batch + self.cost_shape)
+        matrices = np.asarray(signed.reshape(-1, *self.cost_shape))
+        if (matrices == -np.inf).any():
+            raise ValueError("costs: expected finite costs, or infinite ones to forbid pairs, got infinite rewards")
+        allowed = np.isfinite(matrices)
+        is_forbidden = bool((signed.isinf() & self._allowed.cpu()).any())
+        if is_forbidden and not self._has_value(allowed, batch).all():
+            raise ValueError("costs: expected some value without infinite costs, got infinite costs in all of them")
+        return matrices
+
+    @abstractmethod
+    def _has_value(self, allowed: np.ndarray, batch: torch.Size) -> np.ndarray:
+        """Whether some value has only allowed pairs, for each row of a batch."""

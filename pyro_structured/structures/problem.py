@@ -15,7 +15,7 @@ from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.ray_shooting import chord
 from pyro_structured.structures.box import Box
 
-# How much worse than the optimum an optimal value may look, relative to the range of the costs.
+# How much worse than the optimum an optimal value may look, relative to the range of the costs that make a difference.
 TOLERANCE = 1e-9
 
 Self = TypeVar("Self", bound="Problem")
@@ -100,15 +100,20 @@ class Problem(ABC):
         """Whether values are optimal: members of the inverse set's closure, booleans of shape ``(...)``.
 
         One call of the solver for every row. Values whose objective is larger than the optimum by at most 1e-9 times
-        the range of the costs count as optimal.
+        the range of the costs in which both differ, or by the rounding of the largest cost, count as optimal.
         """
         self._batch(costs, value)
-        relevant = self._relevant(costs)
-        # What both values cost cancels before it is rounded.
-        terms = relevant * (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
-        flat = relevant.flatten(-len(self.cost_shape))
-        rounding = 8 * torch.finfo(torch.double).eps * self._sum(terms.abs())
-        return self.is_feasible(value) & (self._sum(terms) <= TOLERANCE * (flat.amax(-1) - flat.amin(-1)) + rounding)
+        # What both values cost cancels before it is rounded; infinite costs that neither has do not matter.
+        differences = (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
+        relevant = self._relevant(costs).expand(torch.broadcast_shapes(costs.shape, differences.shape))
+        terms = (relevant * differences).masked_fill(differences == 0, 0.0)
+        finite = relevant.masked_fill(relevant.isinf(), 0.0).flatten(-len(self.cost_shape))
+        same = (differences == 0).flatten(-len(self.cost_shape))
+        spread = finite.masked_fill(same, -torch.inf).amax(-1) - finite.masked_fill(same, torch.inf).amin(-1)
+        # Of the sum, and of costs that come from moves along lines.
+        rounding = 8 * self._sum(terms.abs().masked_fill(terms.isinf(), 0.0)) + 4 * finite.abs().amax(-1)
+        slack = TOLERANCE * spread.clamp(min=0.0) + torch.finfo(torch.double).eps * rounding
+        return self.is_feasible(value) & (self._sum(terms) <= slack)
 
     def feasible_point(self, value: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
         """Costs between two bounds for which values are as far from any other value as possible.
@@ -252,6 +257,12 @@ class Problem(ABC):
         if anywhere(self._relevant(costs).isnan()):
             raise ValueError("costs: expected numbers, got NaN")
         return batch
+
+    def _possible(self, costs: Tensor, value: Tensor) -> Tensor:
+        """Optima, unless infinite costs, which forbid entries, leave no value."""
+        if anywhere((costs * self._sign == torch.inf) & (self.incidence(value) > 0)):
+            raise ValueError("costs: expected some value without infinite costs, got infinite costs in all of them")
+        return value
 
     def _relevant(self, costs: Tensor) -> Tensor:
         """Costs in double precision, where those that no value incurs have been replaced by others."""

@@ -24,7 +24,7 @@ class SpanningTree(Problem):
         F(w) = \arg\min_{y \in \{0, 1\}^E} \sum_e w_e y_e, \qquad \{e : y_e = 1\} \text{ is a spanning tree}.
 
     A value has a 1 for every edge of the tree, shape ``(..., num_edges)``: booleans, integers or floats; :meth:`solve`
-    returns double precision. Costs may have any sign.
+    returns the dtype of the costs. Costs may have any sign; an infinite cost forbids an edge.
 
     :param Tensor edges: Both ends of the edges of a connected graph, integers of shape ``(num_edges, 2)``. There may be
         parallel edges.
@@ -73,7 +73,8 @@ class SpanningTree(Problem):
         batch = self._checked_batch(costs)
         rows = (costs.double() * self._sign).expand(batch + self.cost_shape).reshape(-1, self.num_edges)
         found = solve_spanning_tree(self.edges.numpy(), rows.detach().cpu().numpy(), self.num_nodes)
-        return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, self._binary_dtype(costs))
+        value = torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, self._binary_dtype(costs))
+        return self._possible(costs, value)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether edges are as many as a tree has, and connect all nodes."""

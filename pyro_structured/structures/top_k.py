@@ -23,7 +23,7 @@ class TopK(Problem):
         F(w) = \arg\min_{y \in \{0, 1\}^n} \sum_i w_i y_i, \qquad \sum_i y_i = k.
 
     A value has a 1 for every item that is chosen, shape ``(..., num_items)``: booleans, integers or floats;
-    :meth:`solve` returns double precision.
+    :meth:`solve` returns the dtype of the costs. An infinite cost forbids an item.
 
     :param int num_items: Number of items n, at least 1.
     :param k: How many are chosen, an integer from 0 to n, or integers of the batch shape.
@@ -74,7 +74,8 @@ class TopK(Problem):
         dtype = self._binary_dtype(costs)
         order = costs.argsort(dim=-1, descending=self.maximize, stable=True)
         first = torch.arange(self.num_items, device=costs.device) < self.k.to(costs.device).unsqueeze(-1)
-        return torch.zeros_like(costs, dtype=dtype).scatter(-1, order, first.to(dtype).expand(order.shape))
+        value = torch.zeros_like(costs, dtype=dtype).scatter(-1, order, first.to(dtype).expand(order.shape))
+        return self._possible(costs, value)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether k items are chosen."""

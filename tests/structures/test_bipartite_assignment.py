@@ -95,5 +95,7 @@ def test_errors():
     ):
         BipartiteAssignment(1, 1, allowed=ALLOWED.long())
     problem = BipartiteAssignment(1, 1, num_rows=2, num_columns=2)
-    with pytest.raises(ValueError, match="costs: expected finite numbers for pairs that are allowed, got others"):
-        problem.solve(torch.tensor([[0.0, 1.0], [torch.inf, 1.0]]))
+    with pytest.raises(
+        ValueError, match="costs: expected finite costs, or infinite ones to forbid pairs, got infinite"
+    ):
+        problem.solve(torch.tensor([[0.0, 1.0], [-torch.inf, 1.0]]))

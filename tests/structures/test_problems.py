@@ -5,7 +5,17 @@ import itertools
 import pytest
 import torch
 
-from pyro_structured.structures import ConnectedComponents, Matching, Ranking, SpanningTree, TopK
+from pyro_structured.distributions import Argmin
+from pyro_structured.structures import (
+    BipartiteAssignment,
+    ConnectedComponents,
+    LinearProblem,
+    Matching,
+    Ranking,
+    ShortestPath,
+    SpanningTree,
+    TopK,
+)
 from pyro_structured.testing import check_problem
 
 ALLOWED = torch.tensor(
@@ -135,3 +145,79 @@ def test_feasible_values():
     assert torch.equal(graph.feasible_values(), every[graph.is_feasible(every)])
     many = [Ranking(7), TopK(30, 15), Matching(7), ConnectedComponents(GRAPH.repeat(2, 1), 5, 0.5)]
     assert all(problem.feasible_values() is None for problem in [*many, SpanningTree(GRAPH, 5)])
+
+
+TRIANGLE = torch.tensor([[0, 1], [1, 2], [0, 2]])
+PAIRS = BipartiteAssignment(1, 1, num_rows=3, num_columns=3)
+HUGE = 1e12
+
+
+def matrix(block):
+    """Costs of four pairs, and large ones of the others but the last."""
+    found = torch.full((3, 3), HUGE, dtype=torch.double)
+    found[:2, :2], found[2, 2] = torch.tensor(block), 0.0
+    return found
+
+
+@pytest.mark.parametrize(
+    "problem, costs, best, other",
+    [
+        (TopK(4, 1), [1.0, 2.0, 3.0, HUGE], [1, 0, 0, 0], [0, 1, 0, 0]),
+        (TopK(4, 3, maximize=True), [1.0, 2.0, 3.0, HUGE], [0, 1, 1, 1], [1, 0, 1, 1]),
+        (TopK(2, 1), [1.0, 1.0 + 1e-14], [1, 0], [0, 1]),
+        (Ranking(3), [1.0, 2.0, HUGE], [0, 1, 2], [1, 0, 2]),
+        (Ranking(3), [1.0, 1.0 + 1e-14, 2.0], [0, 1, 2], [1, 0, 2]),
+        (SpanningTree(TRIANGLE, 3), [-HUGE, 1.0, 2.0], [1, 1, 0], [1, 0, 1]),
+        (
+            ShortestPath(torch.tensor([[0, 1], [1, 2], [0, 2], [2, 3]]), 4, 0, 3),
+            [1, 1, 50, HUGE],
+            [1, 1, 0, 1],
+            [0, 0, 1, 1],
+        ),
+        (Matching(3), matrix([[0.0, 1.0], [1.0, 5.0]]), [1, 0, 2], [0, 1, 2]),
+        (PAIRS, matrix([[0.0, 1.0], [1.0, 5.0]]), torch.eye(3)[[1, 0, 2]], torch.eye(3)),
+        (LinearProblem(lambda costs: torch.eye(3)[costs.argmin(-1)], [3]), [1.0, 2.0, HUGE], [1, 0, 0], [0, 1, 0]),
+    ],
+)
+def test_large_costs_elsewhere_do_not_make_values_optimal(problem, costs, best, other):
+    costs, best, other = torch.as_tensor(costs, dtype=torch.double), torch.as_tensor(best), torch.as_tensor(other)
+    assert torch.equal(problem.solve(costs).double(), best.double())
+    assert problem.contains(costs, best) and not problem.contains(costs, other)
+
+
+INFINITE = torch.tensor([[1.0, torch.inf], [torch.inf, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "problem, costs, best, other",
+    [
+        (TopK(3, 1), [1.0, 2.0, torch.inf], [1, 0, 0], [0, 0, 1]),
+        (TopK(3, 2, maximize=True), [1.0, 2.0, -torch.inf], [1, 1, 0], [0, 1, 1]),
+        (Ranking(3), [1.0, torch.inf, 0.0], [2, 0, 1], [2, 1, 0]),
+        (SpanningTree(TRIANGLE, 3), [1.0, torch.inf, 2.0], [1, 0, 1], [1, 1, 0]),
+        (Matching(2), INFINITE, [0, 1], [1, 0]),
+        (Matching(2, maximize=True), -INFINITE, [0, 1], [1, 0]),
+        (BipartiteAssignment(1, 1, num_rows=2, num_columns=2), INFINITE, torch.eye(2), 1 - torch.eye(2)),
+    ],
+)
+def test_infinite_costs_forbid(problem, costs, best, other):
+    costs = torch.as_tensor(costs)
+    for value, expected in ((best, 0.0), (other, -torch.inf)):
+        assert Argmin(costs, problem).log_prob(torch.as_tensor(value)) == expected
+    assert torch.equal(Argmin(costs, problem).sample(), torch.as_tensor(best).to(problem.solve(costs)))
+
+
+@pytest.mark.parametrize(
+    "problem, costs",
+    [
+        (TopK(2, 2), torch.tensor([1.0, torch.inf])),
+        (SpanningTree(TRIANGLE[:2], 3), torch.tensor([torch.inf, 1.0])),
+        (Matching(2), INFINITE[[0, 0]]),
+        (BipartiteAssignment(1, 1, num_rows=2, num_columns=2), INFINITE[[0, 0]]),
+    ],
+)
+def test_infinite_costs_everywhere_are_refused(problem, costs):
+    with pytest.raises(
+        ValueError, match="costs: expected some value without infinite costs, got infinite costs in all"
+    ):
+        problem.solve(costs)
