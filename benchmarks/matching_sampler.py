@@ -25,6 +25,7 @@ from pyro_structured.distributions import RandOM
 from pyro_structured.inference import CostsReparam, compiled_sweep
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import sweep
+from pyro_structured.ops.density_family import DensityFamily
 from pyro_structured.ops.matching_sweep import matching_sweep
 from pyro_structured.structures.matching import Matching
 
@@ -93,8 +94,8 @@ class Instance:
 def run_ours(costs, columns, allowed, base, kept, rng):
     num_rows = costs.shape[1]
     for state in range(len(kept)):
-        uniform = rng.random((num_rows, 1 + num_rows))
-        matching_sweep(costs, columns, allowed, False, base, uniform)
+        uniform = rng.random((1, num_rows, num_rows))
+        matching_sweep(costs, columns, allowed, False, DensityFamily.NORMAL, base, uniform)
         kept[state] = costs[0]
 
 
@@ -102,7 +103,7 @@ def ours_in_a_loop(instance, rng):
     """Advances one chain by as many states as there is room for; returns the number of calls."""
     shape, costs = instance.loc.shape, instance.costs[None].copy()
     parts = np.broadcast_arrays(instance.loc, SCALE, -np.inf, np.inf)
-    base, allowed, columns = np.stack(parts)[None], np.ones((1, *shape), dtype=bool), instance.columns[None]
+    base, allowed, columns = np.stack(parts, -1)[None], np.ones((1, *shape), dtype=bool), instance.columns[None]
 
     def advance(kept):
         run_ours(costs, columns, allowed, base, kept[0], rng)
@@ -118,8 +119,8 @@ def ours(instance, start, compiled):
 
     def advance(kept):
         nonlocal costs
-        kernel = compiled_sweep._matching_sweep() if compiled else None
-        with patch.object(compiled_sweep, "_matching_sweep", lambda: kernel):
+        kernel = matching_sweep if compiled else None
+        with patch.object(compiled_sweep, "compiled_function", lambda *_: kernel):
             for state in range(kept.shape[1]):
                 costs, _ = sweep(costs, value, problem, conditionals, 1)
                 kept[:, state] = costs.numpy()

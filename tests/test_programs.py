@@ -9,13 +9,14 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from pyro.infer.autoguide import AutoDelta
 from pyro.infer.discrete import infer_discrete
 from pyro.nn import PyroModule
 from pyro.ops.stats import effective_sample_size
 
 import pyro_structured.distributions as sdist
-from pyro_structured.inference import BinaryGibbs, Gibbs, to_arviz
-from pyro_structured.structures import NestedSubsets, Partition
+from pyro_structured.inference import MCEM, BinaryGibbs, Gibbs, to_arviz
+from pyro_structured.structures import Matching, NestedSubsets, Partition, ShortestPath
 from pyro_structured.testing import brute_force
 
 ON_GPU = pytest.param("cuda", True, marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
@@ -336,3 +337,59 @@ def test_semi_supervised_mixture_in_a_larger_model():
     torch.testing.assert_close(found, expected)
     parameters = [shares, tables, levels]
     torch.testing.assert_close(torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters))
+
+
+def test_matchings_with_neural_costs_and_minibatches():
+    """Program 4: a network learns what matches, from random parts of the rows."""
+    pyro.set_rng_seed(0)
+    pyro.clear_param_store()
+    features, network = torch.randn(120, 4, 4, 3), torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh())
+    network.append(torch.nn.Linear(8, 1))
+    # Large in both directions of the first feature: no linear function says so.
+    y = Matching(4).solve((features[..., 0] ** 2) + 0.1 * torch.randn(120, 4, 4))
+
+    def model(features, y, batch_size):
+        pyro.module("network", network)
+        with pyro.plate("rows", len(features), subsample_size=batch_size) as rows:
+            base = dist.Normal(network(features[rows]).squeeze(-1), 0.3).to_event(2)
+            pyro.sample("y", sdist.RandOM(base, Matching(4)), obs=y[rows])
+
+    learner = MCEM(model, no_guide, pyro.optim.Adam({"lr": 0.02}))
+    for _ in range(150):
+        learner.step(features[:100], y[:100], 20)
+    assert learner.state_dict()["chains"]["started"]["y_costs"].all()
+    right = Matching(4).solve(network(features[100:]).squeeze(-1).detach()) == y[100:]
+    assert right.double().mean() > 0.6  # of 0.25 by chance
+
+
+def test_preferences_of_trips():
+    """Program 6: what travellers mind, from paths between places of their own."""
+    pyro.set_rng_seed(0)
+    pyro.clear_param_store()
+    places = torch.arange(9).reshape(3, 3)
+    pairs = torch.cat(
+        [
+            torch.stack([a.flatten(), b.flatten()], 1)
+            for a, b in ((places[:, :-1], places[:, 1:]), (places[:-1], places[1:]))
+        ]
+    )
+    edges = torch.cat([pairs, pairs.flip(1)])
+    ends = torch.stack([torch.randperm(9)[:2] for _ in range(40)])
+    problem, lengths = ShortestPath(edges, 9, ends[:, 0], ends[:, 1]), torch.rand(len(edges), 2)
+    truth = torch.tensor([1.0, -0.5])
+
+    def model(y=None):
+        weights = pyro.sample("weights", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with pyro.plate("trips", 40):
+            base = dist.LogNormal(lengths @ weights, 0.3).to_event(1)
+            return pyro.sample("y", sdist.RandOM(base, problem), obs=y)
+
+    y = pyro.condition(model, {"weights": truth})()
+    guide = AutoDelta(pyro.poutine.block(model, expose=["weights"]))
+    learner = MCEM(model, guide, pyro.optim.Adam({"lr": 0.1}))
+    found = []
+    for step in range(60):
+        learner.step(y)
+        found += [guide.median()["weights"].detach()] if step >= 30 else []
+    weights = torch.stack(found).mean(0)
+    assert weights[0] > weights[1] + 0.5

@@ -1,7 +1,8 @@
 """Errors that name the argument, what was expected and what came."""
 
-__all__ = ["check_name", "seeded_generator"]
+__all__ = ["check_name", "check_noise", "check_number", "seeded_generator"]
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,6 +13,18 @@ def check_name(name: str, known: Iterable[str]) -> None:
     names = tuple(known)
     if name not in names:
         raise ValueError(f"name: expected one of {names}, got {name!r}")
+
+
+def check_number(name: str, number: object, highest: int) -> None:
+    """Raises a ValueError, with the argument's name, unless it is an integer from 1 to the highest one."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 1 <= number <= highest:
+        raise ValueError(f"{name}: expected an integer from 1 to {highest}, got {number!r}")
+
+
+def check_noise(name: str, noise: object) -> None:
+    """Raises a ValueError, with the argument's name, unless it is a finite number of at least 0."""
+    if not isinstance(noise, (int, float, np.integer, np.floating)) or not 0 <= noise < math.inf:
+        raise ValueError(f"{name}: expected a finite number of at least 0, got {noise!r}")
 
 
 def seeded_generator(seed: int) -> np.random.Generator:

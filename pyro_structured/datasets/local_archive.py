@@ -1,6 +1,6 @@
 """Converted files in a local folder, which an environment variable names."""
 
-__all__ = ["VARIABLE", "missing_archive", "read_archive"]
+__all__ = ["VARIABLE", "local_file", "missing_archive", "read_archive"]
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ import numpy as np
 VARIABLE = "PYRO_STRUCTURED_DATA"
 
 
-def read_archive(path: str, source: object) -> dict[str, np.ndarray] | None:
-    """The arrays of a file in the local folder; None if the environment names no folder.
+def local_file(path: str, source: object) -> Path | None:
+    """A file in the local folder; None if the environment names no folder.
 
     :param str path: The file's place below the folder.
     :param source: Where the public has the data, for the error.
@@ -23,6 +23,14 @@ def read_archive(path: str, source: object) -> dict[str, np.ndarray] | None:
     file = Path(folder) / path
     if not file.is_file():
         raise missing_archive(path, source)
+    return file
+
+
+def read_archive(path: str, source: object) -> dict[str, np.ndarray] | None:
+    """The arrays of a :func:`local_file`; None if there is no folder."""
+    file = local_file(path, source)
+    if file is None:
+        return None
     with np.load(file, allow_pickle=False) as archive:
         return dict(archive)
 

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import urlopen
 
 from tqdm import tqdm
@@ -38,7 +39,7 @@ class PublicFile:
     @property
     def url(self) -> str:
         """Where the content is downloaded."""
-        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.path}"
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{quote(self.path)}"
 
     def read(self) -> bytes:
         """The content, from the cache if an intact copy is there, or else from the network.

@@ -8,6 +8,8 @@ __all__ = [
     "KSubset",
     "KSubsetStraightThrough",
     "NanMasked",
+    "OptimumEstimate",
+    "OptimumEstimator",
     "PoissonBinomial",
     "RandOM",
     "RecursiveCardinality",
@@ -27,6 +29,7 @@ from pyro_structured.distributions.exchangeable_partition import ExchangeablePar
 from pyro_structured.distributions.k_subset import KSubset
 from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
 from pyro_structured.distributions.nan_masked import NanMasked
+from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
 from pyro_structured.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.distributions.randomized_optimum import RandOM
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from pyro_structured.distributions.moving_support import check_support
 from pyro_structured.distributions.optimum_estimator import OptimumEstimator
 from pyro_structured.structures.problem import Problem
 
@@ -19,32 +19,56 @@ def estimated_log_prob(
 
     :param base: Distribution of the costs, of the batch shape of the values.
     :param Problem problem: Of the same batch shape.
+    :raises ValueError: if gradients are asked for with respect to parameters that the costs' support depends on.
     """
+    if torch.is_grad_enabled():
+        check_support(base)
     feasible = problem.is_feasible(value)
     with torch.no_grad():
-        costs = base.sample()
-    dtype = torch.promote_types(costs.dtype, torch.float32)
-    if not bool(feasible.all()):
-        # Any feasible value stands in for those that have no costs.
-        other = problem.solve(costs).to(value.dtype)
-        value = value.where(feasible[(..., *(None,) * len(problem.event_shape))], other)
-    found = estimator.estimate(base, problem, value)
+        drawn = base.sample()
+    # Any feasible value stands in for those that have no costs; it has the dtype that the problem's methods expect.
+    other = problem.solve(drawn)
+    value = value.to(other.dtype).where(_over(feasible, len(problem.event_shape)), other)
+    found = estimator.estimate(base, problem, value).only(feasible)
     log_prob, error = found.log_prob, found.standard_error
     if torch.is_grad_enabled():
         counts = found.log_weights > -torch.inf
-        weights = found.log_weights.masked_fill(~counts, -1e300).softmax(0).masked_fill(~counts, 0.0)
-        log_prob = _Fisher.apply(log_prob, (weights * base.log_prob(found.costs)).sum(0))  # type: ignore[no-untyped-call]
-    return log_prob.masked_fill(~feasible, -torch.inf).to(dtype), error.masked_fill(~feasible, 0.0).to(dtype)
+        weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
+        # Costs that do not count may be outside of the support.
+        log_density = base.log_prob(found.costs.where(_over(counts, len(problem.cost_shape)), drawn))
+        log_prob = _Fisher.apply(log_prob, (weights * log_density).masked_fill(~counts, 0.0).sum(0))  # type: ignore[no-untyped-call]
+    dtype = torch.promote_types(drawn.dtype, torch.float32)
+    return log_prob.to(dtype), error.to(dtype)
+
+
+def _over(rows: Tensor, rank: int) -> Tensor:
+    return rows.reshape(rows.shape + (1,) * rank)
 
 
 class _Fisher(torch.autograd.Function):
-    """A number, with the gradient of another one; that gradient has no derivatives."""
+    """A number, with the gradient of another one."""
 
     @staticmethod
     def forward(ctx: Any, log_prob: Tensor, log_density: Tensor) -> Tensor:
+        ctx.save_for_backward(log_density)
         return log_prob.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, grad
+        (log_density,) = ctx.saved_tensors
+        once: Tensor = _Once.apply(grad, log_density)  # type: ignore[no-untyped-call]
+        return None, once
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that has no derivatives, other than that of the log-density of given costs."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, log_density: Tensor) -> Tensor:
+        return grad.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise NotImplementedError(
+            "log_prob: the gradient of an estimated log-probability has no derivatives; take gradients only once"
+        )

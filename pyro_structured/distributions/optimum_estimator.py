@@ -5,6 +5,7 @@ __all__ = ["OptimumEstimate", "OptimumEstimator"]
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from pyro_structured.structures.problem import Problem
@@ -14,7 +15,7 @@ class OptimumEstimate(NamedTuple):
     """What an estimator found, in double precision.
 
     :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where nothing was found.
-    :ivar Tensor standard_error: Their standard errors, of the same shape.
+    :ivar Tensor standard_error: Their standard errors, of the same shape; infinite where nothing was found.
     :ivar Tensor costs: Costs in the inverse sets, shape ``(S, ..., *cost_shape)``.
     :ivar Tensor log_weights: Weights with which they follow the costs' distribution given the optimum, up to a factor,
         shape ``(S, ...)``; -inf for costs that do not count.
@@ -24,6 +25,18 @@ class OptimumEstimate(NamedTuple):
     standard_error: Tensor
     costs: Tensor
     log_weights: Tensor
+
+    def only(self, possible: Tensor) -> "OptimumEstimate":
+        """The same where values are possible, and probabilities of zero elsewhere.
+
+        :param Tensor possible: Booleans of shape ``(...)``.
+        """
+        return OptimumEstimate(
+            self.log_prob.masked_fill(~possible, -torch.inf),
+            self.standard_error.masked_fill(~possible, 0.0),
+            self.costs,
+            self.log_weights.masked_fill(~possible, -torch.inf),
+        )
 
 
 class OptimumEstimator(ABC):

@@ -12,8 +12,9 @@ from torch import distributions as td
 
 from pyro_structured.distributions.cost_entries import CostEntries, cost_entries
 from pyro_structured.distributions.plackett_luce import plackett_luce
+from pyro_structured.ops.line_probability import LineVariables
 from pyro_structured.ops.line_quadrature import IMPOSSIBLE
-from pyro_structured.ops.order_probability import LogTerms, log_chain, log_separation
+from pyro_structured.ops.order_probability import log_chain, log_separation
 from pyro_structured.ops.reliability import log_components
 from pyro_structured.ops.truncated_normal import log_normal_tails
 from pyro_structured.structures.connected_components import ConnectedComponents
@@ -79,10 +80,10 @@ def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
         if closed is not None:
             found = closed.log_order(ascending)
         else:
-            terms, points = _line(problem, entries)
-            rows = torch.broadcast_shapes(points.shape[1:], ascending.shape[:-1])
-            order = ascending.expand(rows + (-1,))
-            found = log_chain(_gathered(terms, order), _over(points, rows))
+            variables, rows = _line(problem, entries, ascending.shape[:-1])
+            order = _flat(ascending, rows, ascending.shape[-1:])
+            ordered = tuple(parameter.gather(-1, order) for parameter in variables.parameters)
+            found = log_chain(variables._replace(parameters=ordered)).reshape(rows)
         return found.masked_fill(~feasible, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
@@ -96,7 +97,7 @@ def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
 
     def log_prob(value: Tensor) -> Tensor:
         threshold = problem.threshold.to(value.device).unsqueeze(-1)
-        _, closed, opened = entries.log_terms(threshold)
+        _, closed, opened = entries.log_terms(threshold, *entries.parameters)
         number = value.double()
         inside = (number >= 0) & (number < problem.num_nodes) & (number == number.floor())
         found = log_components(problem.edges, opened, closed, number.where(inside, -1.0).long())
@@ -121,10 +122,10 @@ def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> Exact
             found = closed.log_first(chosen, others)
         else:
             low, high = (others, chosen) if problem.maximize else (chosen, others)
-            terms, points = _line(problem, entries)
-            rows = torch.broadcast_shapes(points.shape[1:], low.shape[:-1])
-            low, high = (side.expand(rows + (-1,)) for side in (low, high))
-            found = log_separation(terms, _over(points, rows), low, high)
+            variables, rows = _line(problem, entries, low.shape[:-1])
+            found = log_separation(variables, *(_flat(side, rows, side.shape[-1:]) for side in (low, high))).reshape(
+                rows
+            )
         return found.masked_fill(~feasible, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
@@ -180,31 +181,28 @@ def _entry(problem: Problem, base: Any) -> Any:
     entry = _innermost(base)
     if isinstance(problem, ConnectedComponents):
         return entry
+    if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not
+        minus_log = td.Gumbel(torch.zeros_like(entry.scale), torch.ones_like(entry.scale))
+        transform = td.AffineTransform(entry.scale.double().log(), -1 / entry.concentration.double())
+        return td.TransformedDistribution(minus_log, [transform])
     while isinstance(entry, td.TransformedDistribution) and type(entry.transforms[-1]) in INCREASING:
         rest = entry.transforms[:-1]
         entry = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
     return entry
 
 
-def _line(problem: Problem, entries: CostEntries) -> tuple[LogTerms, Tensor]:
-    """The costs, along one axis, and all their points."""
+def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[LineVariables, torch.Size]:
+    """The costs, row by row along one axis, and the shape of the rows."""
     rank = len(problem.cost_shape)
-
-    def terms(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        density, below, above = entries.log_terms(x.reshape(x.shape + (1,) * rank))
-        return density.flatten(-rank), below.flatten(-rank), above.flatten(-rank)
-
-    return terms, entries.points.flatten(-rank).movedim(-1, 1).flatten(0, 1)
-
-
-def _over(points: Tensor, rows: torch.Size) -> Tensor:
-    missing = (1,) * (len(rows) + 1 - points.dim())
-    return points.reshape(points.shape[:1] + missing + points.shape[1:]).expand(-1, *rows)
+    rows = torch.broadcast_shapes(batch, *(parameter.shape[:-rank] for parameter in entries.parameters))
+    parameters = [_flat(parameter, rows, problem.cost_shape) for parameter in entries.parameters]
+    # Costs that have a large part in common would lose precision.
+    common = [parameters[index].detach()[:, :1] for index in entries.locations[:1]]
+    for index in entries.locations:
+        parameters[index] = parameters[index] - common[0]
+    return LineVariables(entries.log_terms, entries.points, entries.corners, tuple(parameters)), rows
 
 
-def _gathered(terms: LogTerms, order: Tensor) -> LogTerms:
-    def ordered(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        density, below, above = (term.gather(-1, order.expand_as(term)) for term in terms(x))
-        return density, below, above
-
-    return ordered
+def _flat(tensor: Tensor, rows: torch.Size, shape: torch.Size) -> Tensor:
+    """Shape ``(number of rows, n)``, from one that broadcasts with ``rows + shape``."""
+    return tensor.expand(rows + shape).reshape(rows.numel(), shape.numel())

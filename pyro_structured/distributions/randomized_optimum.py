@@ -13,6 +13,7 @@ from pyro_structured.distributions.argument_checks import expanded_batch
 from pyro_structured.distributions.optimum_estimate import estimated_log_prob
 from pyro_structured.distributions.optimum_estimator import OptimumEstimator
 from pyro_structured.distributions.optimum_probability import exact_log_prob
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.structures.problem import Problem
@@ -32,15 +33,16 @@ class RandOM(TorchDistribution):
         y = F(w) = \arg\min_{y'} f_w(y'), \qquad w \sim p(w), \qquad P(y) = \int_{F^{-1}(y)} p(w)\, dw.
 
     Values are those of the problem: matchings, paths, cuts, trees, components. **Exact**: ``sample``, one call of the
-    problem's solver for every draw; and ``log_prob`` in the cases below, also of improbable values, with derivatives.
-    It is refused elsewhere: given an observed value, the costs themselves become latent variables, and
+    problem's solver for every draw; and ``log_prob`` in the cases below, also of improbable values, with first and
+    second derivatives. Elsewhere it needs an ``estimator``, and is an estimate whose standard error
+    ``estimate_log_prob`` tells; or, given an observed value, the costs themselves become latent variables, and
     :class:`~pyro_structured.inference.ConstrainedSlice` samples them, and all other latent variables of the model.
 
     ============================  ==================================  =============================================
     problem                       costs                               cost of a log-probability
     ============================  ==================================  =============================================
-    TopK, Matching with one row   independent                         O(n²): an integral over a line
-    Ranking                       independent                         O(n²): n integrals over a line
+    TopK, Matching with one row   independent                         O(n) a node of an integral over a line
+    Ranking                       independent                         O(n) a node of n integrals over a line
     TopK with k = 1, Matching     exponential costs, or Gumbel        O(n): shares of rates
     with one row                  rewards (minus costs) of one scale
     Ranking                       exponential; Gumbel of one scale    O(n): Plackett and Luce's distribution
@@ -51,12 +53,19 @@ class RandOM(TorchDistribution):
 
     Independent costs are normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace or logistic
     variables, or monotone transforms of them such as LogNormal, declared events by ``to_event``. Integrals are
-    computed with more and more nodes until two results agree to a relative error of 1e-10. Where ``log_prob`` is
-    exact and there are at most 4096 values, ``enumerate_support`` lists them.
+    computed with more and more nodes until two results agree to a relative error of 1e-10, row by row; orders of
+    costs with several inversions of a thousand standard deviations may take more nodes than are allowed. First
+    derivatives are right also where ends of supports of several costs coincide; second derivatives are refused there
+    if the ends depend on parameters, and where kinks of Laplace's densities coincide. Where ``log_prob`` is exact and
+    there are at most 4096 values, ``enumerate_support`` lists them.
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
     :param Problem problem: What is optimised; its data may differ over a batch that broadcasts with that of ``base``.
+    :param OptimumEstimator estimator: How log-probabilities are estimated that have no exact method:
+        :class:`~pyro_structured.inference.ShellSMC` for matchings and rankings,
+        :class:`~pyro_structured.inference.Splitting` or, for large probabilities,
+        :class:`~pyro_structured.inference.PlainMonteCarlo` for any problem. ``None``: they are refused.
     :raises ValueError: if shapes do not fit, or some costs cannot be handled by the solver.
 
     **References**
@@ -132,17 +141,18 @@ class RandOM(TorchDistribution):
         gradient.
 
         :raises NotImplementedError: where there is neither.
-        :raises RuntimeError: if an integral does not converge.
+        :raises RuntimeError: if an integral does not converge; in the backward pass, where there are no second
+            derivatives.
         """
         exact = exact_log_prob(self.base, self.problem)
         if exact is None and self.estimator is None:
             raise NotImplementedError(
                 NO_LOG_PROB.format(problem=type(self.problem).__name__, base=type(_innermost(self.base)).__name__)
             )
-        if self._validate_args:
-            self._validate_sample(value)
         if exact is None:
             return self.estimate_log_prob(value)[0]
+        if self._validate_args:
+            self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return exact.log_prob(value).expand(shape).to(torch.promote_types(exact.like.dtype, torch.float32))
 
@@ -150,15 +160,18 @@ class RandOM(TorchDistribution):
         r"""An estimate of the log-probability, with a gradient, and its standard error, both of shape ``(...)``.
 
         The gradient is Fisher's identity, :math:`\nabla \log P(y) = \mathbb{E}[\nabla \log p(w) \mid F(w) = y]`, over
-        the costs that the estimator found; it can be taken once.
+        the costs that the estimator found; it can be taken once. It does not hold for parameters that move the ends of
+        the costs' support, such as the bounds of Uniform and TruncatedNormal.
 
-        :raises ValueError: if there is no estimator.
+        :raises ValueError: if there is no estimator, or such a parameter requires gradients.
         :raises NotImplementedError: if the estimator does not apply to the problem or to the costs.
         """
         if self.estimator is None:
             raise ValueError(
                 "estimator: expected one, such as RandOM(base, problem, estimator=Splitting(1000)), got None"
             )
+        if self._validate_args:
+            self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return estimated_log_prob(
             self.estimator, self.base.expand(shape), self.problem.expand(shape), value.expand(shape + self.event_shape)
@@ -204,16 +217,9 @@ def _check_costs(base: Any, problem: Problem) -> None:
             f"base: expected continuous costs, got {type(_innermost(base)).__name__}: ties have no optimum"
         )
     low = torch.as_tensor(problem.cost_low)
-    least = _lower_bound(support)
+    least, _ = support_bounds(base)
     if anywhere(least.to(low) < low):
         raise ValueError(
             f"base: expected costs of at least {problem.cost_low}, for which alone {name} has an exact solver, got "
             f"{type(_innermost(base)).__name__}, whose support is {support}; use TruncatedNormal, LogNormal or Gamma"
         )
-
-
-def _lower_bound(support: constraints.Constraint) -> Tensor:
-    """The least number that satisfies a constraint, or -inf."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return torch.as_tensor(getattr(support, "lower_bound", -torch.inf))

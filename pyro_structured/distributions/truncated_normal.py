@@ -12,6 +12,7 @@ from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all, lazy_property
 
 from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.distributions.partial_interval import PartialInterval
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
 
@@ -86,6 +87,8 @@ class TruncatedNormal(TorchDistribution):
     def support(self) -> constraints.Constraint:
         """Numbers between the bounds."""
         unbounded = [not anywhere(bound.isfinite()) for bound in (self.low, self.high)]
+        if unbounded != [anywhere(bound.isinf()) for bound in (self.low, self.high)]:
+            return PartialInterval(self.low, self.high)
         if all(unbounded):
             return constraints.real
         if unbounded[1]:

@@ -1,11 +1,15 @@
-"""Kernels for Pyro's MCMC, what composes them, and estimates of log-probabilities."""
+"""Kernels for Pyro's MCMC and what composes them, learners, and estimates of log-probabilities."""
 
 __all__ = [
     "BinaryGibbs",
     "ConstrainedSlice",
     "CostsReparam",
     "Gibbs",
+    "HardEM",
     "Interweave",
+    "MCEM",
+    "MaxMargin",
+    "PerturbAndMAP",
     "PlainMonteCarlo",
     "ShellSMC",
     "Splitting",
@@ -18,7 +22,11 @@ from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.costs_reparam import CostsReparam
 from pyro_structured.inference.gibbs import Gibbs
+from pyro_structured.inference.hard_em import HardEM
 from pyro_structured.inference.interweave import Interweave
+from pyro_structured.inference.max_margin import MaxMargin
+from pyro_structured.inference.monte_carlo_em import MCEM
+from pyro_structured.inference.perturb_and_map import PerturbAndMAP
 from pyro_structured.inference.plain_monte_carlo import PlainMonteCarlo
 from pyro_structured.inference.restore_dtypes import restore_dtypes
 from pyro_structured.inference.shell_smc import ShellSMC

@@ -9,9 +9,9 @@ def check_count(name: str, number: object, least: int = 1) -> None:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {number!r}")
 
 
-def check_groups(num_particles: object, num_groups: object) -> None:
-    """Raises a ValueError unless particles can be divided into at least two groups of the same size."""
+def check_groups(num_particles: int, num_groups: int, least: int = 1) -> None:
+    """Raises a ValueError unless particles can be divided into two or more groups of the same, sufficient size."""
     check_count("num_groups", num_groups, 2)
-    check_count("num_particles", num_particles, 2)
-    if num_particles % num_groups:  # type: ignore[operator]
+    check_count("num_particles", num_particles, least * num_groups)
+    if num_particles % num_groups:
         raise ValueError(f"num_particles: expected a multiple of num_groups, {num_groups}, got {num_particles}")

@@ -1,6 +1,6 @@
 """Parameters drawn with one coordinate of the noise in every row of costs summed out."""
 
-__all__ = ["CollapsedMove", "is_normal"]
+__all__ = ["CollapsedMove", "is_normal", "normal_parameters"]
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,10 @@ from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_qu
 class CollapsedMove:
     r"""Normal costs whose location moves along a line while they themselves stay on lines.
 
-    With locations :math:`\mu + t v`, the costs of each row may go to :math:`w + (x - \tau) v`, where :math:`\tau` is
-    the present noise along v: the noise across v stays. Then :math:`x \sim N(t, 1 / \kappa)` with :math:`\kappa = v^T
-    \Sigma^{-1} v`, and the inverse set allows an interval of x. So x can be summed out of the density of t in closed
-    form, and be drawn afterwards.
+    With locations :math:`\mu + t v` and a scale that stays the same, the costs of each row may go to :math:`w +
+    (x - \tau) v`, where :math:`\tau` is the present noise along v: the noise across v stays. Then :math:`x \sim N(t, 1
+    / \kappa)` with :math:`\kappa = v^T \Sigma^{-1} v`, and the inverse set allows an interval of x. So x can be summed
+    out of the density of t in closed form, and be drawn afterwards.
 
     :param base: Normal distribution of the costs at t = 0.
     :param Tensor costs: Present costs w, double precision, shape ``batch_shape + cost_shape``.
@@ -35,8 +35,7 @@ class CollapsedMove:
         self._precision = (change * weighted).sum(axes)
         self._moves = self._precision > 0
         self._precision = self._precision.masked_fill(~self._moves, 1.0)
-        mean = base.mean.double() if isinstance(base, MultivariateNormal) else _entries(base).loc.double()
-        self._noise = ((costs - mean) * weighted).sum(axes) / self._precision
+        self._noise = ((costs - normal_parameters(base)[0]) * weighted).sum(axes) / self._precision
         low, high = chord(change)
         self._low, self._high = low + self._noise, high + self._noise
 
@@ -62,6 +61,13 @@ def is_normal(base: Any) -> bool:
     return isinstance(base, MultivariateNormal) or isinstance(_entries(base), Normal)
 
 
+def normal_parameters(base: Any) -> tuple[Tensor, Tensor]:
+    """Location, and scale or its triangular factor, in double precision."""
+    entries = _entries(base)
+    scale = entries.scale_tril if isinstance(entries, MultivariateNormal) else entries.scale
+    return entries.loc.detach().double(), scale.detach().double()
+
+
 def _entries(base: Any) -> Any:
     while isinstance(base, Independent):
         base = base.base_dist
@@ -69,7 +75,7 @@ def _entries(base: Any) -> Any:
 
 
 def _divide_by_covariance(base: Any, change: Tensor) -> Tensor:
+    _, scale = normal_parameters(base)
     if isinstance(base, MultivariateNormal):
-        return torch.cholesky_solve(change.unsqueeze(-1), base.scale_tril.double()).squeeze(-1)
-    scaled: Tensor = change / _entries(base).scale.double() ** 2
-    return scaled
+        return torch.cholesky_solve(change.unsqueeze(-1), scale).squeeze(-1)
+    return change / scale**2

@@ -35,14 +35,15 @@ class ConstrainedSlice(StepKernel):
     site ``y_costs``) and of :class:`~pyro_structured.distributions.Argmin` sites. One step updates all of them, all
     rows of plates at once. Where the restriction of an inverse set to some costs has a closed form
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
-    they are normal, truncated normal or uniform, also jointly normal, and by slice sampling otherwise, also if other
-    sites depend on the costs, in the same plates. Other problems have lines through the inverse set, with exact ends.
-    No proposal is ever outside. If costs have several optima, in several sites or in rows of a plate that share them,
-    they stay in the intersection of all inverse sets, which lines along one cost after the other explore.
+    they are normal, truncated normal, uniform, log-normal or exponential, also jointly normal, and by slice sampling
+    otherwise, also if other sites depend on the costs, in the same plates. Other problems have lines through the
+    inverse set, with exact ends. No proposal is ever outside. If costs have several optima, in several sites or in rows
+    of a plate that share them, they stay in the intersection of all inverse sets, which lines along one cost after the
+    other explore.
 
     Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
-    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs have no quantiles in closed
-    form, and with a :class:`BinaryGibbs` for discrete sites, before the last.
+    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known function of
+    noise, and with a :class:`BinaryGibbs` for discrete sites, before the last.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.

@@ -1,6 +1,6 @@
 """Costs of all rows of plates, from step to step."""
 
-__all__ = ["CostChains"]
+__all__ = ["CostChains", "row_places"]
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class CostChains:
         """
         found = {}
         for site in batch.sites:
-            places, _ = _places(batch, site)
+            places, _ = row_places(batch, site)
             new = feasible_costs(site, batch.trace, places)
             if site.costs in self._costs:
                 started = self._started[site.costs][places]
@@ -41,7 +41,7 @@ class CostChains:
     def write(self, batch: ObservedBatch, costs: dict[str, Tensor]) -> None:
         """Keeps costs of the batch's rows."""
         for site in batch.sites:
-            (places, sizes), found = _places(batch, site), costs[site.costs]
+            (places, sizes), found = row_places(batch, site), costs[site.costs]
             if site.costs not in self._costs:
                 self._costs[site.costs] = found.new_zeros(sizes + found.shape[len(sizes) :])
                 self._started[site.costs] = torch.zeros(sizes, dtype=torch.bool, device=found.device)
@@ -62,7 +62,7 @@ class CostChains:
         )
 
 
-def _places(batch: ObservedBatch, site: CostSite) -> tuple[tuple[Tensor, ...], torch.Size]:
+def row_places(batch: ObservedBatch, site: CostSite) -> tuple[tuple[Tensor, ...], torch.Size]:
     """Numbers of the rows along every axis of the costs' batch, in shapes that broadcast, and how many there are."""
     node = batch.trace.nodes[site.costs]
     shape = node["fn"].batch_shape

@@ -12,7 +12,7 @@ from torch import Tensor
 from pyro_structured.inference.cost_sites import CostSite, optima_of
 
 # Of the costs, to see what changes with them.
-NUM_DRAWS = 10
+NUM_DRAWS = 5
 
 
 def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args: Any, kwargs: Any) -> list[str]:
@@ -38,9 +38,10 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
         found = run(present)
         dependents = {name for name, total in found.items() if _has_derivative(total, present)}
     # Functions that are constant almost everywhere have no derivatives, but different values.
-    for _ in range(NUM_DRAWS):
-        changed = run(costs["fn"].sample())
-        dependents |= {name for name, total in found.items() if not torch.equal(total, changed[name])}
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(NUM_DRAWS):
+            changed = run(costs["fn"].sample())
+            dependents |= {name for name, total in found.items() if not torch.equal(total, changed[name])}
     return [name for name in found if name in dependents]
 
 

@@ -2,6 +2,7 @@
 
 __all__ = ["CostLearner"]
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 from tqdm import trange
 
 from pyro_structured.inference.cost_dependents import find_dependents
-from pyro_structured.inference.cost_sites import find_cost_sites
+from pyro_structured.inference.cost_sites import CostSite, find_cost_sites, optima_of
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.observed_batch import ObservedBatch
 
@@ -73,14 +74,17 @@ class CostLearner(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
-        return {
+        state = {
             "params": pyro.get_param_store().get_state(),
             "optim": None if self.optim is None else self.optim.get_state(),
             "random": torch.get_rng_state(),
         }
+        # Later steps change parameters in place.
+        return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to a state."""
+        state = copy.deepcopy(state)
         pyro.get_param_store().set_state(state["params"])
         if self.optim is not None:
             self.optim.set_state(state["optim"])
@@ -97,7 +101,9 @@ class CostLearner(ABC):
         nodes = trace.nodes.items()
         rows = {name: node["value"] for name, node in nodes if isinstance(node.get("fn"), _Subsample)}
         if self._has_dependents is None:
-            self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
+            # A learner that was interrupted looks again, and must not use other random numbers for that.
+            with torch.random.fork_rng(devices=[]):
+                self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
         return ObservedBatch(args, kwargs, trace, sites, rows, self._has_dependents)
 
     def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:
@@ -144,11 +150,21 @@ class CostLearner(ABC):
 
     def _cost_losses(self, trace: Any, batch: ObservedBatch, inferred: dict[str, Tensor]) -> Tensor:
         total = torch.zeros(())
-        for site in batch.sites:
+        # Costs may have several optima.
+        for site in {site.costs: site for site in batch.sites}.values():
             node = trace.nodes[site.costs]
             loss = self._cost_loss(node, trace.nodes[site.optimum], inferred[site.costs])
             total = total + scale_and_mask(loss, node["scale"], node["mask"]).sum()
         return total
+
+    def _check_single(self, batch: ObservedBatch, site: CostSite) -> None:
+        """Raises a NotImplementedError unless costs and optima belong together one by one."""
+        rows, optima = batch.trace.nodes[site.costs]["fn"].batch_shape, optima_of(batch.trace, site.costs)
+        if len(optima) > 1 or batch.trace.nodes[site.optimum]["fn"].batch_shape != rows:
+            raise NotImplementedError(
+                f"{site.costs}: expected costs with one observed optimum each for {type(self).__name__}, got several "
+                "that share them; use MCEM"
+            )
 
     def _run(self, batch: ObservedBatch, costs: dict[str, Tensor]) -> Any:
         """A trace of the model on the same rows, as a function of the parameters."""

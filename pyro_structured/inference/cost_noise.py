@@ -1,54 +1,111 @@
 """Costs as a function of noise whose distribution has no parameters."""
 
-__all__ = ["costs_from_noise", "has_noise", "noise_of_costs"]
+__all__ = ["has_noise", "noise_transform"]
 
+from functools import singledispatch
 from typing import Any
 
 import torch
+from pyro.distributions import Logistic
+from pyro.distributions.transforms import LowerCholeskyAffine
 from torch import Tensor
-from torch.distributions import Independent, MultivariateNormal, Normal
+from torch import distributions as td
+from torch.distributions import AffineTransform, ComposeTransform, Transform, constraints
+
+from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.ops.truncated_normal import truncated_from_log_odds, truncated_log_odds
 
 
-def noise_of_costs(base: Any, costs: Tensor) -> Tensor:
-    """Standardised costs: normal for normal costs, quantiles for others.
+@singledispatch
+def noise_transform(base: Any) -> Transform:
+    """The transform from noise to costs, in double precision.
 
-    :raises NotImplementedError: if the costs have no cumulative probabilities in closed form.
+    Noise is the variable of location 0 and scale 1 where costs have a location and a scale, and logistic where they
+    have two bounds. No digits are lost in tails: where probabilities are too small or too close to 1 for floating point
+    numbers, noise and costs are not.
+
+    :raises NotImplementedError: if the costs are not known to be such a function.
     """
-    entries = _entries(base)
-    if isinstance(entries, Normal):
-        standard: Tensor = (costs - entries.loc.double()) / entries.scale.double()
-        return standard
-    if isinstance(entries, MultivariateNormal):
-        deviation = (costs - entries.loc.double()).unsqueeze(-1)
-        noise: Tensor = torch.linalg.solve_triangular(entries.scale_tril.double(), deviation, upper=False).squeeze(-1)
-        return noise
-    quantile: Tensor = entries.cdf(costs).double()
-    return quantile
-
-
-def costs_from_noise(base: Any, noise: Tensor) -> Tensor:
-    """The inverse of :func:`noise_of_costs`, in double precision."""
-    entries = _entries(base)
-    if isinstance(entries, Normal):
-        scaled: Tensor = entries.loc.double() + entries.scale.double() * noise
-        return scaled
-    if isinstance(entries, MultivariateNormal):
-        correlated: Tensor = entries.loc.double() + (entries.scale_tril.double() @ noise.unsqueeze(-1)).squeeze(-1)
-        return correlated
-    found: Tensor = entries.icdf(noise).double()
-    return found
+    raise NotImplementedError(f"base: expected costs that are a function of noise, got {base}")
 
 
 def has_noise(base: Any) -> bool:
-    """Whether costs can be made from noise in closed form."""
+    """Whether costs are a function of noise."""
     try:
-        costs_from_noise(base, noise_of_costs(base, base.sample()))
+        noise_transform(base)
     except NotImplementedError:
         return False
     return True
 
 
-def _entries(base: Any) -> Any:
-    while isinstance(base, Independent):
-        base = base.base_dist
-    return base
+@noise_transform.register(td.Independent)
+def _independent(base: Any) -> Transform:
+    return noise_transform(base.base_dist)
+
+
+@noise_transform.register(td.Normal)
+@noise_transform.register(td.Laplace)
+@noise_transform.register(td.Gumbel)
+@noise_transform.register(td.Cauchy)
+@noise_transform.register(Logistic)
+def _located(base: Any) -> Transform:
+    return AffineTransform(base.loc.double(), base.scale.double())
+
+
+@noise_transform.register(td.HalfNormal)
+@noise_transform.register(td.HalfCauchy)
+def _scaled(base: Any) -> Transform:
+    return AffineTransform(0.0, base.scale.double())
+
+
+@noise_transform.register(td.Exponential)
+def _exponential(base: Any) -> Transform:
+    return AffineTransform(0.0, 1 / base.rate.double())
+
+
+@noise_transform.register(td.MultivariateNormal)
+def _multivariate_normal(base: Any) -> Transform:
+    return LowerCholeskyAffine(base.loc.double(), base.scale_tril.double())
+
+
+@noise_transform.register(td.TransformedDistribution)
+def _transformed(base: Any) -> Transform:
+    if not all(transform.bijective for transform in base.transforms):
+        raise NotImplementedError(f"base: expected transforms that can be inverted, got {base.transforms}")
+    return ComposeTransform([noise_transform(base.base_dist), *base.transforms])
+
+
+class _BoundedNoise(Transform):
+    """From logistic noise to variables between two bounds."""
+
+    domain = constraints.real
+    codomain = constraints.real
+    bijective = True
+
+
+@noise_transform.register(td.Uniform)
+class _UniformNoise(_BoundedNoise):
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self._low, self._high = base.low.double(), base.high.double()
+
+    def _call(self, x: Tensor) -> Tensor:
+        distance = (self._high - self._low) * torch.sigmoid(-x.abs())
+        return torch.where(x < 0, self._low + distance, self._high - distance)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        log_odds: Tensor = (y - self._low).log() - (self._high - y).log()
+        return log_odds
+
+
+@noise_transform.register(TruncatedNormal)
+class _TruncatedNormalNoise(_BoundedNoise):
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self._parameters = [each.double() for each in (base.loc, base.scale, base.low, base.high)]
+
+    def _call(self, x: Tensor) -> Tensor:
+        return truncated_from_log_odds(x, *self._parameters)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return truncated_log_odds(y, *self._parameters)

@@ -1,13 +1,13 @@
 """Costs inside the inverse sets of observed optima, to start with."""
 
-__all__ = ["cost_bounds", "feasible_costs"]
+__all__ = ["check_feasible", "feasible_costs"]
 
 from textwrap import shorten
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_sites import CostSite, optima_of
 from pyro_structured.inference.cost_sweep import interior_point
 from pyro_structured.inference.observed_optima import observed_optima
@@ -24,18 +24,10 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     :return: Double precision, shape ``(..., *cost_shape)``.
     :raises ValueError: if the observed values have another shape or are infeasible; with the first row's number.
     """
+    check_feasible(site, trace, places)
     costs, optima = trace.nodes[site.costs], optima_of(trace, site.costs)
-    for name in optima:
-        fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
-        _check_shape(name, value, fn)
-        feasible = fn.problem.is_feasible(value).expand(fn.batch_shape)
-        if not bool(feasible.all()):
-            raise ValueError(
-                f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got "
-                f"{_wrong(value.expand(feasible.shape + fn.event_shape), feasible, places)}"
-            )
     drawn, (problem, value) = costs["value"].double(), observed_optima(trace, site.costs)
-    found, inside = interior_point(problem, value, drawn, *cost_bounds(costs["fn"]))
+    found, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
     if not bool(inside.all()):
         raise ValueError(
             f"{', '.join(optima)}: expected values that some costs in the support of {site.costs!r} make optimal, got "
@@ -44,16 +36,17 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     return found
 
 
-def cost_bounds(base: Any) -> tuple[Tensor, Tensor]:
-    """Bounds of the costs that a distribution can have."""
-    support = base.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (
-        torch.as_tensor(getattr(support, name, limit), dtype=torch.double)
-        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
-    )
-    return low, high
+def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> None:
+    """Raises a ValueError as :func:`feasible_costs`, unless the observed values are feasible."""
+    for name in optima_of(trace, site.costs):
+        fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+        _check_shape(name, value, fn)
+        feasible = fn.problem.is_feasible(value).expand(fn.batch_shape)
+        if not bool(feasible.all()):
+            raise ValueError(
+                f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got "
+                f"{_wrong(value.expand(feasible.shape + fn.event_shape), feasible, places)}"
+            )
 
 
 def _check_shape(name: str, value: Tensor, fn: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.inference.compiled_sweep import sweep_compiled
-from pyro_structured.inference.cost_conditionals import CostConditionals
+from pyro_structured.inference.cost_family import CostFamily
 from pyro_structured.ops.ray_shooting import chord
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
@@ -36,7 +36,7 @@ class SweepInfo:
 
 
 def sweep(
-    costs: Tensor, value: Tensor, problem: Problem, conditionals: CostConditionals, num_lines: int
+    costs: Tensor, value: Tensor, problem: Problem, conditionals: CostFamily, num_lines: int
 ) -> tuple[Tensor, SweepInfo]:
     """Updates costs so that their distribution given the optimum stays invariant: a pure function.
 
@@ -58,8 +58,10 @@ def sweep(
     if boxes is None:
         num_solves = _hit_and_run(costs, flat, value, problem, conditionals, num_lines)
     else:
+        uniform = torch.rand_like(flat)
         for box in boxes:
-            flat.scatter_(-1, box.index.expand(flat.shape[:-1] + box.index.shape[-1:]), conditionals.draw(flat, box))
+            index = box.index.expand(flat.shape[:-1] + box.index.shape[-1:])
+            flat.scatter_(-1, index, conditionals.draw(flat, box, uniform))
             num_boxes += 1
     return costs, SweepInfo(num_solves, num_boxes, conditionals.num_stuck - stuck)
 
@@ -72,7 +74,7 @@ def _boxes(problem: Problem, costs: Tensor, value: Tensor) -> Iterator[Box] | No
 
 
 def _hit_and_run(
-    costs: Tensor, flat: Tensor, value: Tensor, problem: Problem, conditionals: CostConditionals, num_lines: int
+    costs: Tensor, flat: Tensor, value: Tensor, problem: Problem, conditionals: CostFamily, num_lines: int
 ) -> int:
     batch = flat.shape[:-1]
     counted = _Counted(problem.flatten(batch))

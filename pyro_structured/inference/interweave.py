@@ -18,12 +18,15 @@ from pyro_structured.inference.cost_sites import find_cost_sites
 from pyro_structured.inference.parameter_line import ParameterLine, Setting
 from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.inference.step_kernel import StepKernel
+from pyro_structured.inference.straight_locations import StraightLocations
 from pyro_structured.ops.slice_sampling import slice_sample
 
 # Of the parameters, to see whether problems change with them.
 NUM_DRAWS = 10
 # Length of a slice's first interval, in standard deviations of the parameters.
 WIDTH = 2.0
+# Moves look at intervals of 1 to 16 such lengths: short ones do not reach kinks, long ones lead far.
+OCTAVES = 4
 
 
 class Interweave(StepKernel):
@@ -34,15 +37,18 @@ class Interweave(StepKernel):
     far as all costs stay in their inverse sets. Alternating both ways mixes well (ancillarity-sufficiency
     interweaving).
 
-    Each step moves along random directions in the unconstrained parameters. Where costs are normal and their locations
-    linear along the direction, more is possible: the coordinate of the noise that points along the change of the costs
-    need not be held, but is summed out in closed form in every row, as ray shooting finds the interval that the inverse
-    set leaves it, and drawn anew; only the noise across is held. Elsewhere, a shrinking slice holds all noise and asks
-    whether costs are inside. The model is run for each density.
+    Each step moves along random directions in the unconstrained parameters, inside an interval that is drawn around the
+    present place. Where normal costs have constant scales and locations on the straight line between those at the ends
+    of the interval, more is possible: the coordinate of the noise that points along the change of the costs need not be
+    held, but is summed out in closed form in every row, as ray shooting finds the interval that the inverse set leaves
+    it, and drawn anew; only the noise across is held. Elsewhere, a shrinking slice holds all noise and asks whether
+    costs are inside. No move leads from one kind of place to the other. The model is run for each density.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
-    :raises ValueError: at the start of a run, if costs are neither normal nor have quantiles in closed form.
+    :raises ValueError: at the start of a run, if costs are not a known function of noise. Those that are: normal,
+        half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic and Cauchy variables, jointly
+        normal ones, and what invertible transforms make of them, such as LogNormal and Weibull.
 
     It owns no sites: other kernels have to update costs and parameters too.
 
@@ -83,8 +89,8 @@ class Interweave(StepKernel):
         for name in costs:
             if not has_noise(trace.nodes[name]["fn"]):
                 raise ValueError(
-                    f"{name}: expected costs that are normal or have quantiles in closed form, got "
-                    f"{trace.nodes[name]['fn']}; leave Interweave out"
+                    f"{name}: expected costs that are a known function of noise, such as normal or exponential ones, "
+                    f"got {trace.nodes[name]['fn']}; leave Interweave out"
                 )
         supports = {name: trace.nodes[name]["fn"].support for name in names if name not in costs}
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
@@ -105,52 +111,69 @@ class Interweave(StepKernel):
         for _ in range(self.num_directions):
             free = {name: transform.inv(values[name]) for name, transform in setting.transforms.items()}
             line = ParameterLine(setting, values, free, self._spread.direction(free))
-            values = self._collapsed(line, values) or self._sliced(line, values)
+            values = self._move(line, values)
         self._spread.add({name: transform.inv(values[name]) for name, transform in setting.transforms.items()})
         return values
 
-    def _collapsed(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor] | None:
-        """A move with the noise along the costs' change summed out, where it has a closed form."""
-        optima = {name: line.optima(name) for name in line.origin}
-        closed = all(problem.is_linear and is_normal(line.base(name)) for name, (problem, _) in optima.items())
-        if not closed or not self._only_optima:
-            return None
-        changes = line.changes()
-        if changes is None:
-            return None
-        moves = {}
-        for name, (problem, value) in optima.items():
-            chord = partial(problem.chord, line.origin[name], value)
-            moves[name] = CollapsedMove(line.base(name), line.origin[name], changes[name], chord)
+    def _move(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A move inside an interval that is drawn around the present place: all its places lead to the same choice."""
+        octave, share = torch.rand(2, dtype=torch.double).tolist()
+        length = WIDTH * 2 ** (octave * OCTAVES)
+        low, high = -share * length, (1 - share) * length
+        straight = self._straight(line, low, high)
+        if straight is not None and straight.contains(0.0, line.base):
+            return self._collapsed(line, values, low, high, straight)
+        return self._sliced(line, values, low, high, straight)
+
+    def _straight(self, line: ParameterLine, low: float, high: float) -> StraightLocations | None:
+        """Where the noise along the costs' change can be summed out."""
+        closed = all(line.optima(name)[0].is_linear and is_normal(line.base(name)) for name in line.origin)
+        return StraightLocations(self._setting, line, low, high) if closed and self._only_optima else None
+
+    def _collapsed(
+        self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float, straight: StraightLocations
+    ) -> dict[str, Tensor]:
+        """A move with the noise along the costs' change summed out."""
+        moves, present = {}, line.at(0.0)
+        for name, origin in line.origin.items():
+            problem, value = line.optima(name)
+            chord = partial(problem.chord, origin, value)
+            moves[name] = CollapsedMove(line.base(name), origin, straight.changes[name], chord)
 
         def log_density(distance: Tensor) -> Tensor:
             point = line.at(float(distance))
             # Problems that only few parameters change were not noticed; such moves keep to those of the same problems.
-            found = point.log_density() if point.has_problems_of(present) else -torch.inf
-            return torch.tensor(found, dtype=torch.double) + sum(move.log_density(distance) for move in moves.values())
+            if not straight.contains(float(distance), point.base) or not point.has_problems_of(present):
+                return torch.full_like(distance, -torch.inf)
+            return torch.stack([move.log_density(distance) for move in moves.values()]).sum() + point.log_density()
 
-        present = line.at(0.0)
-
-        distance = self._slice(log_density)
+        distance = self._slice(log_density, low, high)
         self._counts["collapsed moves"] += 1
         moved = {name: value for name, value in line.at(float(distance)).values.items() if name not in moves}
         return {**values, **moved, **{name: move.draw(distance) for name, move in moves.items()}}
 
-    def _sliced(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A move with all noise held fixed, inside the set where costs are feasible."""
+    def _sliced(
+        self,
+        line: ParameterLine,
+        values: dict[str, Tensor],
+        low: float,
+        high: float,
+        straight: StraightLocations | None,
+    ) -> dict[str, Tensor]:
+        """A move with all noise held fixed, inside the set where costs are feasible and not straight."""
 
         def log_density(distance: Tensor) -> Tensor:
             point = line.at(float(distance))
-            found = point.log_density() if point.feasible() else -torch.inf
-            return torch.tensor(found, dtype=torch.double)
+            collapses = straight is not None and straight.contains(float(distance), point.base)
+            found = point.log_density() if point.feasible() and not collapses else -torch.inf
+            return torch.full_like(distance, found)
 
         self._counts["sliced moves"] += 1
-        return {**values, **line.at(float(self._slice(log_density))).values}
+        return {**values, **line.at(float(self._slice(log_density, low, high))).values}
 
-    def _slice(self, log_density: Callable[[Tensor], Tensor]) -> Tensor:
-        zero = torch.zeros((), dtype=torch.double)
-        infinity = torch.tensor(torch.inf, dtype=torch.double)
-        distance, stuck = slice_sample(log_density, zero, -infinity, infinity, WIDTH * torch.ones_like(zero))
+    def _slice(self, log_density: Callable[[Tensor], Tensor], low: float, high: float) -> Tensor:
+        zero, least, most = torch.tensor([0.0, low, high], dtype=torch.double)
+        distance, stuck = slice_sample(log_density, zero, least, most, WIDTH * torch.ones_like(zero))
         self._counts["stuck moves"] += int(stuck)
         return distance
 

@@ -13,8 +13,9 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to
 
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
-from pyro_structured.inference.cost_start import cost_bounds, feasible_costs
+from pyro_structured.inference.cost_start import feasible_costs
 from pyro_structured.inference.observed_optima import observed_optima
 
 # Draws of a start that may have density zero.
@@ -86,7 +87,7 @@ class LatentState:
         # Optima are looked at later, with costs that are made for them.
         hidden = costs | {site.optimum for site in self.cost_sites}
         for _ in range(ATTEMPTS):
-            initialised: Any = InitMessenger(partial(_initial_value, strategy))
+            initialised: Any = InitMessenger(partial(_initial_value, strategy, costs))
             started = poutine.condition(initialised(model), data=given)
             trace = poutine.trace(started).get_trace(*args, **kwargs)
             trace.compute_log_prob(lambda name, _: name not in hidden)
@@ -140,7 +141,7 @@ class LatentState:
 
 def _check_support(name: str, *traces: Any) -> None:
     """Pyro transforms a site to unconstrained space with the support that it has at the start."""
-    ends = [cost_bounds(trace.nodes[name]["fn"]) for trace in traces]
+    ends = [support_bounds(trace.nodes[name]["fn"]) for trace in traces]
     if not all(torch.equal(*pair) for pair in zip(*ends, strict=True)):
         raise ValueError(
             f"{name}: expected a support that is the same for all latent values, got bounds that change with them; "
@@ -153,8 +154,8 @@ def _at_random(model: Any) -> Any:
     return messenger(model)
 
 
-def _initial_value(strategy: Callable[..., Any], site: Any) -> Tensor:
-    chosen: Any = init_to_sample if site["fn"].support.is_discrete else strategy
+def _initial_value(strategy: Callable[..., Any], costs: set[str], site: Any) -> Tensor:
+    chosen: Any = init_to_sample if site["name"] in costs or site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
     return value
 

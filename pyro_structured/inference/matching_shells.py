@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from pyro_structured.inference.bounded_normals import BoundedNormals
-from pyro_structured.inference.cost_conditionals import NormalCosts, cost_conditionals
+from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import sweep
+from pyro_structured.inference.independent_costs import NormalCosts, UniformCosts
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.ops.line_quadrature import IMPOSSIBLE
 from pyro_structured.ops.piecewise_exponential import piecewise_exponential
@@ -36,8 +37,8 @@ class MatchingShells:
     """
 
     def __init__(self, base: Any, problem: Matching, value: Tensor, shape: tuple[int, int]) -> None:
-        parameters = cost_conditionals(base, 2).truncated_normal()
-        if parameters is None:
+        family = cost_conditionals(base, 2)
+        if not isinstance(family, (NormalCosts, UniformCosts)):
             raise NotImplementedError(
                 "base: expected independent normal, truncated normal or uniform costs for ShellSMC, got "
                 f"{type(base).__name__}; use Splitting"
@@ -48,12 +49,17 @@ class MatchingShells:
         spare = (~taken).nonzero()[:, 1].reshape(len(matched), -1)
         # The columns of the rows come last, in their rows' order.
         self._order, self._spare = torch.cat([spare, matched], -1).unsqueeze(-2), columns - rows
+        self._is_uniform = isinstance(family, UniformCosts)
+        scale = torch.full_like(family.scale, torch.inf) if self._is_uniform else family.scale
+        parameters = (family.loc, scale, family.low, family.high)
         arranged = [self._arranged(each.expand(*batch, -1).reshape(-1, rows, columns)) for each in parameters]
-        self._entries = BoundedNormals(*arranged).negated() if problem.maximize else BoundedNormals(*arranged)
+        entries = BoundedNormals.between(*arranged)
+        self._entries = entries.negated() if problem.maximize else entries
         self._sign = -1.0 if problem.maximize else 1.0
         self._allowed = self._arranged(
             problem.allowed.to(device).expand(*batch, rows, columns).reshape(-1, rows, columns)
         )
+        self._is_restricted = not bool(self._allowed.all())
         self._costs = torch.zeros(*shape, len(matched), rows, columns, dtype=torch.double, device=device)
 
     def __len__(self) -> int:
@@ -66,8 +72,8 @@ class MatchingShells:
         """Adds a row and its column; the logarithms of the particles' weights."""
         own = self._spare + row
         if row:
-            column = self._costs[..., :row, own]
-            column.copy_(self._entries.at(slice(None), slice(row), own).draw_above(torch.full_like(column, -torch.inf)))
+            column = self._entries.at(slice(None), slice(row), own)
+            self._costs[..., :row, own] = column.expanded(self._costs.shape[:3] + (row,)).draw()
         matched, others = (self._entries.at(slice(None), row, place) for place in (own, slice(own)))
         slack = self._slack(row)
 
@@ -79,7 +85,8 @@ class MatchingShells:
         self._costs[..., row, own] = x
         if own:
             self._costs[..., row, :own] = others.draw_above(x.unsqueeze(-1) - slack)
-        return log_density(x.unsqueeze(0)).squeeze(0) - log_q
+        found = log_density(x.unsqueeze(0)).squeeze(0)
+        return (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
 
     def _slack(self, row: int) -> Tensor:
         """How much less than the matched cost the others of a row may be."""
@@ -101,9 +108,10 @@ class MatchingShells:
         height, width = row + 1, self._spare + row + 1
         part = self._costs[..., :height, :width]
         entries = self._entries.at(slice(None), slice(height), slice(width))
-        conditionals = NormalCosts(*(each.expand(part.shape).flatten(-2) for each in entries))
-        problem = Matching(height, width, self._allowed[:, :height, :width])
-        part.copy_(sweep(part, torch.arange(self._spare, width, device=part.device), problem, conditionals, 1)[0])
+        loc, scale, low, high = (each.flatten(-2) for each in entries.expanded(part.shape)[:4])
+        family = UniformCosts(low, high) if self._is_uniform else NormalCosts(loc, scale, low, high)
+        problem = Matching(height, width, self._allowed[:, :height, :width] if self._is_restricted else None)
+        part.copy_(sweep(part, torch.arange(self._spare, width, device=part.device), problem, family, 1)[0])
 
     def finish(self) -> Tensor:
         """The costs of all particles, shape ``(*shape, matchings, rows, columns)``."""

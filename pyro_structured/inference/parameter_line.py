@@ -11,12 +11,10 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from pyro_structured.inference.cost_noise import costs_from_noise, noise_of_costs
+from pyro_structured.distributions.support_bounds import support_bounds
+from pyro_structured.inference.cost_noise import noise_transform
 from pyro_structured.inference.cost_sites import CostSite
 from pyro_structured.inference.observed_optima import observed_optima
-
-# Relative deviation from a straight line that rounding explains.
-STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 
 @dataclass(frozen=True)
@@ -45,24 +43,24 @@ class Setting:
 
 
 class ParameterPoint:
-    """Parameters at some place of a line, and the costs that noise makes of them.
+    """Parameters at some place of a line, and costs.
 
     :param dict free: Unconstrained parameters.
-    :param dict noise: Noise of all costs; see :func:`noise_of_costs`.
+    :param make_costs: From the name of a cost site and its distribution to costs in double precision.
     """
 
-    def __init__(self, setting: Setting, free: dict[str, Tensor], noise: dict[str, Tensor]) -> None:
+    def __init__(self, setting: Setting, free: dict[str, Tensor], make_costs: Callable[[str, Any], Tensor]) -> None:
         self.free, self._setting = free, setting
         self.values = {name: transform(free[name]) for name, transform in setting.transforms.items()}
         model = poutine.condition(setting.model, data=self.values)
-        with _Costs(noise, setting.dtypes) as costs:
+        with _Costs(make_costs, setting.dtypes) as costs:
             self._trace: Any = poutine.trace(model).get_trace(*setting.args, **setting.kwargs)
         self.costs = costs.exact
         self.values.update(self.costs)
 
-    def base(self, site: CostSite) -> Any:
+    def base(self, costs: str) -> Any:
         """The distribution of costs."""
-        return self._trace.nodes[site.costs]["fn"]
+        return self._trace.nodes[costs]["fn"]
 
     def log_density(self) -> float:
         """Of the parameters and of all that depends on them, but for costs and optima."""
@@ -74,10 +72,14 @@ class ParameterPoint:
         return total
 
     def feasible(self) -> bool:
-        """Whether all costs are in their inverse sets."""
+        """Whether all costs are finite, in their support and in their inverse sets."""
         for site in self._setting.sites:
-            node = self._trace.nodes[site.optimum]
-            if not bool(node["fn"].problem.contains(self.costs[site.costs], node["value"]).all()):
+            (problem, value), costs = observed_optima(self._trace, site.costs), self.costs[site.costs]
+            low, high = support_bounds(self.base(site.costs))
+            # Overflow is no part of a line.
+            if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
+                return False
+            if not bool(problem.contains(costs, value).all()):
                 return False
         return True
 
@@ -101,24 +103,21 @@ class ParameterLine:
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         conditioned = poutine.condition(setting.model, data=values)
         self._here: Any = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
-        self._noise = {name: noise_of_costs(self._here.nodes[name]["fn"], costs) for name, costs in self.origin.items()}
+        self._noise = {
+            name: noise_transform(self._here.nodes[name]["fn"]).inv(costs) for name, costs in self.origin.items()
+        }
 
     def at(self, distance: float) -> ParameterPoint:
-        """The point at a distance, with the noise of the present point."""
+        """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
         free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
-        return ParameterPoint(self._setting, free, self._noise)
+        return ParameterPoint(self._setting, free, self._costs if distance else self._present_costs)
 
-    def changes(self) -> dict[str, Tensor] | None:
-        """How the costs change for each unit of distance if the noise stays, or ``None`` if they are not linear."""
-        ahead, behind = self.at(1.0), self.at(-1.0)
-        found = {}
-        for name, origin in self.origin.items():
-            change, back = ahead.costs[name] - origin, origin - behind.costs[name]
-            tolerance = STRAIGHT[torch.float64 if self._setting.dtypes[name] == torch.float64 else torch.float32]
-            if not torch.allclose(change, back, rtol=tolerance, atol=tolerance * float(change.abs().max())):
-                return None
-            found[name] = change
-        return found
+    def _costs(self, name: str, base: Any) -> Tensor:
+        costs: Tensor = noise_transform(base)(self._noise[name])
+        return costs
+
+    def _present_costs(self, name: str, base: Any) -> Tensor:
+        return self.origin[name]
 
     def base(self, costs: str) -> Any:
         """The distribution of costs at the present point."""
@@ -130,16 +129,16 @@ class ParameterLine:
 
 
 class _Costs(Messenger):
-    """Gives cost sites the values that belong to their noise."""
+    """Gives cost sites their values."""
 
-    def __init__(self, noise: dict[str, Tensor], dtypes: dict[str, torch.dtype]) -> None:
+    def __init__(self, make_costs: Callable[[str, Any], Tensor], dtypes: dict[str, torch.dtype]) -> None:
         super().__init__()
-        self._noise, self._dtypes = noise, dtypes
+        self._make_costs, self._dtypes = make_costs, dtypes
         self.exact: dict[str, Tensor] = {}
 
     def _pyro_sample(self, msg: Any) -> None:
         name = msg["name"]
-        if name in self._noise:
-            self.exact[name] = costs_from_noise(msg["fn"], self._noise[name]).detach()
+        if name in self._dtypes:
+            self.exact[name] = self._make_costs(name, msg["fn"]).detach()
             msg["value"] = self.exact[name].to(self._dtypes[name])
             msg["is_observed"] = msg["done"] = True

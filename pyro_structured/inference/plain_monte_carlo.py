@@ -20,7 +20,7 @@ class PlainMonteCarlo(OptimumEstimator):
 
     Unbiased, with a standard error of :math:`\sqrt{(1 - P) / (P K)}` for :math:`\log P`. Where no draw has the optimum
     the estimate is -inf and its standard error infinite, and there is no gradient: it is for probabilities well above
-    1/K. Optima that are tied do not count.
+    1/K. Optima that are tied do not count. Memory is O(K · costs) for each value.
 
     :param int num_samples: Number of draws K for each value; as many calls of the problem's solver.
     :raises ValueError: if it is not an integer of at least 1.

@@ -53,7 +53,8 @@ class RankingShells:
         noise = torch.linalg.solve_triangular(self._tril[:, :step, :step], before, upper=False).squeeze(-1)
         loc = self._loc[:, step] + (self._tril[:, step, :step] * noise).sum(-1)
         unbounded = torch.full_like(loc, torch.inf)
-        entry = BoundedNormals(loc, self._tril[:, step, step].expand(loc.shape), -unbounded, unbounded)
+        scale = self._tril[:, step, step].expand(loc.shape)
+        entry = BoundedNormals(loc, scale, -unbounded, unbounded, torch.zeros_like(loc))
         bound = self._costs[..., step - 1] if step else -unbounded
         self._costs[..., step] = entry.draw_above(bound)
         return entry.log_above(bound)

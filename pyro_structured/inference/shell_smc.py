@@ -28,16 +28,19 @@ class ShellSMC(OptimumEstimator):
     one Gibbs sweep inside their inverse set. The probability of some 1e-12 of a matching of 30 rows takes 500
     particles; plain draws would never meet it.
 
-    The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10), so that of :math:`\log P(y)` is too small by half
-    of its variance in the mean. Particles are in independent groups; the standard error is that of the mean of their
-    estimates.
+    The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10 for each row), so that of :math:`\log P(y)` is too
+    small by about half of its variance in the mean. Particles are in independent groups, whose spread tells the
+    standard error of :math:`\log P(y)`: the jackknife's, times Student's factor. Where it is larger than about 0.5,
+    neither it nor the estimate can be relied on: take more particles, another order of the rows, or
+    :class:`~pyro_structured.inference.Splitting`.
 
     :param int num_particles: Number of particles for each value.
     :param int num_groups: Number of independent groups, at least 2; divides the number of particles.
     :raises ValueError: if numbers are of another kind.
 
     Costs must be independent normal, truncated normal or uniform variables for matchings, jointly normal for rankings.
-    Memory is O(particles · costs) for each value; time for a matching O(particles · rows · columns²) and more.
+    Memory is O(particles · costs) for each value; time O(particles · rows² · columns²) for a matching, most of it for
+    sweeps, which the extra ``fast`` compiles, and O(particles · items³) for a ranking.
 
     **References**
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
+from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.argument_checks import check_count, check_groups
 from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_sweep import sweep
+from pyro_structured.inference.cost_sweep import interior_point, sweep
 from pyro_structured.inference.particle_groups import ParticleGroups
-from pyro_structured.inference.shifted_costs import ShiftedCosts
+from pyro_structured.inference.shifted_costs import shifted_costs
 from pyro_structured.structures.problem import Problem
 
 # Levels, each half as probable as the one before; doublings of a shift; and halvings of an interval.
@@ -31,17 +32,20 @@ class Splitting(OptimumEstimator):
     distributions inside :math:`A_\lambda`, which is the inverse set for shifted costs. So a probability of
     :math:`2^{-t}` takes t levels.
 
-    Particles are in independent groups with levels of their own; the standard error is that of the mean of their
-    estimates. With moves that forget where they came from, the estimate of :math:`P(y)` is unbiased, and that of
-    :math:`\log P(y)` too small by half of its variance in the mean; more sweeps bring it closer to that.
+    Particles are in independent groups with levels of their own, whose spread tells the standard error of
+    :math:`\log P(y)`: the jackknife's, times Student's factor. With moves that forget where they came from, the
+    estimate of :math:`P(y)` is unbiased, and that of :math:`\log P(y)` too small by about half of its variance in the
+    mean; more sweeps bring it closer to that. Values that no costs lead to have the estimate -inf, without an error.
 
-    :param int num_particles: Number of particles for each value.
+    :param int num_particles: Number of particles for each value, at least two in a group.
     :param int num_groups: Number of independent groups, at least 2; divides the number of particles.
     :param int num_sweeps: Updates of all costs at each level.
     :param int num_lines: Lines of an update, for problems without closed-form restrictions.
     :raises ValueError: if numbers are of another kind.
 
-    Memory is O(particles · costs) for each value; each level takes the problem's sweeps for all particles.
+    Memory is O(particles · costs) for each value. Each level takes the problem's sweeps for all particles, and one or
+    two calls of its solver for each of them: milliseconds for paths and cuts, microseconds for matchings, sets and
+    rankings. A ``LinearProblem`` needs coefficients of 0 and 1.
 
     **References**
 
@@ -64,7 +68,8 @@ class Splitting(OptimumEstimator):
     def __init__(
         self, num_particles: int = 1000, num_groups: int = 10, num_sweeps: int = 2, num_lines: int = 10
     ) -> None:
-        check_groups(num_particles, num_groups)
+        # A level is the median of at least two.
+        check_groups(num_particles, num_groups, 2)
         check_count("num_sweeps", num_sweeps)
         check_count("num_lines", num_lines)
         self.num_particles, self.num_groups = num_particles, num_groups
@@ -80,8 +85,12 @@ class Splitting(OptimumEstimator):
         batch, rank = value.shape[: value.dim() - len(problem.event_shape)], len(problem.cost_shape)
         shape = (self.num_groups, self.num_particles // self.num_groups)
         groups = ParticleGroups(shape, batch, value.device)
-        conditionals, favour = cost_conditionals(base, rank), _favour(problem, value)
         costs = base.sample(shape).double()
+        possible = interior_point(problem, value, costs[0, 0], *support_bounds(base))[1]
+        if not bool(possible.all()):
+            other = problem.solve(costs[0, 0]).to(value.dtype)
+            value = value.where(_with_axes(possible, len(problem.event_shape)), other)
+        conditionals, favour = cost_conditionals(base, rank), _favour(problem, value)
         level = _enough(problem, value, costs, favour)
         for _ in range(LEVELS):
             excess = _excess(problem, value, costs, favour, level)
@@ -92,11 +101,11 @@ class Splitting(OptimumEstimator):
             if chosen is not None:
                 costs = costs.gather(1, _with_axes(chosen, rank).expand(costs.shape))
             added = (_with_axes(level, rank) * favour).expand(costs.shape)
-            shifted = ShiftedCosts(conditionals, added.flatten(-rank))
+            shifted = shifted_costs(conditionals, added.flatten(-rank))
             for _ in range(self.num_sweeps):
                 costs = sweep(costs + added, value, problem, shifted, self.num_lines)[0] - added
             if not bool(level.any()):
-                return groups.estimate(costs, batch)
+                return groups.estimate(costs, batch).only(possible)
         raise RuntimeError(
             f"Splitting: expected particles to come nearer to their inverse sets, got stuck after {LEVELS} levels; use "
             "more sweeps or particles"

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from pyro_structured.ops.compiled import compiled
-from pyro_structured.ops.compiled_quantile import compiled_quantile
+from pyro_structured.ops.compiled_draw import compiled_draw
+from pyro_structured.ops.density_family import DensityFamily
 
 
 @compiled
@@ -16,10 +17,11 @@ def matching_sweep(
     columns: np.ndarray,
     allowed: np.ndarray,
     maximize: bool,
+    family: DensityFamily,
     base: np.ndarray,
     uniform: np.ndarray,
 ) -> None:
-    r"""Draws all costs in place, row by row, from truncated normal distributions given that matchings are optimal.
+    r"""Draws all costs in place, row by row, from independent distributions given that matchings are optimal.
 
     A matching stays optimal exactly as long as :math:`w_{jc} - w_{jk} \le d_k` for a row j, its column c and all others
     k, where :math:`d_k` is what it costs the other rows, at least, to free k if they may use c. These are shortest
@@ -30,25 +32,24 @@ def matching_sweep(
     :param np.ndarray allowed: Pairs that may be matched, booleans of shape ``(N, rows, columns)``. The costs of others
         are drawn without a condition.
     :param bool maximize: Whether the costs are rewards.
-    :param np.ndarray base: Of all costs the location, the scale, infinite for costs that are uniform between their
-        bounds, and the lower and upper bounds, or -inf and +inf; shape ``(N, 4, rows, columns)``.
-    :param np.ndarray uniform: Uniform variables, float64, shape ``(rows, N * (1 + columns))``: for every row first one
-        for each of the N matched entries, then one for every entry.
+    :param DensityFamily family: The distributions of all costs.
+    :param np.ndarray base: Of all costs the location, the scale, and the lower and upper bounds, or -inf and +inf;
+        float64, shape ``(N, rows, columns, 4)``.
+    :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, rows, columns)``.
 
     O(N · rows · columns²), and exact up to rounding.
     """
-    size, count = costs.shape[0], costs.shape[2]
+    count = costs.shape[2]
     arcs, work = np.empty((count, count)), np.empty((3, count))
     sign = -1.0 if maximize else 1.0
-    for n in range(size):
+    for n in range(len(costs)):
         _fill_arcs(arcs, costs[n], columns[n], allowed[n], sign)
         potentials, distances = work[0], work[1]
         _find_potentials(arcs, potentials)
         for row in range(costs.shape[1]):
             own, entries, usable = columns[n, row], costs[n, row], allowed[n, row]
             _find_distances(arcs, own, potentials, distances, work[2])
-            drawn, first = uniform[row], size + n * count
-            _draw_row(entries, own, usable, distances, sign, base[n, :, row], drawn[n], drawn[first : first + count])
+            _draw_row(entries, own, usable, distances, sign, family, base[n, row], uniform[n, row])
             _fill_arcs_from(arcs, entries, own, usable, sign)
             _lift(arcs, own, distances, potentials)
 
@@ -140,9 +141,9 @@ def _draw_row(
     usable: np.ndarray,
     distances: np.ndarray,
     sign: float,
+    family: DensityFamily,
     base: np.ndarray,
-    uniform: float,
-    uniforms: np.ndarray,
+    uniform: np.ndarray,
 ) -> None:
     """The matched entry given the others, then these given it."""
     bound = math.inf
@@ -150,22 +151,9 @@ def _draw_row(
         if usable[column] and column != own:
             bound = min(bound, sign * entries[column] + distances[column])
     low, high = (-math.inf, bound) if sign > 0 else (-bound, math.inf)
-    entries[own] = _draw(uniform, base, own, low, high)
+    entries[own] = compiled_draw(uniform[own], family, base[own], low, high)
     for column in range(len(entries)):
         if column != own:
             bound = sign * entries[own] - distances[column] if usable[column] else -math.inf
             low, high = (bound, math.inf) if sign > 0 else (-math.inf, -bound)
-            entries[column] = _draw(uniforms[column], base, column, low, high)
-
-
-@compiled
-def _draw(uniform: float, base: np.ndarray, column: int, low: float, high: float) -> float:
-    loc: float = base[0, column]
-    scale: float = base[1, column]
-    low = max(low, base[2, column])
-    # Rounding must not reverse the bounds.
-    high = max(low, min(high, base[3, column]))
-    if scale == math.inf:
-        return low + (high - low) * uniform
-    found = loc + scale * compiled_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
-    return max(min(found, high), low)
+            entries[column] = compiled_draw(uniform[column], family, base[column], low, high)

@@ -1,6 +1,13 @@
 """Standard normal variables between two bounds, in both tails and in intervals of any width."""
 
-__all__ = ["log_interval_mass", "log_normal_tails", "truncated_moments", "truncated_quantile"]
+__all__ = [
+    "log_interval_mass",
+    "log_normal_tails",
+    "truncated_from_log_odds",
+    "truncated_log_odds",
+    "truncated_moments",
+    "truncated_quantile",
+]
 
 import math
 from functools import cache
@@ -9,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.ops.anywhere import anywhere
+
 # Below this width, times the slope, a power series is more accurate than a difference.
 NARROW = 1e-2
 NEWTON_STEPS = 6
@@ -16,11 +25,12 @@ NEWTON_STEPS = 6
 NODES, LARGEST_DROP = 80, 40.0
 
 
-def log_interval_mass(low: Tensor, high: Tensor) -> Tensor:
+def log_interval_mass(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
     r"""Logarithm of :math:`\Phi(\text{high}) - \Phi(\text{low})`.
 
     :param Tensor low: Numbers or -inf.
     :param Tensor high: Larger numbers or +inf; shapes broadcast.
+    :param Tensor width: ``high - low``, where it is known to more digits than the difference has.
     :return: Relative error of the mass about 1e-14, in the tails and for narrow intervals too; differentiable.
 
     Example::
@@ -28,14 +38,14 @@ def log_interval_mass(low: Tensor, high: Tensor) -> Tensor:
         >>> log_interval_mass(torch.tensor(40.0, dtype=torch.double), torch.tensor(torch.inf, dtype=torch.double))
         tensor(-804.6084, dtype=torch.float64)
     """
-    low, high = torch.broadcast_tensors(low, high)
+    low, high, width = torch.broadcast_tensors(low, high, high - low if width is None else width)
     flip = low + high > 0
     low, high = torch.where(flip, -high, low), torch.where(flip, -low, high)
-    narrow = (high - low) * (1 + low.abs()) < NARROW
+    narrow = width * (1 + low.abs()) < NARROW
     tail = (high <= 0) & ~narrow
     return torch.where(
         narrow,
-        _log_narrow(torch.where(narrow, low, -0.5), torch.where(narrow, high, 0.5)),
+        _log_narrow(torch.where(narrow, (low + high) / 2, 0.0), torch.where(narrow, width, 1.0)) + width.log(),
         torch.where(
             tail,
             _log_tail(torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)),
@@ -44,12 +54,11 @@ def log_interval_mass(low: Tensor, high: Tensor) -> Tensor:
     )
 
 
-def _log_narrow(low: Tensor, high: Tensor) -> Tensor:
-    """Taylor's series of the density at the midpoint, integrated."""
-    width, middle = high - low, (low + high) / 2
+def _log_narrow(middle: Tensor, width: Tensor) -> Tensor:
+    """Taylor's series of the density at the midpoint, as a mean over a narrow interval."""
     square = middle**2
     series = (square - 1) * width**2 / 24 + (square**2 - 6 * square + 3) * width**4 / 1920
-    return width.log() - square / 2 - 0.5 * math.log(2 * math.pi) + series.log1p()
+    return series.log1p() - square / 2 - 0.5 * math.log(2 * math.pi)
 
 
 def _log_tail(low: Tensor, high: Tensor) -> Tensor:
@@ -114,11 +123,11 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         share = torch.where(flip, 1 - uniform, uniform)
         rest = torch.where(flip, uniform, 1 - uniform)
         tail = last <= 0
-        found = torch.where(
-            tail,
-            _tail_quantile(share, rest, torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)),
-            _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last)),
-        )
+        found = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
+        # Newton's method takes five times as long.
+        if anywhere(tail):
+            ends = torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)
+            found = torch.where(tail, _tail_quantile(share, rest, *ends), found)
         found = torch.maximum(torch.minimum(torch.where(flip, -found, found), high), low)
     if not (low.requires_grad or high.requires_grad):
         return found
@@ -136,12 +145,17 @@ def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Te
     ratio = _log_ratio(low, high)
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
+    return high - _tail_distance(gap, high)
+
+
+def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
+    """How far below a number, which is at most zero, the logarithm of the lower tail is smaller by a gap."""
     distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high).clamp(min=torch.finfo(gap.dtype).tiny)
     for _ in range(NEWTON_STEPS):
         excess = gap + _log_ratio(high - distance, high)
         slope = math.sqrt(2 / math.pi) / torch.special.erfcx((distance - high) / math.sqrt(2))
         distance = (distance + excess / slope).clamp(min=0)
-    return high - distance
+    return distance
 
 
 def _middle_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -149,6 +163,58 @@ def _middle_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> 
     mass = (torch.erf(high / math.sqrt(2)) + torch.erf(-low / math.sqrt(2))) / 2
     left, right = below + share * mass, above + rest * mass
     return torch.where(left < right, torch.special.ndtri(left), -torch.special.ndtri(right))
+
+
+def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    r"""Logarithm of :math:`P(X \le x) / P(X > x)` for a normal variable X between two bounds.
+
+    :param Tensor value: x, between the bounds.
+    :param Tensor loc: Mean of the normal variable.
+    :param Tensor scale: Its standard deviation.
+    :param Tensor low: Lower bound, or -inf.
+    :param Tensor high: Upper bound, or +inf; shapes broadcast.
+    :return: Numbers, -inf and inf at the bounds. No digits are lost in tails, nor next to a bound, where differences
+        from the bound itself count.
+
+    Example::
+
+        >>> zero, one = torch.tensor([0.0, 1.0], dtype=torch.double)
+        >>> truncated_log_odds(zero + 1e-30, zero, one, zero, torch.inf * one)
+        tensor(-69.3033, dtype=torch.float64)
+    """
+    first, place, last = ((each - loc) / scale for each in (low, value, high))
+    below = log_interval_mass(first, place, (value - low) / scale)
+    return below - log_interval_mass(place, last, (high - value) / scale)
+
+
+def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """The inverse of :func:`truncated_log_odds`: standard logistic variables make exact draws."""
+    first, last = ((each - loc) / scale for each in (low, high))
+    total = log_interval_mass(first, last)
+    left, right = (
+        torch.logaddexp(total + torch.nn.functional.logsigmoid(signed), log_normal_tails(end)[0])
+        for signed, end in ((log_odds, first), (-log_odds, -last))
+    )
+    place = _tail_distance((-math.log(2) - torch.minimum(left, right)).clamp(min=0), torch.zeros_like(left))
+    is_lower = log_odds < 0
+    distance = _bound_distance(
+        torch.where(is_lower, first, -last), total - torch.nn.functional.softplus(log_odds.abs())
+    )
+    near = distance < torch.inf
+    close = torch.where(is_lower, low + scale * distance, high - scale * distance)
+    found = torch.where(near, close, loc + scale * torch.where(left < right, -place, place))
+    return torch.maximum(torch.minimum(found, high), low)
+
+
+def _bound_distance(bound: Tensor, log_mass: Tensor) -> Tensor:
+    """How far above a bound there is a small mass; inf where that is not near."""
+    distance = torch.exp(log_mass + bound**2 / 2 + math.log(2 * math.pi) / 2)
+    near = distance * (1 + bound.abs()) < NARROW
+    bound = bound.masked_fill(~near, 0.0)
+    for _ in range(NEWTON_STEPS):
+        distance = distance.masked_fill(~near, 0.0)
+        distance = torch.exp(log_mass - _log_narrow(bound + distance / 2, distance))
+    return distance.masked_fill(~near, torch.inf)
 
 
 def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:

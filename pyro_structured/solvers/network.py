@@ -42,20 +42,38 @@ class Network:
     def nearest(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For every node the start from which the fewest edges lead to it, and their number.
 
-        :return: Nodes, negative where no start leads to the node, and numbers, infinite there, both of shape ``(n,)``.
+        :return: Places of the starts, the first one of several, or ``len(starts)`` where no start leads to the node;
+            and numbers, at most n, which stands for no path; both of shape ``(n,)``.
         """
-        from scipy.sparse.csgraph import dijkstra
-
-        matrix = self._matrix(np.ones(len(self.tails)))
-        count, _, start = dijkstra(matrix, indices=starts, min_only=True, return_predecessors=True)
+        start, count = np.full(self.num_nodes, len(starts)), np.full(self.num_nodes, self.num_nodes)
+        start[starts], count[starts] = np.arange(len(starts)), 0
+        for number in range(self.num_nodes):
+            reached = (count[self.tails] == number) & (count[self.heads] > number)
+            if not reached.any():
+                break
+            np.minimum.at(start, self.heads[reached], start[self.tails[reached]])
+            count[self.heads[reached]] = number + 1
         return start, count
 
-    def shortest_paths(self, costs: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    def shortest_paths(
+        self, costs: np.ndarray, owners: np.ndarray, sources: np.ndarray, targets: np.ndarray
+    ) -> np.ndarray:
         """Edges of shortest paths, one for every pair of a source and another node that it leads to.
 
-        :param np.ndarray costs: Lengths of the edges, at least 0 and finite, shape ``(E,)``.
-        :return: Booleans of shape ``(pairs, E)``. One search for each different source.
+        :param np.ndarray costs: Vectors of costs, at least 0 and finite, shape ``(V, E)``.
+        :param np.ndarray owners: Which of them each pair has, integers of shape ``(pairs,)``.
+        :return: Booleans of shape ``(pairs, E)``. One search for each vector and each different source.
         """
+        path = np.zeros((len(owners), costs.shape[1]), dtype=bool)
+        for number, vector in enumerate(costs):
+            pairs = np.flatnonzero(owners == number)
+            self._mark_paths(path, vector, pairs, sources[pairs], targets[pairs])
+        return path
+
+    def _mark_paths(
+        self, path: np.ndarray, costs: np.ndarray, pairs: np.ndarray, sources: np.ndarray, nodes: np.ndarray
+    ) -> None:
+        """Paths from sources to nodes for some pairs that share their costs."""
         from scipy.sparse.csgraph import dijkstra
 
         starts, search = np.unique(sources, return_inverse=True)
@@ -64,14 +82,11 @@ class Network:
         ordered = costs[self._order]
         is_least = ordered == np.minimum.reduceat(ordered, self._starts)[self._arc]
         cheapest[self._arc[is_least]] = self._order[is_least]
-        path = np.zeros((len(sources), len(costs)), dtype=bool)
-        pairs, nodes = np.arange(len(sources)), targets
         while len(pairs):
-            tails = before[search[pairs], nodes]
+            tails = before[search, nodes]
             path[pairs, cheapest[np.searchsorted(self._keys, tails.astype(np.int64) * self.num_nodes + nodes)]] = True
-            going = tails != sources[pairs]
-            pairs, nodes = pairs[going], tails[going]
-        return path
+            going = tails != sources
+            pairs, search, sources, nodes = pairs[going], search[going], sources[going], tails[going]
 
     def _matrix(self, costs: np.ndarray) -> Any:
         """Costs of the arcs. Entries that are 0 are edges, too: they are stored, and the searches keep to what is."""

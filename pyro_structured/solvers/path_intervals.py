@@ -70,9 +70,7 @@ class _Visit:
     def _order(self) -> np.ndarray:
         stops = np.append(self.network.tails[self.path], self.target)
         start, count = self.network.nearest(stops)
-        rank = np.full(self.network.num_nodes, len(stops))
-        rank[stops] = np.arange(len(stops))
-        order = np.lexsort((count, np.where(start < 0, len(stops), rank[start.clip(min=0)])))
+        order = np.lexsort((count, start))
         leaving: np.ndarray = order[np.isin(order, self.network.tails)]
         return leaving
 

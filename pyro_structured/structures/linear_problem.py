@@ -121,6 +121,13 @@ class LinearProblem(Problem):
             feasible = feasible & found
         return feasible.expand(batch)
 
+    def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
+        """Refused: a solver for the best values says nothing about all others.
+
+        :raises NotImplementedError: always.
+        """
+        raise NotImplementedError("second_best: LinearProblem has only a solver for the best values")
+
     def incidence(self, value: Tensor) -> Tensor:
         """The coefficients that ``incidence_fn`` finds, shape ``(..., *cost_shape)``."""
         if self._incidence_fn is None:

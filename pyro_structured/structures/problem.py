@@ -128,7 +128,7 @@ class Problem(ABC):
         return torch.where((self.incidence(value) > 0) ^ self.maximize, cheap, dear)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """Restrictions of the inverse set that together visit all costs, one after the other.
+        """Restrictions of the inverse set that together visit all costs once, one after the other.
 
         Whoever asks may change, in place, the entries of the costs that the last box names, before asking for the
         next: each box is exact for the costs as they then are.
@@ -160,6 +160,36 @@ class Problem(ABC):
         ]
         low, high = chord(self.flatten(batch), *rows)
         return low.reshape(batch), high.reshape(batch)
+
+    def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
+        """The best of all feasible values but one.
+
+        Another value lacks some of what the value is made of, as no feasible value is a part of another; so each part
+        in turn is made too dear, and the problem solved: one call of the solver for every part.
+
+        :param Tensor value: Feasible values, optimal or not, shape ``(..., *event_shape)``.
+        :return: Other values, of the same shape.
+        :raises ValueError: if there is no other feasible value.
+        :raises NotImplementedError: if costs do not belong to parts of a value.
+        """
+        incidence, batch = self.incidence(value), self._batch(costs, value)
+        if not self.is_linear or bool(((incidence != 0) & (incidence != 1)).any()):
+            raise NotImplementedError(f"second_best: {type(self).__name__} has no costs of parts of a value")
+        rank = len(self.cost_shape)
+        flat = (self._relevant(costs) * self._sign).expand(batch + self.cost_shape).flatten(-rank)
+        is_part = (incidence > 0).expand(batch + self.cost_shape).flatten(-rank)
+        count = max(1, int(is_part.sum(-1).max()))
+        parts = is_part.byte().argsort(dim=-1, descending=True, stable=True)[..., :count].movedim(-1, 0).unsqueeze(-1)
+        dear = (2 * flat.abs().sum(-1, keepdim=True) + 1).expand(parts.shape)
+        raised = (flat + torch.zeros_like(flat).expand(count, *flat.shape).scatter(-1, parts, dear)) * self._sign
+        others = self.expand((count, *batch)).solve(raised.reshape(count, *batch, *self.cost_shape)).to(value.dtype)
+        losses = self.objective(flat.reshape(batch + self.cost_shape), others)
+        same = (others == value).flatten(1 + len(batch)).all(-1) if self.event_shape else others == value
+        losses = losses.masked_fill(same, torch.inf)
+        if bool((losses.amin(0) == torch.inf).any()):
+            raise ValueError("value: expected values that are not the only feasible ones, got some that are")
+        best = losses.argmin(0).reshape(1, *batch, *(1,) * len(self.event_shape))
+        return others.gather(0, best.expand(1, *others.shape[1:])).squeeze(0)
 
     def expand(self: Self, batch_shape: Any) -> Self:
         """Problems of another batch shape, without copying."""

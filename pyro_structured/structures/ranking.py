@@ -94,6 +94,20 @@ class Ranking(Problem):
         spaced: Tensor = (least + share * (largest - least)).clamp(cheap, dear)
         return spaced.gather(-1, places)
 
+    def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
+        """The best ranking, or, if that is the value, the one in which two neighbours have changed places."""
+        batch = self._batch(costs, value)
+        costs, value = costs.expand(batch + self.cost_shape), value.expand(batch + self.event_shape)
+        if self.num_items == 1:
+            raise ValueError("value: expected values that are not the only feasible ones, got some that are")
+        gaps = costs.gather(-1, value.long()).diff(dim=-1).abs()
+        first = gaps.argmin(-1, keepdim=True)
+        places = torch.arange(self.num_items, device=value.device).expand(value.shape)
+        swapped = torch.where(places == first, places + 1, torch.where(places == first + 1, places - 1, places))
+        best = self.solve(costs).to(value.dtype)
+        is_best = (best == value).all(-1, keepdim=True)
+        return torch.where(is_best, value.gather(-1, swapped), best)
+
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """The items at even places from the cheapest on, and then those at odd places."""
         ascending = self._ascending(value).expand(costs.shape)

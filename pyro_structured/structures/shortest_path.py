@@ -3,7 +3,7 @@
 __all__ = ["ShortestPath"]
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 
 import numpy as np
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.ops.adjacency import Adjacency
+from pyro_structured.ops.compiled_function import compiled_function
 from pyro_structured.solvers.network import Network
 from pyro_structured.solvers.path_intervals import path_intervals
 from pyro_structured.structures.argument_checks import (
@@ -41,8 +43,9 @@ class ShortestPath(Problem):
     :param target: The last node, another one, likewise.
     :raises ValueError: if an argument has another form, or a source does not lead to its target.
 
-    :meth:`solve` is Dijkstra's algorithm, O(E + n log n) for every vector of costs and every source; the targets of one
-    source share it. Costs must be finite and at least 0. The restriction of the inverse set to all out-edges of a node
+    :meth:`solve` is Dijkstra's algorithm, O(E + n log n) for every vector of costs and every source, which the targets
+    of one source share; with numba it is compiled, and there is one search for every row, which ends at the target.
+    Costs must be finite and at least 0. The restriction of the inverse set to all out-edges of a node
     is closed-form, given two searches; edges that are too far away to matter are found together.
 
     **References**
@@ -116,18 +119,16 @@ class ShortestPath(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """The edges of a shortest path, 0 or 1, shape ``(..., E)``."""
-        batch, network = self._checked_batch(costs), self._network
+        batch = self._checked_batch(costs)
         if not bool((is_valid := (costs >= 0) & costs.isfinite()).all()):
             raise ValueError(f"costs: expected finite numbers of at least 0, got {float(costs[~is_valid][0]):g}")
         vectors = np.asarray(costs.detach().double().cpu()).reshape(-1, len(self.edges))
-        ends = [np.asarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
-        # Rows of the batch that share costs are solved together.
-        owner = np.arange(len(vectors)).reshape(costs.shape[:-1])
-        sharing = np.broadcast_to(owner, batch).ravel().argsort(kind="stable")
-        found = np.empty((batch.numel(), len(self.edges)), dtype=bool)
-        sharing = sharing.reshape(len(vectors), len(sharing) // max(len(vectors), 1))
-        for vector, rows in zip(vectors, sharing, strict=True):
-            found[rows] = network.shortest_paths(vector, *(node[rows] for node in ends))
+        ends = [np.ascontiguousarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
+        owners = np.broadcast_to(np.arange(len(vectors)).reshape(costs.shape[:-1]), batch).ravel()
+        if run := compiled_function("path_search", "shortest_paths"):
+            found = run(self.adjacency, vectors, owners, *ends)
+        else:
+            found = self._network.shortest_paths(vectors, owners, *ends)
         dtype = self._binary_dtype(costs)
         return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, dtype)
 
@@ -197,8 +198,19 @@ class ShortestPath(Problem):
         return Box(*entries)
 
     @property
+    def adjacency(self) -> Adjacency:
+        """The edges at every node, for compiled loops."""
+        return _adjacency(self._edges, self.num_nodes)
+
+    @property
     def _network(self) -> Network:
         return Network(np.asarray(self._edges.cpu()), self.num_nodes)
+
+
+@lru_cache(maxsize=16)
+def _adjacency(edges: Tensor, num_nodes: int) -> Adjacency:
+    """Built once for each tensor, which hashes by its identity."""
+    return Adjacency.from_edges(np.asarray(edges.cpu()), num_nodes)
 
 
 def _row(costs: Tensor, row: int) -> np.ndarray:

@@ -22,6 +22,7 @@ def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
 
     - optima: ``solve`` and ``contains``, with costs that are tied and not, and of other dtypes;
     - values: ``is_feasible``, ``support``, ``incidence``, with values of all dtypes, and infeasible ones;
+    - ``second_best``, where there is one, given optimal values and others;
     - inverse sets: ``feasible_point`` within bounds of all kinds; ``boxes``, by at least 10,000 costs inside and
       outside while all costs move; both ends of ``chord``;
     - shapes: costs and values that broadcast, ``expand``, ``flatten``, indexing; copies, pickles and equality;
@@ -52,6 +53,7 @@ def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
             _check_optima(case)
             _check_values(case)
             check_feasible_points(case)
+            _check_second_best(case)
             check_chords(case)
         check_boxes(problem)
         _check_batches(problem, singles)
@@ -76,6 +78,27 @@ def _check_optima(case: ProblemCase) -> None:
     for dtype in (torch.float32, torch.long):
         rounded = costs.to(dtype)
         agree(f"solve: costs of {dtype}", problem.solve(rounded), problem.solve(rounded.double()))
+
+
+def _check_second_best(case: ProblemCase) -> None:
+    problem, values = case.problem, case.values
+    costs = random_costs(problem, 200)
+    optimal = problem.solve(costs)
+    chosen = values[torch.randint(len(values), (200,))].to(optimal.dtype)
+    half = (torch.arange(200) < 100).reshape(-1, *(1,) * len(problem.event_shape))
+    given = torch.where(half, optimal, chosen)
+    try:
+        found = problem.second_best(costs, given)
+    except NotImplementedError:
+        return
+    except ValueError:
+        assert len(values) == 1, f"second_best: expected one of {len(values)} values, got a ValueError"
+        return
+    losses, same = case.losses(costs), _same(given, values)
+    best = losses.masked_fill(same, torch.inf).amin(-1)
+    reached = losses.masked_fill(~_same(found, values), torch.inf).amin(-1)
+    assert not bool((_same(found, values) & same).any()), "second_best: expected other values, got the same"
+    torch.testing.assert_close(reached, best)
 
 
 def _check_values(case: ProblemCase) -> None:

@@ -30,6 +30,11 @@ def test_url():
     assert str(make_file()) == "data/file.bin of the GitHub repository someone/something at commit 0123abc"
 
 
+def test_url_of_spaces():
+    file = PublicFile("someone/something", "0123abc", "some data/file 1.bin", "")
+    assert file.url == "https://raw.githubusercontent.com/someone/something/0123abc/some%20data/file%201.bin"
+
+
 def test_download_is_cached(served, tmp_path, capsys):
     assert make_file().read() == CONTENT
     assert "file.bin: 100%" in capsys.readouterr().err

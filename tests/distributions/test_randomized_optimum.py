@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
-from pyro_structured.structures import BipartiteAssignment, ConnectedComponents, Matching, Ranking, TopK
+from pyro_structured.structures import BipartiteAssignment, ConnectedComponents, Matching, Ranking, ShortestPath, TopK
 
 NUM_DRAWS = 10**6
 LOC, SCALE = torch.tensor([0.0, 1.0, 0.3, -0.7]).double(), torch.tensor([1.0, 0.5, 2.0, 0.3]).double()
@@ -28,7 +28,13 @@ BASES = {
     "laplace": dist.Laplace(LOC, SCALE),
     "logistic": dist.Logistic(LOC, SCALE),
     "lognormal": dist.LogNormal(LOC, SCALE),
-    "weibull": dist.Weibull(SCALE.exp(), 1 + SCALE),
+    "weibull": dist.Weibull(SCALE.exp(), SCALE - 0.1),
+    "weibull of one shape": dist.Weibull(SCALE.exp(), torch.full_like(SCALE, 0.4)),
+    "pareto": dist.Pareto(SCALE, 1 + SCALE),
+    "kumaraswamy": dist.Kumaraswamy(SCALE, SCALE + 0.5),
+    "shifted exponential": dist.TransformedDistribution(
+        dist.Exponential(SCALE), [dist.transforms.AffineTransform(LOC, 1.0)]
+    ),
 }
 GRAPH = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2], [0, 2]])
 
@@ -101,7 +107,7 @@ def test_top_k_against_scipy():
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("base", ["exponential", "gumbel of one scale", "negated gumbel"])
+@pytest.mark.parametrize("base", ["exponential", "gumbel of one scale", "negated gumbel", "weibull of one shape"])
 def test_closed_forms_equal_quadrature(base, monkeypatch):
     problems = [pair for maximize in (False, True) for pair in (TopK(4, 1, maximize), Ranking(4, maximize))]
     models = [RandOM(BASES[base].to_event(1), problem) for problem in problems]
@@ -203,3 +209,16 @@ def test_too_many_values_are_not_listed():
         model = RandOM(dist.Normal(torch.zeros(problem.cost_shape), 1.0).to_event(1), problem)
         assert not model.has_enumerate_support
         assert model.log_prob(model.sample()).isfinite()
+
+
+def test_supports_that_solvers_need():
+    """Bounds of transformed costs count, not the codomains of their transforms."""
+    problem = ShortestPath(torch.tensor([[0, 1], [1, 2], [0, 2]]), 3, 0, 2)
+    for base in (dist.LogNormal(torch.zeros(3), 1.0), dist.Exponential(torch.ones(3))):
+        shifted, negated = (
+            dist.TransformedDistribution(base, [dist.transforms.AffineTransform(1.0, scale)]).to_event(1)
+            for scale in (1.0, -1.0)
+        )
+        assert RandOM(shifted, problem).sample((5,)).shape == (5, 3)
+        with pytest.raises(ValueError, match=r"base: expected costs of at least 0.0, .*, got TransformedDistribution"):
+            RandOM(negated, problem)

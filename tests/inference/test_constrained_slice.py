@@ -66,6 +66,30 @@ def test_costs_without_parameters():
     assert ks_2samp(gain, expected).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("kind", ["negated", "shifted", "mixture"])
+def test_costs_of_any_distribution(kind):
+    """Against costs drawn until the optimum is right."""
+    negated, shifted = ([torch.distributions.AffineTransform(*ends)] for ends in ((0.0, -1.0), (1.0, 1.0)))
+    parts = dist.Normal(torch.tensor([[-2.0, 0.0, 0.0], [1.0, 0.0, 1.0]]), 0.5).to_event(1)
+    base = {
+        "negated": dist.TransformedDistribution(dist.Exponential(torch.tensor([1.0, 2.0, 1.0])), negated).to_event(1),
+        "shifted": dist.TransformedDistribution(dist.Exponential(torch.tensor([1.0, 2.0, 1.0])), shifted).to_event(1),
+        "mixture": dist.MixtureSameFamily(dist.Categorical(torch.tensor([0.3, 0.7])), parts),
+    }[kind]
+
+    def model(y):
+        with pyro.plate("rows", 300):
+            pyro.sample("y", RandOM(base, TopK(3, 1)), obs=y)
+
+    found = run(model, torch.eye(3)[0].expand(300, 3), num_samples=40).get_samples()["y_costs"][9::10].flatten(0, 1)
+    expected = base.sample((20_000,))
+    expected = expected[expected.argmin(-1) == 0]
+    assert found.argmin(-1).eq(0).all()
+    for entry in range(3):
+        assert ks_2samp(found[:, entry], expected[:, entry]).pvalue > 1e-4, entry
+        assert ks_2samp(found[:, entry] - found[:, 0], expected[:, entry] - expected[:, 0]).pvalue > 1e-4, entry
+
+
 @pytest.mark.parametrize("kind", ["top k", "solver"])
 def test_posterior_given_other_observations(kind):
     """Named costs on which another site depends too, against weighted draws from the prior."""

@@ -7,14 +7,15 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import MCMC, NUTS
+from pyro.infer.mcmc import RandomWalkKernel
 from scipy.stats import kstest
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.inference.collapsed_move import CollapsedMove
-from pyro_structured.inference.cost_noise import costs_from_noise, noise_of_costs
+from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.parameter_spread import ParameterSpread
-from pyro_structured.structures import Matching, TopK
+from pyro_structured.structures import Matching, ShortestPath, TopK
 
 SIZE = 12
 
@@ -24,9 +25,9 @@ def features():
     return torch.randn(SIZE, 2, 2, generator=generator, dtype=torch.double)
 
 
-def exact_moments(log_likelihood):
+def exact_moments(log_likelihood, number=2_001):
     """Mean and standard deviation of a parameter with a standard normal prior, by quadrature."""
-    grid = torch.linspace(-5, 7, 2_001, dtype=torch.double)
+    grid = torch.linspace(-5, 7, number, dtype=torch.double)
     weights = (log_likelihood(grid) - grid**2 / 2).softmax(0)
     mean = weights @ grid
     return mean, (weights @ (grid - mean) ** 2).sqrt()
@@ -80,6 +81,42 @@ def test_moves_with_all_noise_held_fixed():
     assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
 
 
+@pytest.mark.parametrize("kind", ["scale", "kink"])
+def test_what_is_not_linear(kind):
+    """A scale that moves along a line on which the location is straight, and a location that has a kink."""
+    pyro.set_rng_seed(0)
+    first = torch.eye(3)[0].double()
+    loc, spread, rows = {"scale": (4.0, 1.0, [0] * 6), "kink": (0.0, 2.0, [0] * 3 + [1] * 5)}[kind]
+
+    def base(psi):
+        if kind == "scale":
+            return dist.Normal(3 * first, 1 + first * (psi.abs() - 0.999)).to_event(1)
+        return dist.Normal((1 - 3 * psi.relu()) * first, 1.0).to_event(1)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.tensor(loc).double(), spread))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", RandOM(base(psi), TopK(3, 1)), obs=y)
+
+    y = torch.eye(3).double()[rows]
+    grid = torch.linspace(-7, 9, 161, dtype=torch.double)
+    each = RandOM(base(grid[:, None, None]), TopK(3, 1)).log_prob(y[[0, -1]])
+    counts = torch.tensor([rows.count(0), rows.count(1)]).double()
+    weights = (each @ counts - ((grid - loc) / spread) ** 2 / 2).softmax(0)
+    mean = weights @ grid
+    deviation = (weights @ (grid - mean) ** 2).sqrt()
+    walk = (RandomWalkKernel(model, init_step_size=0.5), ["psi"])
+    kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), walk])
+    mcmc = MCMC(kernel, num_samples=300, warmup_steps=50, disable_progbar=True)
+    mcmc.run(y)
+    samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
+    effective = float(found["psi"]["n_eff"])
+    assert (found["Interweave collapsed moves"]["chain 0"] > 0) == (kind == "kink")
+    assert found["Interweave stuck moves"]["chain 0"] == 0
+    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+
+
 @pytest.mark.parametrize("correlated", [False, True])
 def test_collapsed_densities_are_integrals(correlated):
     """Over the coordinate along the change of the costs, with the noise across held fixed; draws follow them."""
@@ -115,35 +152,83 @@ def test_collapsed_densities_are_integrals(correlated):
         assert kstest(uniform, "uniform").pvalue > 1e-4
 
 
-@pytest.mark.parametrize(
-    "base",
-    [
-        dist.Normal(torch.tensor([0.5, -1.0]).double(), 2.0).to_event(1),
-        TruncatedNormal(torch.tensor([0.5, 0.1]).double(), 0.2, 0.0, 1.0).to_event(1),
-        dist.Exponential(torch.tensor([0.5, 3.0]).double()).to_event(1),
-        dist.Gumbel(torch.tensor([0.5, 3.0]).double(), 0.3).to_event(1),
-        dist.MultivariateNormal(torch.tensor([0.5, 3.0]).double(), torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double()),
-    ],
-    ids=lambda base: type(base).__name__,
-)
-def test_noise_makes_the_costs(base):
-    costs = base.sample((5,))
-    torch.testing.assert_close(costs_from_noise(base, noise_of_costs(base, costs)), costs)
+def test_noise_in_far_tails():
+    """At the start, costs are where distribution functions cannot be told from 0 or 1."""
+    pyro.set_rng_seed(0)
+    problem = ShortestPath(torch.tensor([[0, 1], [1, 2], [0, 2]]), 3, 0, 2)
+    detour = torch.tensor([1.0, 1.0, 0.0]).double()
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", RandOM(dist.LogNormal(psi * detour, 0.1).to_event(1), problem), obs=y)
+
+    start = {"psi": torch.tensor(2.0).double()}
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=8, disable_progbar=True, warmup_steps=0, initial_params=start)
+    mcmc.run(detour.expand(5, 3))
+    assert mcmc.diagnostics()["Interweave stuck moves"]["chain 0"] == 0
+    assert (mcmc.get_samples()["y_costs"].log().abs() < 5).all()
 
 
-def test_costs_without_quantiles_are_refused():
+def test_posterior_of_costs_between_bounds():
+    """The truncated normal costs of the paper."""
+    pyro.set_rng_seed(0)
+
+    def base(psi):
+        return TruncatedNormal(torch.sigmoid(psi * torch.eye(3)[0].double()), 0.1, 0.0, 1.0).to_event(1)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", RandOM(base(psi), TopK(3, 1)), obs=y)
+
+    y = torch.eye(3).double()[[0] * 9 + [1]]
+    first = RandOM(base(torch.linspace(-5, 7, 121).double().unsqueeze(-1)), TopK(3, 1)).log_prob(y[0])
+    mean, deviation = exact_moments(lambda grid: 9 * first + (-first.expm1()).log(), len(first))
+    walk = (RandomWalkKernel(model, init_step_size=0.5), ["psi"])
+    kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), walk])
+    mcmc = MCMC(kernel, num_samples=120, warmup_steps=20, disable_progbar=True)
+    mcmc.run(y)
+    found, effective = mcmc.get_samples()["psi"], float(mcmc.diagnostics()["psi"]["n_eff"])
+    assert abs(found.mean() - mean) < 4 * deviation / math.sqrt(effective)
+    assert abs(found.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+
+
+def test_costs_without_noise_are_refused():
     def model(y):
         rate = pyro.sample("rate", dist.Gamma(2.0, 2.0))
         pyro.sample("y", RandOM(dist.Gamma(2.0, rate.expand(3)).to_event(1), TopK(3, 1)), obs=y)
 
     kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["rate"])])
-    with pytest.raises(ValueError, match="y_costs: expected costs that are normal or have quantiles"):
+    with pytest.raises(ValueError, match="y_costs: expected costs that are a known function of noise"):
         MCMC(kernel, num_samples=1, warmup_steps=0, disable_progbar=True).run(torch.tensor([1.0, 0.0, 0.0]))
     alone = MCMC(ConstrainedSlice(model), num_samples=8, warmup_steps=2, disable_progbar=True)
     alone.run(torch.tensor([1.0, 0.0, 0.0]))
     assert not any("Interweave" in name for name in alone.diagnostics())
     with pytest.raises(ValueError, match="num_directions: expected an integer"):
         Interweave(model, num_directions=1.5)
+
+
+def stepper(model, *args):
+    kernel = Interweave(model)
+    kernel.prepare(NamedCosts(model), ["psi", "y_costs"], 0, args, {})
+    return kernel
+
+
+def test_costs_that_overflow_are_refused():
+    pyro.set_rng_seed(0)
+    problem = ShortestPath(torch.tensor([[0, 1]]), 2, 0, 1)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        pyro.sample("y", RandOM(dist.LogNormal(1000 * psi.expand(1), 1.0).to_event(1), problem), obs=y)
+
+    kernel = stepper(model, torch.ones(1))
+    values = {"psi": torch.zeros(()).double(), "y_costs": torch.ones(1).double()}
+    for _ in range(20):
+        values = kernel.step(values)
+        assert values["y_costs"].isfinite().all()
+    assert values["psi"] != 0 and kernel.report()["stuck moves"] == 0
 
 
 def test_spread_is_learned_while_the_chain_warms_up():

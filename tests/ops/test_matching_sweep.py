@@ -1,32 +1,14 @@
 """The compiled update of a matching's costs against draws from boxes, and over a million updates."""
 
-import sys
-
 import pyro.distributions as dist
 import pytest
 import torch
 
 from pyro_structured.distributions import TruncatedNormal
-from pyro_structured.inference import compiled_sweep
+from pyro_structured.inference.compiled_sweep import sweep_compiled
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import sweep
 from pyro_structured.structures.matching import Matching
-
-COMPILED = [f"pyro_structured.ops.{name}" for name in ("compiled", "compiled_quantile", "matching_sweep")]
-
-
-@pytest.fixture
-def hide_numba(monkeypatch):
-    """Call it to go on as if numba were not installed."""
-
-    def hide():
-        monkeypatch.setitem(sys.modules, "numba", None)
-        for name in COMPILED:
-            monkeypatch.delitem(sys.modules, name, raising=False)
-        compiled_sweep._matching_sweep.cache_clear()
-
-    yield hide
-    compiled_sweep._matching_sweep.cache_clear()
 
 
 def random_problem(shape, batch, maximize, has_forbidden):
@@ -40,6 +22,8 @@ BASES = {
     "normal": lambda loc: dist.Normal(loc, 0.5),
     "truncated": lambda loc: TruncatedNormal(loc, 0.5, loc - 0.4, 1.5),
     "uniform": lambda loc: dist.Uniform(loc - 1, loc + 1),
+    "log-normal": lambda loc: dist.LogNormal(loc, 0.5),
+    "exponential": lambda loc: dist.Exponential(1 / (loc + 0.1)),
 }
 
 
@@ -100,7 +84,7 @@ def test_data_that_broadcasts(hide_numba):
 def test_other_costs_have_no_compiled_loop():
     costs, value, problem = torch.eye(2).double().neg(), torch.arange(2), Matching(2)
     for prior in (dist.Laplace(torch.zeros(2, 2), 1.0), dist.Gamma(torch.ones(2, 2), 1.0)):
-        assert compiled_sweep.sweep_compiled(costs, value, problem, cost_conditionals(prior.to_event(2), 2)) is None
+        assert sweep_compiled(costs, value, problem, cost_conditionals(prior.to_event(2), 2)) is None
 
 
 @pytest.mark.parametrize("size, num_chains", [(5, 1000), (10, 1000)])

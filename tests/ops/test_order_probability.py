@@ -7,24 +7,34 @@ import mpmath
 import pytest
 import torch
 
-from pyro_structured.ops.line_quadrature import IMPOSSIBLE, integrate_line
+from pyro_structured.ops.line_probability import LineVariables
+from pyro_structured.ops.line_quadrature import IMPOSSIBLE
 from pyro_structured.ops.order_probability import log_chain, log_plackett_luce, log_separation
 from pyro_structured.ops.truncated_normal import log_normal_tails
 
 PLACES = torch.tensor([-9.0, -5.0, -2.5, -1.0, 0.0, 1.0, 2.5, 5.0, 9.0], dtype=torch.double)
 
 
+def normal_terms(x, loc, scale):
+    z = (x - loc) / scale
+    return -(z**2) / 2 - scale.log() - math.log(2 * math.pi) / 2, *log_normal_tails(z)
+
+
 def normal(loc, scale, order=None):
-    """Terms and points of normal variables, in some order."""
+    """Normal variables, in some order."""
     loc, scale = (torch.as_tensor(t, dtype=torch.double) for t in (loc, scale))
     scale = scale.expand(len(loc))
-    loc, scale = (t if order is None else t[list(order)] for t in (loc, scale))
+    parameters = tuple(t.unsqueeze(0) if order is None else t[list(order)].unsqueeze(0) for t in (loc, scale))
+    places = PLACES.reshape(-1, 1, 1)
+    return LineVariables(normal_terms, lambda loc, scale: loc + scale * places, lambda loc, scale: (), parameters)
 
-    def terms(x):
-        z = (x.unsqueeze(-1) - loc) / scale
-        return -(z**2) / 2 - scale.log() - math.log(2 * math.pi) / 2, *log_normal_tails(z)
 
-    return terms, (loc + scale * PLACES.unsqueeze(-1)).detach().flatten()
+def chain(variables):
+    return log_chain(variables).squeeze(0)
+
+
+def separation(variables, low):
+    return log_separation(variables, low.unsqueeze(0), ~low.unsqueeze(0)).squeeze(0)
 
 
 def mask(items, number):
@@ -34,11 +44,10 @@ def mask(items, number):
 @pytest.mark.parametrize("gap", [-1e5, -300.0, -30.0, -1.0, 0.0, 2.0, 40.0])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_two_normal_variables_are_one(gap, scale):
-    terms, points = normal([0.0, gap * scale], [scale, 0.75 * scale])
+    variables = normal([0.0, gap * scale], [scale, 0.75 * scale])
     expected = log_normal_tails(torch.tensor(gap / 1.25, dtype=torch.double))[0]
-    low = mask([0], 2)
-    torch.testing.assert_close(log_separation(terms, points, low, ~low), expected, rtol=1e-13, atol=1e-10)
-    torch.testing.assert_close(log_chain(terms, points), expected, rtol=1e-13, atol=1e-10)
+    torch.testing.assert_close(separation(variables, mask([0], 2)), expected, rtol=1e-13, atol=1e-10)
+    torch.testing.assert_close(chain(variables), expected, rtol=1e-13, atol=1e-10)
 
 
 def precise_separation(loc, scale, low, log_unit):
@@ -71,9 +80,7 @@ def precise_separation(loc, scale, low, log_unit):
     ],
 )
 def test_relative_accuracy_of_improbable_sets(loc, scale, low):
-    terms, points = normal(loc, scale)
-    chosen = mask(low, len(loc))
-    found = log_separation(terms, points, chosen, ~chosen).item()
+    found = separation(normal(loc, scale), mask(low, len(loc))).item()
     assert float(precise_separation(loc, scale, low, found)) == pytest.approx(1.0, rel=1e-10)
 
 
@@ -91,72 +98,70 @@ def test_adds_up_to_one(loc, scale):
     """Sets, also improbable ones, are those orders of which they are the first."""
     orders = list(itertools.permutations(range(4)))
     scale = torch.tensor(scale).expand(4)
-    chains = torch.stack([log_chain(*normal(loc, scale, order)) for order in orders])
+    chains = torch.stack([chain(normal(loc, scale, order)) for order in orders])
     assert chains.logsumexp(0).item() == pytest.approx(0.0, abs=1e-9)
     for items in itertools.combinations(range(4), 2):
         chosen = mask(items, 4)
         agree = [set(order[:2]) == set(items) for order in orders]
-        found = log_separation(*normal(loc, scale), chosen, ~chosen)
+        found = separation(normal(loc, scale), chosen)
         assert found.item() == pytest.approx(chains[agree].logsumexp(0).item(), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_sets_far_apart_add_up_to_one(scale):
     sets = [mask(items, 4) for items in itertools.combinations(range(4), 2)]
-    found = [log_separation(*normal([0.0, 1e3, -1e3, 5.0], [scale, 1.0, 2.0, 1.0]), low, ~low) for low in sets]
+    found = [separation(normal([0.0, 1e3, -1e3, 5.0], [scale, 1.0, 2.0, 1.0]), low) for low in sets]
     assert torch.stack(found).logsumexp(0).item() == pytest.approx(0.0, abs=1e-9)
 
 
-def test_improbable_chain():
+@pytest.mark.parametrize("far", [40, 1000])
+def test_improbable_chain(far):
     """Three equal scales, the wrong way round: the middle one is between the others."""
-    found = log_chain(*normal([40.0, 0.0, -40.0], 1.0)).item()
+    found = chain(normal([far, 0.0, -far], 1.0)).item()
     with mpmath.workdps(30):
         root, unit = mpmath.sqrt(2), mpmath.exp(-found)
         ratio = mpmath.quad(
-            lambda x: unit * mpmath.npdf(x) * mpmath.erfc((40 - x) / root) / 2 * mpmath.erfc((x + 40) / root) / 2,
+            lambda x: unit * mpmath.npdf(x) * mpmath.erfc((far - x) / root) / 2 * mpmath.erfc((x + far) / root) / 2,
             [-12, -6, -3, 0, 3, 6, 12],
         )
     assert float(ratio) == pytest.approx(1.0, rel=2e-10)
 
 
-def test_certain_and_impossible():
-    terms, points = normal([0.0, 1.0], 1.0)
-    everything = mask([0, 1], 2)
-    assert log_separation(terms, points, everything, ~everything).item() == 0.0
+def test_chains_of_several_great_inversions():
+    """In the middle of a thousand standard deviations; the other direction takes the integrals from the other end."""
+    loc = torch.tensor([1000.0, 0.0, 1000.0, 0.0, 1000.0, 0.0])
+    found, mirrored = chain(normal(loc, 1.0)), chain(normal(-loc.flip(0), 1.0))
+    torch.testing.assert_close(found, mirrored, rtol=1e-14, atol=1e-8)
+    assert found.item() == pytest.approx(-6 * 500**2 / 2, rel=1e-4)
 
-    def apart(x):
-        """Uniform on [0, 1] and on [2, 3]."""
-        shifted = x.unsqueeze(-1) - torch.tensor([0.0, 2.0], dtype=torch.double)
+
+def test_certain_and_impossible():
+    variables, everything = normal([0.0, 1.0], 1.0), mask([0, 1], 2)
+    assert separation(variables, everything).item() == 0.0
+
+    def terms(x, start):
+        """Uniform on [start, start + 1]."""
+        shifted = x - start
         inside = (shifted > 0) & (shifted < 1)
         below, above = (t.clamp(1e-300, 1).log() for t in (shifted, 1 - shifted))
         below, above = below.masked_fill(shifted <= 0, IMPOSSIBLE), above.masked_fill(shifted >= 1, IMPOSSIBLE)
         return torch.zeros_like(shifted).masked_fill(~inside, IMPOSSIBLE), below, above
 
-    ends = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.double)
+    starts = torch.tensor([[0.0, 2.0]], dtype=torch.double)
+    apart = LineVariables(terms, lambda s: torch.stack([s, s + 1]), lambda s: (s, s + 1), (starts,))
     low = mask([0], 2)
-    assert log_separation(apart, ends, low, ~low).item() == pytest.approx(0.0, abs=1e-12)
-    assert log_separation(apart, ends, ~low, low).item() == -math.inf
-    assert log_chain(apart, ends).item() == pytest.approx(0.0, abs=1e-12)
+    assert separation(apart, low).item() == pytest.approx(0.0, abs=1e-12)
+    assert separation(apart, ~low).item() == -math.inf
+    assert chain(apart).item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_gradients():
     loc = torch.tensor([0.3, -1.0, 0.5], dtype=torch.double, requires_grad=True)
     scale = torch.tensor([1.0, 0.2, 2.0], dtype=torch.double, requires_grad=True)
     low = mask([0, 2], 3)
-    for function in (lambda *t: log_chain(*normal(*t)), lambda *t: log_separation(*normal(*t), low, ~low)):
+    for function in (lambda *t: chain(normal(*t)), lambda *t: separation(normal(*t), low)):
         assert torch.autograd.gradcheck(function, (loc, scale))
         assert torch.autograd.gradgradcheck(function, (loc, scale))
-
-
-def test_rough_integrands_are_refused():
-    """It may not be a wrong number."""
-    points = torch.tensor([0.0, 1.0], dtype=torch.double)
-    with pytest.raises(RuntimeError, match=r"log_prob: the quadrature did not converge to a relative error of 1e-10"):
-        integrate_line(
-            lambda x: torch.zeros_like(x).unsqueeze(-1),
-            lambda panels: panels.log_total((1 + (1e9 * panels.x).sin()).log()),
-            points,
-        )
 
 
 def test_plackett_luce_adds_up_to_one():

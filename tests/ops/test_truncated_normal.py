@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pyro_structured.ops.truncated_normal import (
     log_interval_mass,
     log_normal_tails,
+    truncated_from_log_odds,
+    truncated_log_odds,
     truncated_moments,
     truncated_quantile,
 )
@@ -60,6 +62,29 @@ def test_quantiles(interval, uniform):
         density = (-(flint.arb(found) ** 2) / 2).exp() / (2 * flint.arb.pi()).sqrt()
         error = abs(float(excess / density))
     assert error <= 1e-14 * (1 + abs(found))
+
+
+@given(st.floats(-3, 3), st.floats(-3, 1).map(math.exp), st.sampled_from([0.3, 2.0, math.inf]), st.floats(-690, 690))
+def test_log_odds(loc, scale, high, log_odds):
+    """Also of numbers so close to a bound of zero that adding the location would lose them."""
+    parameters = [double(each) for each in (loc, scale, 0.0, high)]
+    value = truncated_from_log_odds(double(log_odds), *parameters)
+    found = truncated_log_odds(value, *parameters).item()
+    mirrored = [double(each) for each in (-loc, scale, -high, 0.0)]
+    assert truncated_from_log_odds(double(-log_odds), *mirrored) == -value
+    assert truncated_log_odds(-value, *mirrored) == -found
+    if value == high:
+        assert found == math.inf
+        return
+    with flint.ctx.workprec(6_000):
+        below, above, rest = (
+            ((flint.arb(x) - flint.arb(loc)) / (flint.arb(scale) * flint.arb(2).sqrt())).erfc() if x < math.inf else 0
+            for x in (0.0, value.item(), high)
+        )
+        expected = float(((below - above) / (above - rest)).log())
+    assert abs(found - expected) <= 1e-11 * (1 + abs(expected))
+    if log_odds < 0:
+        assert abs(found - log_odds) <= 1e-11 * (1 + abs(log_odds))
 
 
 def test_whole_line_and_half_lines():

@@ -1,0 +1,102 @@
+"""The likeliest costs that have a given optimum, with a margin."""
+
+__all__ = ["likeliest_costs"]
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Independent, MultivariateNormal, Normal
+
+from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.solvers.quadratic_program import solve_quadratic_program
+from pyro_structured.structures.problem import Problem
+
+# Cuts after which a search is given up.
+MOST_CUTS = 1000
+
+
+def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -> Tensor:
+    r"""Algorithm 1: the costs inside an inverse set with the largest density, or far inside of it.
+
+    .. math::
+        \arg\max_{w,\, \xi \ge 0} \; \log p(w) + C \xi \quad \text{subject to} \quad
+        f_w(y) \le f_w(y') - \xi \quad \text{for all } y' \ne y,
+
+    by cutting planes: the constraints are those of the second-best values that were met so far.
+
+    :param base: Independent normal or truncated normal costs, or jointly normal ones.
+    :param Tensor value: Feasible values, shape ``(..., *event_shape)``, whose leading axes are those of the base and of
+        the problem.
+    :param float margin: C, at least 0.
+    :return: Shape ``(..., *cost_shape)``, double precision.
+    :raises NotImplementedError: if the costs are others, or the problem has no second-best values.
+    """
+    rank = len(problem.cost_shape)
+    batch = value.shape[: value.dim() - len(problem.event_shape)]
+    loc, precision, low, high = (part.cpu().numpy() for part in _quadratic(base, batch, rank))
+    rows, values = problem.flatten(batch), value.reshape(-1, *problem.event_shape)
+    rest = zip(values, loc, precision, low, high, strict=True)
+    found = [_row(rows[number], *each, margin) for number, each in enumerate(rest)]
+    return torch.from_numpy(np.stack(found)).reshape(batch + problem.cost_shape).to(value.device)
+
+
+def _row(
+    problem: Problem,
+    value: Tensor,
+    loc: np.ndarray,
+    precision: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    margin: float,
+) -> np.ndarray:
+    count, sign = len(loc), -1.0 if problem.maximize else 1.0
+    own = problem.incidence(value).flatten().numpy() * sign
+    quadratic = np.zeros((count + 1, count + 1))
+    quadratic[:count, :count] = precision
+    linear = np.append(-precision @ loc, -margin)
+    # The last variable is the margin, which is at least 0.
+    matrix, bound = [-np.eye(count + 1)[count]], [0.0]
+    for side, ends in ((-1.0, low), (1.0, high)):
+        places = np.flatnonzero(np.isfinite(ends))
+        matrix.extend(side * np.eye(count + 1)[places])
+        bound.extend(side * ends[places])
+    costs: np.ndarray = np.clip(loc, low, high)
+    seen = set()
+    for _ in range(MOST_CUTS):
+        other = problem.second_best(torch.from_numpy(costs).reshape(problem.cost_shape), value)
+        key = tuple(other.flatten().tolist())
+        if key in seen:
+            return costs
+        seen.add(key)
+        matrix.append(np.append(own - problem.incidence(other).flatten().numpy() * sign, 1.0))
+        bound.append(0.0)
+        # The solver meets bounds up to rounding; outside of them the density is zero.
+        solution: np.ndarray = solve_quadratic_program(quadratic, linear, np.stack(matrix), np.array(bound))
+        costs = np.clip(solution[:count], low, high)
+    raise RuntimeError(
+        f"likeliest costs: expected to meet all constraints that count in {MOST_CUTS} cuts, got others that count"
+    )
+
+
+def _quadratic(base: Any, batch: torch.Size, rank: int) -> list[Tensor]:
+    """Mode without bounds, precision matrix, and bounds of the flattened costs of every row."""
+    entries, shape = base, batch + base.event_shape
+    while isinstance(entries, Independent):
+        entries = entries.base_dist
+
+    def flat(parameter: Any) -> Tensor:
+        tensor = torch.as_tensor(parameter, dtype=torch.double).detach()
+        return tensor.expand(shape).reshape(-1, shape[len(batch) :].numel())
+
+    if entries is base and isinstance(base, MultivariateNormal) and rank == 1:
+        precision = base.precision_matrix.detach().double()
+        precision = precision.expand(batch + precision.shape[-2:]).reshape(-1, *precision.shape[-2:])
+        return [flat(base.loc), precision, flat(-torch.inf), flat(torch.inf)]
+    if isinstance(entries, (Normal, TruncatedNormal)):
+        low, high = (getattr(entries, name, limit) for name, limit in (("low", -torch.inf), ("high", torch.inf)))
+        return [flat(entries.loc), torch.diag_embed(flat(entries.scale) ** -2), flat(low), flat(high)]
+    raise NotImplementedError(
+        f"HardEM: expected normal or truncated normal costs, got {type(entries).__name__}; use MCEM"
+    )

@@ -1,0 +1,112 @@
+"""Derivatives of exact probabilities where corners of densities coincide, and numbers of very different sizes."""
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.structures import Ranking, TopK
+
+SCALE = torch.tensor([1.0, 2.0, 0.5]).double()
+ONE = torch.ones(3).double()
+
+
+def shifted_exponential(loc, factor):
+    return dist.TransformedDistribution(dist.Exponential(ONE), [dist.transforms.AffineTransform(loc, factor)])
+
+
+FAMILIES = {
+    "normal": lambda p: dist.Normal(p, 1.0),
+    "half-normal": lambda p: dist.HalfNormal(p.exp()),
+    "truncated": lambda p: TruncatedNormal(p, 1.0, -1.0, 1.0),
+    "truncated at lower ends": lambda p: TruncatedNormal(0.0, 1.0, p, 3.0),
+    "truncated at upper ends": lambda p: TruncatedNormal(0.0, 1.0, -2.0, p + 1),
+    "uniform": lambda p: dist.Uniform(p, p + 2),
+    "uniform between ends": lambda p: dist.Uniform(-SCALE, p.exp()),
+    "exponential": lambda p: dist.Exponential(p.exp() * SCALE),
+    "shifted exponential": lambda p: shifted_exponential(p, SCALE),
+    "negated exponential": lambda p: shifted_exponential(p, -SCALE),
+    "gumbel": lambda p: dist.Gumbel(p, SCALE),
+    "laplace": lambda p: dist.Laplace(p, 1.0),
+    "laplace of many scales": lambda p: dist.Laplace(p, SCALE),
+    "logistic": lambda p: dist.Logistic(p, 1.0),
+    "lognormal": lambda p: dist.LogNormal(p, 1.0),
+    "weibull": lambda p: dist.Weibull(p.exp(), (p - 0.5).exp()),
+    "pareto": lambda p: dist.Pareto(p.exp(), 3.0),
+    "kumaraswamy": lambda p: dist.Kumaraswamy((p + 0.5).exp(), (0.7 - p).exp()),
+}
+FIRST = torch.tensor([0.0, 1.0, 0.0])
+PROBLEMS = {
+    "first": (TopK(3, 1), FIRST),
+    "first two": (TopK(3, 2), 1 - FIRST),
+    "last": (TopK(3, 1, maximize=True), FIRST),
+    "order": (Ranking(3), torch.tensor([2, 0, 1])),
+}
+PLACES = {
+    "zeros": torch.zeros(3).double(),
+    "two": torch.tensor([0.1, 0.1, -0.2]).double(),
+    "kinks": torch.tensor([0.1, 0.3, -0.2]).double(),  # of Laplace: 0.3 - 2 * 0.25 is -0.2
+}
+# Where ends of supports depend on parameters, and densities or their slopes jump.
+MOVING = {
+    "truncated at lower ends",
+    "truncated at upper ends",
+    "uniform",
+    "uniform between ends",
+    "shifted exponential",
+    "negated exponential",
+    "laplace",
+    "laplace of many scales",
+    "pareto",
+}
+STEP = 1e-6
+
+
+def log_prob(family, problem, parameters):
+    problem, value = PROBLEMS[problem]
+    return RandOM(FAMILIES[family](parameters).to_event(1), problem).log_prob(value)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_first_derivatives(family, problem, place):
+    """Also where ends of supports, or kinks, of several costs are the same."""
+    leaf = PLACES[place].clone().requires_grad_()
+    (found,) = torch.autograd.grad(log_prob(family, problem, leaf), leaf)
+    steps = STEP * torch.cat([torch.eye(3), -torch.eye(3)]).double()
+    right, left = log_prob(family, problem, PLACES[place] + steps).split(3)
+    torch.testing.assert_close(found, (right - left) / (2 * STEP), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("problem", ["first two", "order"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_second_derivatives(family, problem):
+    """They are right where corners differ, and refused where they coincide and move."""
+    leaf = torch.tensor([0.1234, 0.3456, -0.2789]).double().requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda p: log_prob(family, problem, p), (leaf,), atol=1e-4)
+    leaf = torch.zeros(3).double().requires_grad_()
+    if family in MOVING:
+        with pytest.raises(RuntimeError, match=r"log_prob: second derivatives were taken where ends of supports"):
+            torch.autograd.functional.hessian(lambda p: log_prob(family, problem, p), leaf)
+    else:
+        assert torch.autograd.gradgradcheck(lambda p: log_prob(family, problem, p), (leaf,), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["normal", "uniform", "gumbel", "laplace", "logistic", "shifted exponential"])
+def test_a_large_part_in_common(name):
+    """Differences of such numbers are exact: so are probabilities."""
+    for problem, value in PROBLEMS.values():
+        near, far = (
+            RandOM(FAMILIES[name](offset + torch.arange(3.0).double() / 2).to_event(1), problem).log_prob(value)
+            for offset in (0.0, 1e12)
+        )
+        torch.testing.assert_close(far, near, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [[0.1, 0.5, 0.2], [10.0, 0.5, 0.2], [1.2, 0.5, 2.2]])
+@pytest.mark.parametrize("problem", [TopK(3, 1), Ranking(3)], ids=["sets", "orders"])
+def test_singular_densities(shape, problem):
+    """At zero those of Weibull variables are infinite."""
+    model = RandOM(dist.Weibull(SCALE, torch.tensor(shape).double()).to_event(1), problem)
+    assert model.log_prob(model.enumerate_support()).exp().sum().item() == pytest.approx(1.0, abs=1e-9)
