@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
+from pyro_structured.distributions.entries import entry_constraint, entry_distribution
+
 
 def check_support(base: Any) -> None:
     """Raises a ValueError if gradients are asked for with respect to parameters that move the ends of a support.
@@ -18,15 +20,16 @@ def check_support(base: Any) -> None:
     for end, parameters in _ends(base):
         if any(_moves(end, parameter) for parameter in parameters):
             raise ValueError(
-                f"base: expected costs whose support has no derivatives, got {type(_innermost(base)).__name__}, the "
-                "ends of whose support depend on a parameter that requires gradients; Fisher's identity does not hold "
-                "for it: detach it, such as low and high of Uniform and TruncatedNormal, or use torch.no_grad()"
+                "base: expected costs whose support has no derivatives, got "
+                f"{type(entry_distribution(base)).__name__}, the ends of whose support depend on a parameter that "
+                "requires gradients; Fisher's identity does not hold for it: detach it, such as low and high of "
+                "Uniform and TruncatedNormal, or use torch.no_grad()"
             )
 
 
 def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Ends of the support, and the tensors that they may depend on."""
-    base = _innermost(base)
+    base = entry_distribution(base)
     # Classes such as Gumbel say themselves what their support is.
     if type(base).support is td.TransformedDistribution.support:
         mine = [each for part in base.transforms for each in vars(part).values() if isinstance(each, Tensor)]
@@ -35,9 +38,7 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
                 end = transform(end)
             yield end, parameters + mine
         return
-    support = base.support
-    while isinstance(support, td.constraints.independent):
-        support = support.base_constraint
+    support = entry_constraint(base.support)
     for name in ("lower_bound", "upper_bound"):
         end = torch.as_tensor(getattr(support, name, torch.inf))
         yield end.expand(base.batch_shape + base.event_shape), [end]
@@ -49,9 +50,3 @@ def _moves(end: Tensor, parameter: Tensor) -> bool:
     total = end.masked_fill(end.isinf(), 0.0).sum()
     (slope,) = torch.autograd.grad(total, parameter, retain_graph=True, allow_unused=True)
     return slope is not None and bool(slope.nan_to_num(0.0).ne(0).any())
-
-
-def _innermost(base: Any) -> Any:
-    while isinstance(base, td.Independent):
-        base = base.base_dist
-    return base

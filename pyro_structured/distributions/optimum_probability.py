@@ -11,6 +11,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.distributions.cost_entries import CostEntries, cost_entries
+from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.distributions.plackett_luce import plackett_luce
 from pyro_structured.ops.line_probability import LineVariables
 from pyro_structured.ops.line_quadrature import IMPOSSIBLE
@@ -152,7 +153,7 @@ def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
 
 def _moments(base: Any) -> tuple[Tensor, Tensor] | None:
     """Mean and covariance matrix of the entries of normal matrices, row by row."""
-    base = _innermost(base)
+    base = entry_distribution(base)
     if isinstance(base, td.Normal):
         return base.loc.flatten(-2), torch.diag_embed(base.scale.flatten(-2).double() ** 2)
     if isinstance(base, td.TransformedDistribution) and _reshapes(base):
@@ -170,15 +171,9 @@ def _reshapes(base: td.TransformedDistribution) -> bool:
     return all(isinstance(transform, td.ReshapeTransform) for transform in base.transforms)
 
 
-def _innermost(base: Any) -> Any:
-    while isinstance(base, td.Independent):
-        base = base.base_dist
-    return base
-
-
 def _entry(problem: Problem, base: Any) -> Any:
     """The distribution of single costs, up to a transform that does not change their order."""
-    entry = _innermost(base)
+    entry = entry_distribution(base)
     if isinstance(problem, ConnectedComponents):
         return entry
     if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.distributions.optimum_estimate import estimated_log_prob
 from pyro_structured.distributions.optimum_estimator import OptimumEstimator
 from pyro_structured.distributions.optimum_probability import exact_log_prob
@@ -147,7 +148,9 @@ class RandOM(TorchDistribution):
         exact = exact_log_prob(self.base, self.problem)
         if exact is None and self.estimator is None:
             raise NotImplementedError(
-                NO_LOG_PROB.format(problem=type(self.problem).__name__, base=type(_innermost(self.base)).__name__)
+                NO_LOG_PROB.format(
+                    problem=type(self.problem).__name__, base=type(entry_distribution(self.base)).__name__
+                )
             )
         if exact is None:
             return self.estimate_log_prob(value)[0]
@@ -198,12 +201,6 @@ class RandOM(TorchDistribution):
         return values.expand(-1, *self.batch_shape, *self.event_shape) if expand else values
 
 
-def _innermost(base: Distribution) -> Distribution:
-    while isinstance(base, torch.distributions.Independent):
-        base = base.base_dist
-    return base
-
-
 def _check_costs(base: Any, problem: Problem) -> None:
     name = type(problem).__name__
     if base.event_shape != problem.cost_shape:
@@ -214,12 +211,13 @@ def _check_costs(base: Any, problem: Problem) -> None:
     support = base.support
     if support.is_discrete:
         raise ValueError(
-            f"base: expected continuous costs, got {type(_innermost(base)).__name__}: ties have no optimum"
+            f"base: expected continuous costs, got {type(entry_distribution(base)).__name__}: ties have no optimum"
         )
     low = torch.as_tensor(problem.cost_low)
     least, _ = support_bounds(base)
     if anywhere(least.to(low) < low):
         raise ValueError(
             f"base: expected costs of at least {problem.cost_low}, for which alone {name} has an exact solver, got "
-            f"{type(_innermost(base)).__name__}, whose support is {support}; use TruncatedNormal, LogNormal or Gamma"
+            f"{type(entry_distribution(base)).__name__}, whose support is {support}; use TruncatedNormal, "
+            "LogNormal or Gamma"
         )

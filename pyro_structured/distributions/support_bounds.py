@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import constraints
+
+from pyro_structured.distributions.entries import entry_constraint, entry_distribution
 
 
 def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
@@ -17,8 +18,7 @@ def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
     variable would be any real number. Here, the bounds of the variable itself go through its monotone transforms.
     Mixtures have the widest bounds of their components.
     """
-    while isinstance(base, td.Independent):
-        base = base.base_dist
+    base = entry_distribution(base)
     if isinstance(base, td.MixtureSameFamily):
         components = base.component_distribution
         shape, axis = components.batch_shape + components.event_shape, len(components.batch_shape) - 1
@@ -32,10 +32,9 @@ def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
 
 
 def _of_constraint(support: Any) -> tuple[Tensor, Tensor]:
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    entry = entry_constraint(support)
     low, high = (
-        torch.as_tensor(getattr(support, name, limit), dtype=torch.double)
+        torch.as_tensor(getattr(entry, name, limit), dtype=torch.double)
         for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
     )
     return low, high

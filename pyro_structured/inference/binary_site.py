@@ -12,6 +12,8 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.distributions.entries import entry_constraint
+
 # Densities of rows that are equal but for rounding, relative to their size.
 ROUNDING = 1e-3
 
@@ -30,10 +32,7 @@ class BinarySite:
 
     def __init__(self, name: str, trace: Any, model: Callable[..., Any], args: Any, kwargs: Any) -> None:
         fn = trace.nodes[name]["fn"]
-        support = fn.support
-        while isinstance(support, constraints.independent):
-            support = support.base_constraint
-        if not isinstance(support, type(constraints.boolean)):
+        if not isinstance(entry_constraint(fn.support), type(constraints.boolean)):
             raise ValueError(f"{name}: expected a binary site for BinaryGibbs, whose support is boolean, got {fn}")
         self.name, self._model, self._args, self._kwargs = name, model, args, kwargs
         others = [_plates(node) for _, node in _later_sites(trace, name)]

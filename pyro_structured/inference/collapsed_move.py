@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Independent, MultivariateNormal, Normal
+from torch.distributions import MultivariateNormal, Normal
 
+from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_quantile
 
 
@@ -58,20 +59,14 @@ class CollapsedMove:
 
 def is_normal(base: Any) -> bool:
     """Whether a distribution of costs is normal."""
-    return isinstance(base, MultivariateNormal) or isinstance(_entries(base), Normal)
+    return isinstance(base, MultivariateNormal) or isinstance(entry_distribution(base), Normal)
 
 
 def normal_parameters(base: Any) -> tuple[Tensor, Tensor]:
     """Location, and scale or its triangular factor, in double precision."""
-    entries = _entries(base)
+    entries = entry_distribution(base)
     scale = entries.scale_tril if isinstance(entries, MultivariateNormal) else entries.scale
     return entries.loc.detach().double(), scale.detach().double()
-
-
-def _entries(base: Any) -> Any:
-    while isinstance(base, Independent):
-        base = base.base_dist
-    return base
 
 
 def _divide_by_covariance(base: Any, change: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.distributions import (
     Distribution,
     Exponential,
-    Independent,
     LogNormal,
     MultivariateNormal,
     Normal,
@@ -18,6 +17,7 @@ from torch.distributions import (
 )
 
 from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_family import CostFamily, line_between
 from pyro_structured.inference.independent_costs import ExponentialCosts, LogNormalCosts, NormalCosts, UniformCosts
@@ -136,9 +136,7 @@ def cost_conditionals(
     :param likelihood: From costs of shape ``batch_shape + event_shape`` to what else the log-density depends on, one
         number for each row.
     """
-    entries: Any = base
-    while isinstance(entries, Independent):
-        entries = entries.base_dist
+    entries = entry_distribution(base)
 
     def flat(tensor: Tensor) -> Tensor:
         shape = base.batch_shape + base.event_shape

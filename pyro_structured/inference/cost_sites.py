@@ -8,6 +8,7 @@ import torch
 from pyro.distributions import MaskedDistribution
 
 from pyro_structured.distributions import Argmin
+from pyro_structured.distributions.entries import unmasked
 
 
 class CostSite(NamedTuple):
@@ -58,9 +59,7 @@ def check_weights(trace: Any) -> None:
 def _pairs(trace: Any) -> list[CostSite]:
     found = []
     for name, node in trace.nodes.items():
-        fn = node["fn"] if node["type"] == "sample" and node["is_observed"] else None
-        while isinstance(fn, (torch.distributions.Independent, MaskedDistribution)):
-            fn = fn.base_dist
+        fn = unmasked(node["fn"]) if node["type"] == "sample" and node["is_observed"] else None
         if not isinstance(fn, Argmin):
             continue
         if fn is not node["fn"] or node["mask"] is not None:

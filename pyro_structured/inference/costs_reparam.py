@@ -6,10 +6,10 @@ from typing import Any
 
 import pyro
 import pyro.distributions as dist
-import torch
 from pyro.infer.reparam.reparam import Reparam
 
 from pyro_structured.distributions import Argmin, RandOM
+from pyro_structured.distributions.entries import unmasked
 
 
 class CostsReparam(Reparam):
@@ -25,6 +25,7 @@ class CostsReparam(Reparam):
 
     Example::
 
+        >>> import torch
         >>> from pyro_structured.structures.matching import Matching
         >>> def model():
         ...     pyro.sample("y", RandOM(dist.Normal(torch.zeros(2, 2), 1.0).to_event(2), Matching(2)))
@@ -48,7 +49,4 @@ class CostsReparam(Reparam):
 
 def named_costs(site: Any) -> Reparam | None:
     """A configuration for ``poutine.reparam`` that applies to all sites."""
-    fn = site["fn"]
-    while isinstance(fn, (torch.distributions.Independent, dist.MaskedDistribution)):
-        fn = fn.base_dist
-    return CostsReparam() if isinstance(fn, RandOM) else None
+    return CostsReparam() if isinstance(unmasked(site["fn"]), RandOM) else None

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Independent, MultivariateNormal, Normal
+from torch.distributions import MultivariateNormal, Normal
 
 from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.solvers.quadratic_program import solve_quadratic_program
 from pyro_structured.structures.problem import Problem
 
@@ -82,9 +83,7 @@ def _row(
 
 def _quadratic(base: Any, batch: torch.Size, rank: int) -> list[Tensor]:
     """Mode without bounds, precision matrix, and bounds of the flattened costs of every row."""
-    entries, shape = base, batch + base.event_shape
-    while isinstance(entries, Independent):
-        entries = entries.base_dist
+    entries, shape = entry_distribution(base), batch + base.event_shape
 
     def flat(parameter: Any) -> Tensor:
         tensor = torch.as_tensor(parameter, dtype=torch.double).detach()

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Independent, MultivariateNormal, Normal
+from torch.distributions import MultivariateNormal, Normal
 
+from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.inference.bounded_normals import BoundedNormals
 from pyro_structured.inference.cost_conditionals import GaussianCosts
 from pyro_structured.inference.cost_sweep import sweep
@@ -79,6 +80,5 @@ def _jointly_normal(base: Any) -> tuple[Tensor, Tensor] | None:
     """Mean and covariance matrix."""
     if isinstance(base, MultivariateNormal):
         return base.loc, base.covariance_matrix
-    while isinstance(base, Independent):
-        base = base.base_dist
-    return (base.loc, torch.diag_embed(base.scale**2)) if isinstance(base, Normal) else None
+    entry = entry_distribution(base)
+    return (entry.loc, torch.diag_embed(entry.scale**2)) if isinstance(entry, Normal) else None

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import trange
 
 from pyro_structured.distributions import Argmin, RandOM
+from pyro_structured.distributions.entries import unmasked
 from pyro_structured.inference.restore_dtypes import restore_dtypes
 
 
@@ -148,9 +149,7 @@ def _log_likelihood(mcmc: Any, samples: dict[str, Tensor], names: Sequence[str],
 def _require_log_likelihood(name: str, trace: Any) -> None:
     """Refuses optima: given their costs they are certain, and without them only some have a log-probability."""
     node = trace.nodes[name]
-    fn = node["fn"]
-    while isinstance(fn, (torch.distributions.Independent, dist.MaskedDistribution)):
-        fn = fn.base_dist
+    fn = unmasked(node["fn"])
     try:
         if not isinstance(fn, Argmin):
             if isinstance(fn, RandOM):

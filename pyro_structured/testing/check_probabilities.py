@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints, kl_divergence
 
+from pyro_structured.distributions.entries import entry_constraint
 from pyro_structured.testing.distribution_case import (
     DistributionCase,
     log_prob_refusal,
@@ -108,12 +109,8 @@ def _fits_density(distribution: Any, samples: Tensor, name: str) -> None:
     for element in range(values.shape[1]):
         p_value = density_goodness_of_fit(values[:, element], densities[:, element])
         _expect_fit(f"{name}, batch element {element}", p_value, rate)
-    if _entries(distribution.support) is constraints.real:
+    if entry_constraint(distribution.support) is constraints.real:
         _satisfies_stein(distribution, samples, name)
-
-
-def _entries(constraint: Any) -> Any:
-    return _entries(constraint.base_constraint) if isinstance(constraint, constraints.independent) else constraint
 
 
 def _satisfies_stein(distribution: Any, samples: Tensor, name: str) -> None:
@@ -190,10 +187,7 @@ def moments(case: DistributionCase) -> None:
 
 def _num_categories(distribution: Any) -> int:
     """Values of an entry that is an integer: those of its support."""
-    support: Any = distribution.support
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return int(support.upper_bound) + 1
+    return int(entry_constraint(distribution.support).upper_bound) + 1
 
 
 def _sampled_moments(distribution: Any, found: dict[str, Any]) -> None:
