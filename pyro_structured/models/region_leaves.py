@@ -126,7 +126,7 @@ class RegionLeaves:
     def _coefficients(self) -> Tensor:
         """Log-probabilities of the trees as linear functions of the features, shape ``(K, features)``."""
         size = self.patterns.shape[1]
-        off = -torch.nn.functional.softplus(self.conditional_logits)
+        off = torch.nn.functional.logsigmoid(-self.conditional_logits)
         # Roots have the same log-odds twice, and so add zeros.
         change, slope = (table[..., 1] - table[..., 0] for table in (off, self.conditional_logits))
         coefficients = off.new_zeros(self.num_states, self.features.shape[1])

@@ -197,9 +197,9 @@ def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: T
     )
     place = _tail_distance((-math.log(2) - torch.minimum(left, right)).clamp(min=0), torch.zeros_like(left))
     is_lower = log_odds < 0
-    distance = _bound_distance(
-        torch.where(is_lower, first, -last), total - torch.nn.functional.softplus(log_odds.abs())
-    )
+    # Not by softplus, which torch cuts off above 20.
+    log_mass = total + torch.nn.functional.logsigmoid(-log_odds.abs())
+    distance = _bound_distance(torch.where(is_lower, first, -last), log_mass)
     near = distance < torch.inf
     close = torch.where(is_lower, low + scale * distance, high - scale * distance)
     found = torch.where(near, close, loc + scale * torch.where(left < right, -place, place))

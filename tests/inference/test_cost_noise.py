@@ -65,7 +65,8 @@ def test_no_digits_are_lost(name, data):
         is_located = name in LOCATED or costs.abs() > 1e-6 * scale
         error = 4 * torch.finfo(torch.double).eps * (costs.abs() + loc.abs() + scale)
         assert (transform(transform.inv(costs)) - costs).abs() <= 1e-12 * costs.abs() + error * is_located
-        _, below, above = entries.log_terms(torch.stack([costs - error, costs, costs + error]))
+        nearby = torch.stack([costs - error, costs, costs + error])
+        _, below, above = entries.log_terms(nearby, *entries.parameters)
         near = below - above
         odds.append(near[1])
         errors.append(1e-11 * (1 + near[1].abs()) + (near[2] - near[0]))

@@ -6,7 +6,7 @@ import flint
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyro_structured.ops.truncated_normal import (
@@ -65,6 +65,7 @@ def test_quantiles(interval, uniform):
 
 
 @given(st.floats(-3, 3), st.floats(-3, 1).map(math.exp), st.sampled_from([0.3, 2.0, math.inf]), st.floats(-690, 690))
+@example(0.0, 1.0, 2.0, -21.0)
 def test_log_odds(loc, scale, high, log_odds):
     """Also of numbers so close to a bound of zero that adding the location would lose them."""
     parameters = [double(each) for each in (loc, scale, 0.0, high)]
