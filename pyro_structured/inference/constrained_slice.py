@@ -12,6 +12,7 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
@@ -77,8 +78,7 @@ class ConstrainedSlice(StepKernel):
 
     def __init__(self, model: Callable[..., Any], num_lines: int = 10) -> None:
         super().__init__(model)
-        if isinstance(num_lines, bool) or not isinstance(num_lines, int) or num_lines < 1:
-            raise ValueError(f"num_lines: expected an integer of at least 1, got {num_lines!r}")
+        check_count("num_lines", num_lines)
         self.num_lines = num_lines
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:

@@ -11,6 +11,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import biject_to
 
+from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.collapsed_move import CollapsedMove, is_normal
 from pyro_structured.inference.cost_dependents import find_dependents
 from pyro_structured.inference.cost_noise import has_noise
@@ -77,8 +78,7 @@ class Interweave(StepKernel):
 
     def __init__(self, model: Callable[..., Any], num_directions: int = 2) -> None:
         super().__init__(model)
-        if isinstance(num_directions, bool) or not isinstance(num_directions, int) or num_directions < 1:
-            raise ValueError(f"num_directions: expected an integer of at least 1, got {num_directions!r}")
+        check_count("num_directions", num_directions)
         self.num_directions = num_directions
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
