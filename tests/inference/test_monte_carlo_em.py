@@ -6,6 +6,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.optim import Adam
 
@@ -104,25 +105,28 @@ def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, bat
     assert ((found - TRUTH).abs() < 3 * error).all()
 
 
-def test_matchings_with_a_prior():
+@pytest.mark.parametrize("uses_svi, num_steps", [(False, 160), (True, 25)], ids=["MCEM", "SVI"])
+def test_matchings_with_a_prior(uses_svi, num_steps):
     """MAP estimates, within three standard errors of the truth, which are those of estimated scores."""
     pyro.set_rng_seed(3)
     features, problem = torch.randn(60, 5, 5, 2, dtype=torch.double), Matching(5)
 
-    def model(features, y=None):
+    def choose(weights):
+        return RandOM(dist.Normal(features @ weights, 1.0).to_event(2), problem, estimator=ShellSMC(100))
+
+    def model(y):
         weights = pyro.sample("weights", dist.Normal(torch.zeros_like(TRUTH), 10.0).to_event(1))
         with pyro.plate("rows", len(features)):
-            return pyro.sample("y", RandOM(dist.Normal(features @ weights, 1.0).to_event(2), problem), obs=y)
+            pyro.sample("y", choose(weights), obs=y)
 
-    y = pyro.condition(model, {"weights": TRUTH})(features)
     guide = AutoDelta(pyro.poutine.block(model, expose=["weights"]), init_loc_fn=lambda site: torch.zeros(2).double())
-    learner = MCEM(model, guide, Adam({"lr": 0.03}))
-    found = []
-    for step in range(160):
-        learner.step(features, y)
-        found += [guide.median()["weights"].detach().clone()] if step >= 80 else []
+    y, found = choose(TRUTH).sample(), []
+    learner = SVI(model, guide, Adam({"lr": 0.1}), Trace_ELBO()) if uses_svi else MCEM(model, guide, Adam({"lr": 0.03}))
+    for step in range(num_steps):
+        learner.step(y)
+        found += [guide.median()["weights"].detach().clone()] if step >= num_steps // 2 else []
     weights = torch.stack(found).mean(0).requires_grad_()
-    rows = RandOM(dist.Normal(features @ weights, 1.0).to_event(2), problem, ShellSMC(100)).log_prob(y)
+    rows = choose(weights).log_prob(y)
     scores = torch.stack([torch.autograd.grad(row, weights, retain_graph=True)[0] for row in rows])
     error = (scores.T @ scores).inverse().diagonal().sqrt()
     assert ((weights - TRUTH).abs() < 3 * error).all()
