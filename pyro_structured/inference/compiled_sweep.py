@@ -20,13 +20,16 @@ from pyro_structured.structures.shortest_path import ShortestPath
 Base = tuple[DensityFamily, np.ndarray, np.ndarray]
 
 
-def sweep_compiled(costs: Tensor, value: Tensor, problem: Problem, family: CostFamily) -> int | None:
+def sweep_compiled(
+    costs: Tensor, value: Tensor, problem: Problem, family: CostFamily, uniform: Tensor | None = None
+) -> int | None:
     """Updates costs in place if they are those of matchings or paths, independent, and drawn by inversion.
 
     The same random numbers lead to the same costs, up to rounding, as drawing from the boxes of the problem.
 
     :param Tensor costs: Costs in the inverse sets, double precision, contiguous, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Their optima.
+    :param Tensor uniform: Uniform variables, one for every cost; ``None``: new ones.
     :return: Number of boxes that were drawn from, or ``None`` if nothing was done.
     """
     shift = torch.zeros(())
@@ -35,10 +38,10 @@ def sweep_compiled(costs: Tensor, value: Tensor, problem: Problem, family: CostF
     if not isinstance(family, IndependentCosts) or costs.device.type != "cpu":
         return None
     if isinstance(problem, Matching) and (run := compiled_function("matching_sweep", "matching_sweep")):
-        _sweep_matchings(run, costs, value, problem, _base(costs, problem, family, shift))
+        _sweep_matchings(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
         return 2 * problem.num_rows
     if isinstance(problem, ShortestPath) and (run := compiled_function("path_sweep", "path_sweep")):
-        _sweep_paths(run, costs, value, problem, _base(costs, problem, family, shift))
+        _sweep_paths(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
         return problem.num_nodes
     return None
 
@@ -68,13 +71,14 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
     )
 
 
-def _base(costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor) -> Base:
+def _base(costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor, uniform: Tensor | None) -> Base:
     """Family, parameters, and uniform variables for all costs of all rows."""
     batch = costs.shape[: costs.dim() - len(problem.cost_shape)]
     parts = torch.broadcast_tensors(family.loc, family.scale, family.low, family.high, shift)
-    base, uniform = torch.stack(parts, -1), torch.rand_like(costs)
+    base = torch.stack(parts, -1)
+    uniform = torch.rand_like(costs) if uniform is None else uniform
     return (
         family.family,
         base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, len(parts)).numpy(),
-        uniform.view(-1, *problem.cost_shape).numpy(),
+        uniform.reshape(-1, *problem.cost_shape).numpy(),
     )

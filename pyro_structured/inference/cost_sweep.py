@@ -36,7 +36,12 @@ class SweepInfo:
 
 
 def sweep(
-    costs: Tensor, value: Tensor, problem: Problem, conditionals: CostFamily, num_lines: int
+    costs: Tensor,
+    value: Tensor,
+    problem: Problem,
+    conditionals: CostFamily,
+    num_lines: int,
+    uniform: Tensor | None = None,
 ) -> tuple[Tensor, SweepInfo]:
     """Updates costs so that their distribution given the optimum stays invariant: a pure function.
 
@@ -47,9 +52,10 @@ def sweep(
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Their optima.
     :param int num_lines: Number of lines.
+    :param Tensor uniform: What to draw entries from: uniform variables of the costs' shape; ``None``: new ones.
     """
     costs = costs.clone(memory_format=torch.contiguous_format)
-    num_compiled = sweep_compiled(costs, value, problem, conditionals)
+    num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
         return costs, SweepInfo(0, num_compiled, 0)
     flat = costs.view(costs.shape[: costs.dim() - len(problem.cost_shape)] + (-1,))
@@ -58,7 +64,7 @@ def sweep(
     if boxes is None:
         num_solves = _hit_and_run(costs, flat, value, problem, conditionals, num_lines)
     else:
-        uniform = torch.rand_like(flat)
+        uniform = torch.rand_like(flat) if uniform is None else uniform.reshape(flat.shape)
         for box in boxes:
             index = box.index.expand(flat.shape[:-1] + box.index.shape[-1:])
             flat.scatter_(-1, index, conditionals.draw(flat, box, uniform))
