@@ -38,7 +38,7 @@ the standard error. *Links found*: share of the links on the observed path that 
 held-out trips, `Splitting` estimates log P of the whole observed path, and its standard error.
 """
 LAST_STEP = 0.01
-START = [1.0, 8.0, 0.2], 1.5
+START = [0.5, 3.0, 0.1], 1.0
 
 
 def median_costs(features, penalties):
@@ -159,11 +159,11 @@ def compare_predictions(report, data, contestants, held_out):
 def main():
     options = arguments(
         __doc__,
-        trips=(200, "trips to learn from"),
-        steps=(60, "steps of RandOM"),
+        trips=(150, "trips to learn from"),
+        steps=(40, "steps of RandOM"),
         batch=(40, "trips of a step"),
-        estimates=(16, "held-out trips whose log P is estimated"),
-        particles=(40, "particles for each"),
+        estimates=(12, "held-out trips whose log P is estimated"),
+        particles=(30, "particles for each"),
     )
     report = Report("Route choice", TEXT, options)
     if not os.environ.get("PYRO_STRUCTURED_DATA"):

@@ -15,6 +15,9 @@ from pyro_structured.ops.ray_shooting import chord
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
 
+# Of the distance of costs to their lower bounds.
+MOST_HALVINGS = 20
+
 
 @dataclass(frozen=True)
 class SweepInfo:
@@ -126,7 +129,7 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     shape = (...,) + (None,) * len(axes)
     spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3 + 1e-3
     bounded = torch.isfinite(low), torch.isfinite(high)
-    found, inside = drawn, problem.contains(drawn, value)
+    found, inside = _cheapened(problem, value, drawn, low)
     for power in range(-1, 40):
         # Towards the costs that favour the value most; where there are no bounds, these move away.
         reach = (spread * 2.0 ** max(power, 0))[shape]
@@ -140,4 +143,24 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
         inside = problem.contains(found, value)
         if bool(inside.all()):
             break
+    return found, inside
+
+
+def _cheapened(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
+    """Drawn costs of which those that the value incurs are brought closer to their least ones, as far as needed.
+
+    All others stay: where few of many costs matter, this is much more like a draw given the optimum than costs all of
+    which have moved. It need not suffice, and applies to costs to be minimised that have lower bounds.
+    """
+    shape = (...,) + (None,) * len(problem.cost_shape)
+    found, inside = drawn, problem.contains(drawn, value)
+    if problem.maximize or not bool(torch.isfinite(low).all()):
+        return found, inside
+    best = problem.feasible_point(value, low, drawn)
+    for power in range(1, MOST_HALVINGS):
+        if bool(inside.all()):
+            break
+        share = 1 - 2.0**-power
+        found = torch.where(inside[shape], found, (1 - share) * drawn + share * best)
+        inside = problem.contains(found, value)
     return found, inside
