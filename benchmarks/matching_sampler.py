@@ -102,7 +102,7 @@ def run_ours(costs, columns, allowed, base, kept, rng):
 def ours_in_a_loop(instance, rng):
     """Advances one chain by as many states as there is room for; returns the number of calls."""
     shape, costs = instance.loc.shape, instance.costs[None].copy()
-    parts = np.broadcast_arrays(instance.loc, SCALE, -np.inf, np.inf)
+    parts = np.broadcast_arrays(instance.loc, SCALE, -np.inf, np.inf, 0.0)
     base, allowed, columns = np.stack(parts, -1)[None], np.ones((1, *shape), dtype=bool), instance.columns[None]
 
     def advance(kept):

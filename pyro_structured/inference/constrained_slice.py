@@ -16,9 +16,11 @@ from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
+from pyro_structured.inference.cost_family import CostFamily
 from pyro_structured.inference.cost_noise import has_noise
 from pyro_structured.inference.cost_sites import find_cost_sites
 from pyro_structured.inference.cost_sweep import SweepInfo, sweep
+from pyro_structured.inference.independent_costs import IndependentCosts
 from pyro_structured.inference.interweave import Interweave
 from pyro_structured.inference.latent_state import latent_sites
 from pyro_structured.inference.live_model import NamedCosts
@@ -95,15 +97,40 @@ class ConstrainedSlice(StepKernel):
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """One sweep over the costs of every site."""
         values = dict(values)
-        for name, dependents in self._dependents.items():
-            trace = self._trace(values)
-            problem, value = observed_optima(trace, name)
-            likelihood = partial(self._likelihood, name, values) if dependents else None
-            conditionals = cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
-            values[name], info = sweep(values[name], value, problem, conditionals, self.num_lines)
-            self._info += info
+        for name in self._dependents:
+            self._update(values, name, None)
         self._num_steps += 1
         return values
+
+    def step_with_prior(self, values: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """One sweep, and draws from the costs' distribution without the condition, made of the same random numbers.
+
+        Costs that the sweep does not restrict are equal in both, up to rounding.
+
+        :raises NotImplementedError: unless costs are independent and drawn by inversion.
+        """
+        values, prior = dict(values), {}
+        for name in self._dependents:
+            uniform = torch.rand_like(values[name])
+            conditionals = self._update(values, name, uniform)
+            if not isinstance(conditionals, IndependentCosts):
+                raise NotImplementedError(
+                    f"{name}: expected independent normal, truncated normal, uniform, log-normal or exponential costs "
+                    "that no other sites depend on, got others"
+                )
+            prior[name] = conditionals.draw_all(uniform.reshape(conditionals.loc.shape)).reshape(uniform.shape)
+        self._num_steps += 1
+        return values, prior
+
+    def _update(self, values: dict[str, Tensor], name: str, uniform: Tensor | None) -> CostFamily:
+        """One sweep over the costs of one site; returns their distribution without the condition."""
+        trace = self._trace(values)
+        problem, value = observed_optima(trace, name)
+        likelihood = partial(self._likelihood, name, values) if self._dependents[name] else None
+        conditionals = cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
+        values[name], info = sweep(values[name], value, problem, conditionals, self.num_lines, uniform)
+        self._info += info
+        return conditionals
 
     def _trace(self, values: dict[str, Tensor]) -> Any:
         seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}

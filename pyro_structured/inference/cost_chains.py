@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.inference.cost_sites import CostSite
-from pyro_structured.inference.cost_start import feasible_costs
+from pyro_structured.inference.cost_start import check_feasible, feasible_costs
 from pyro_structured.inference.observed_batch import ObservedBatch
 
 
@@ -30,9 +30,13 @@ class CostChains:
         found = {}
         for site in batch.sites:
             places, _ = row_places(batch, site)
+            started = self._started[site.costs][places] if site.costs in self._costs else None
+            if started is not None and bool(started.all()):
+                check_feasible(site, batch.trace, places)
+                found[site.costs] = self._costs[site.costs][places]
+                continue
             new = feasible_costs(site, batch.trace, places)
-            if site.costs in self._costs:
-                started = self._started[site.costs][places]
+            if started is not None:
                 rows = started.reshape(started.shape + (1,) * (new.dim() - started.dim()))
                 new = torch.where(rows, self._costs[site.costs][places], new)
             found[site.costs] = new

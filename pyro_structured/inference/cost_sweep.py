@@ -15,6 +15,9 @@ from pyro_structured.ops.ray_shooting import chord
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.problem import Problem
 
+# Of the distance of costs to their lower bounds.
+MOST_HALVINGS = 20
+
 
 @dataclass(frozen=True)
 class SweepInfo:
@@ -36,7 +39,12 @@ class SweepInfo:
 
 
 def sweep(
-    costs: Tensor, value: Tensor, problem: Problem, conditionals: CostFamily, num_lines: int
+    costs: Tensor,
+    value: Tensor,
+    problem: Problem,
+    conditionals: CostFamily,
+    num_lines: int,
+    uniform: Tensor | None = None,
 ) -> tuple[Tensor, SweepInfo]:
     """Updates costs so that their distribution given the optimum stays invariant: a pure function.
 
@@ -47,9 +55,10 @@ def sweep(
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Their optima.
     :param int num_lines: Number of lines.
+    :param Tensor uniform: What to draw entries from: uniform variables of the costs' shape; ``None``: new ones.
     """
     costs = costs.clone(memory_format=torch.contiguous_format)
-    num_compiled = sweep_compiled(costs, value, problem, conditionals)
+    num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
         return costs, SweepInfo(0, num_compiled, 0)
     flat = costs.view(costs.shape[: costs.dim() - len(problem.cost_shape)] + (-1,))
@@ -58,7 +67,7 @@ def sweep(
     if boxes is None:
         num_solves = _hit_and_run(costs, flat, value, problem, conditionals, num_lines)
     else:
-        uniform = torch.rand_like(flat)
+        uniform = torch.rand_like(flat) if uniform is None else uniform.reshape(flat.shape)
         for box in boxes:
             index = box.index.expand(flat.shape[:-1] + box.index.shape[-1:])
             flat.scatter_(-1, index, conditionals.draw(flat, box, uniform))
@@ -120,7 +129,7 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     shape = (...,) + (None,) * len(axes)
     spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3 + 1e-3
     bounded = torch.isfinite(low), torch.isfinite(high)
-    found, inside = drawn, problem.contains(drawn, value)
+    found, inside = _cheapened(problem, value, drawn, low)
     for power in range(-1, 40):
         # Towards the costs that favour the value most; where there are no bounds, these move away.
         reach = (spread * 2.0 ** max(power, 0))[shape]
@@ -134,4 +143,24 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
         inside = problem.contains(found, value)
         if bool(inside.all()):
             break
+    return found, inside
+
+
+def _cheapened(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
+    """Drawn costs of which those that the value incurs are brought closer to their least ones, as far as needed.
+
+    All others stay: where few of many costs matter, this is much more like a draw given the optimum than costs all of
+    which have moved. It need not suffice, and applies to costs to be minimised that have lower bounds.
+    """
+    shape = (...,) + (None,) * len(problem.cost_shape)
+    found, inside = drawn, problem.contains(drawn, value)
+    if problem.maximize or not bool(torch.isfinite(low).all()):
+        return found, inside
+    best = problem.feasible_point(value, low, drawn)
+    for power in range(1, MOST_HALVINGS):
+        if bool(inside.all()):
+            break
+        share = 1 - 2.0**-power
+        found = torch.where(inside[shape], found, (1 - share) * drawn + share * best)
+        inside = problem.contains(found, value)
     return found, inside

@@ -39,6 +39,13 @@ class IndependentCosts(CostFamily):
         found = self.quantile(share, loc, scale, low, high)
         return found if box.free is None else torch.where(box.free, found, present)
 
+    def draw_all(self, uniform: Tensor) -> Tensor:
+        """All costs, without a condition: what is drawn for those that no box restricts.
+
+        :param Tensor uniform: Uniform variables, one for every cost, shape ``(..., P)``.
+        """
+        return self.quantile(uniform, self.loc, self.scale, self.low, self.high)
+
     @staticmethod
     @abstractmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -34,6 +34,16 @@ class MCEM(CostLearner):
     ascent on :math:`\log p(\psi) + \sum_n \log P(y_n \mid \psi, x_n)` by Fisher's identity, which is
     :math:`\nabla \log P(y) = \mathbb{E}[\nabla \log p(w) \mid F(w) = y]`: the default, and usually the fastest.
 
+    Most costs may have little to do with an optimum, as those of the edges far away from a path: they make the gradient
+    noisy, but not better. With a control variate, it is
+
+    .. math::
+        \frac{1}{K} \sum_k \nabla \log p(w_{nk} \mid \psi, x_n) - \nabla \log p(w'_{nk} \mid \psi, x_n),
+        \qquad w'_{nk} \sim p(w_n \mid \psi, x_n),
+
+    where w' are draws without the condition, made of the same random numbers. Their gradient is zero in the mean, and
+    costs that the optimum does not restrict are equal in both and cancel.
+
     Plates may be subsampled: chains are kept for all rows, and continue when a row is seen again.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
@@ -47,10 +57,13 @@ class MCEM(CostLearner):
     :param str objective: ``"mean of logs"``, as above; or ``"log of mean"``: Equation 12 of the paper, with
         :math:`\log \frac{1}{K} \sum_k p(w_{nk} \mid \psi)` in place of the mean of logarithms. Without importance
         weights, that is EM for K = 1 only, and worse for larger K.
-    :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
-        number of its row.
+    :param bool control_variate: As above, for one gradient step of the standard objective with the standard kernel, and
+        independent costs that no other sites depend on. The loss of a step is a difference then, which says nothing
+        about the fit.
+    :raises ValueError: if an argument is of another kind, or does not go with the control variate; in a step, if an
+        observed optimum is infeasible, with the number of its row.
     :raises NotImplementedError: in a step, if the guide draws; or for ``"log of mean"``, if sites other than the optima
-        depend on the costs.
+        depend on the costs; or for costs that the control variate does not go with.
 
     **References**
 
@@ -88,6 +101,7 @@ class MCEM(CostLearner):
         num_samples: int = 1,
         num_gradient_steps: int = 1,
         objective: str = "mean of logs",
+        control_variate: bool = False,
     ) -> None:
         super().__init__(model, guide, optim)
         kernel = ConstrainedSlice(model) if kernel is None else kernel
@@ -98,8 +112,19 @@ class MCEM(CostLearner):
         if objective not in OBJECTIVES:
             raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
         self.kernel, self.num_samples, self.num_gradient_steps = kernel, num_samples, num_gradient_steps
-        self.objective = objective
+        self.objective, self.control_variate = objective, control_variate
+        if control_variate:
+            self._check_control_variate()
         self._chains = CostChains()
+
+    def _check_control_variate(self) -> None:
+        first_order = self.optim is not None and self.num_gradient_steps == 1 and self.objective == OBJECTIVES[0]
+        if not first_order or not isinstance(self.kernel, ConstrainedSlice):
+            raise ValueError(
+                "control_variate: expected an optimiser, num_gradient_steps=1, the objective 'mean of logs' and a "
+                f"ConstrainedSlice with it, got {self.optim!r}, {self.num_gradient_steps}, {self.objective!r} and "
+                f"{self.kernel!r}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
@@ -112,15 +137,19 @@ class MCEM(CostLearner):
 
     @torch.no_grad()
     def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
-        """Draws of the costs, shape ``(K, ..., *cost_shape)``."""
-        costs, draws = self._chains.read(batch), []
+        """Draws of the costs, shape ``(K, ..., *cost_shape)``; with a control variate, K more without the condition."""
+        costs, draws, priors = self._chains.read(batch), [], []
         live = LiveModel(self._named, batch.others, smooth=False)
         self.kernel.prepare(live, list(costs), 0, batch.args, batch.kwargs)
         for _ in range(self.num_samples):
-            costs = self.kernel.step(costs)
+            if self.control_variate and isinstance(self.kernel, ConstrainedSlice):
+                costs, prior = self.kernel.step_with_prior(costs)
+                priors.append(prior)
+            else:
+                costs = self.kernel.step(costs)
             draws.append(costs)
         self._chains.write(batch, costs)
-        return {name: torch.stack([draw[name] for draw in draws]) for name in costs}
+        return {name: torch.stack([draw[name] for draw in draws + priors]) for name in costs}
 
     def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:
         losses = [super(MCEM, self)._improve(batch, inferred) for _ in range(self.num_gradient_steps)]
@@ -128,6 +157,9 @@ class MCEM(CostLearner):
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
         log_density: Tensor = costs["fn"].log_prob(inferred)
+        if self.control_variate:
+            given, prior = log_density.chunk(2)
+            return (prior - given).mean(0)
         if self.objective == "mean of logs":
             return -log_density.mean(0)
         return math.log(len(log_density)) - log_density.logsumexp(0)

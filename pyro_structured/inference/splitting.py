@@ -13,7 +13,7 @@ from pyro_structured.inference.argument_checks import check_count, check_groups
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import interior_point, sweep
 from pyro_structured.inference.particle_groups import ParticleGroups
-from pyro_structured.inference.shifted_costs import shifted_costs
+from pyro_structured.inference.shifted_costs import ShiftedCosts
 from pyro_structured.structures.problem import Problem
 
 # Levels, each half as probable as the one before; doublings of a shift; and halvings of an interval.
@@ -101,7 +101,7 @@ class Splitting(OptimumEstimator):
             if chosen is not None:
                 costs = costs.gather(1, _with_axes(chosen, rank).expand(costs.shape))
             added = (_with_axes(level, rank) * favour).expand(costs.shape)
-            shifted = shifted_costs(conditionals, added.flatten(-rank))
+            shifted = ShiftedCosts(conditionals, added.flatten(-rank))
             for _ in range(self.num_sweeps):
                 costs = sweep(costs + added, value, problem, shifted, self.num_lines)[0] - added
             if not bool(level.any()):

@@ -33,8 +33,8 @@ def matching_sweep(
         are drawn without a condition.
     :param bool maximize: Whether the costs are rewards.
     :param DensityFamily family: The distributions of all costs.
-    :param np.ndarray base: Of all costs the location, the scale, and the lower and upper bounds, or -inf and +inf;
-        float64, shape ``(N, rows, columns, 4)``.
+    :param np.ndarray base: Of all costs the location, the scale, the lower and upper bounds, or -inf and +inf, and what
+        is added; float64, shape ``(N, rows, columns, 5)``.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, rows, columns)``.
 
     O(N · rows · columns²), and exact up to rounding.

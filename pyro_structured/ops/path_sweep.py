@@ -64,8 +64,8 @@ def path_sweep(
     :param np.ndarray sources: Their first nodes, integers of shape ``(N,)``.
     :param np.ndarray targets: Their last nodes.
     :param DensityFamily family: The distributions of all costs.
-    :param np.ndarray base: Of all costs the location, the scale, and the lower bounds, at least 0, and the upper
-        bounds, or +inf; float64, shape ``(N, E, 4)``.
+    :param np.ndarray base: Of all costs the location, the scale, the lower bounds, at least 0, the upper bounds, or
+        +inf, and what is added, at least 0; float64, shape ``(N, E, 5)``.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, E)``.
 
     O(N · n · (E + n log n)) for n nodes at worst; in large networks nearly O(N · E), since few nodes matter to a path,

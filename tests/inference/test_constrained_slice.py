@@ -9,10 +9,11 @@ import pytest
 import torch
 from pyro.infer import MCMC, Predictive
 from pyro.infer.mcmc import StreamingMCMC
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, kstest
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice
+from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
 
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
@@ -404,3 +405,28 @@ def test_refusals():
         ConstrainedSlice(matching_model, num_lines=0)
     with pytest.raises(ValueError, match="model: expected a Pyro model"):
         ConstrainedSlice(None)
+
+
+@pytest.mark.parametrize(
+    "problem", [Matching(3), TopK(3, 1), ShortestPath(torch.tensor([[0, 1], [0, 1], [1, 0]]), 2, 0, 1)]
+)
+def test_steps_with_prior(problem):
+    """What comes beside a sweep follows the prior, whatever the sweep's costs, and shares what is not restricted."""
+    pyro.set_rng_seed(0)
+    rank, number = len(problem.cost_shape), 4000
+    base = dist.LogNormal(torch.linspace(0.0, 1.0, problem.cost_shape.numel()).double().view(problem.cost_shape), 0.5)
+    start = base.sample((number,))
+    y = problem.solve(start)
+
+    def model():
+        with pyro.plate("rows", number):
+            pyro.sample("y", RandOM(base.expand((number, *problem.cost_shape)).to_event(rank), problem), obs=y)
+
+    kernel = ConstrainedSlice(model)
+    kernel.prepare(NamedCosts(model), ["y_costs"], 0, (), {})
+    costs, prior = kernel.step_with_prior({"y_costs": start})
+    assert problem.contains(costs["y_costs"], y).all()
+    assert kstest(base.cdf(prior["y_costs"]).flatten().numpy(), "uniform").pvalue > 1e-3
+    if isinstance(problem, ShortestPath):
+        torch.testing.assert_close(costs["y_costs"][:, 2], prior["y_costs"][:, 2])
+    assert not torch.allclose(costs["y_costs"], prior["y_costs"])

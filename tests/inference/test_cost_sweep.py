@@ -144,3 +144,13 @@ def test_a_start_is_found_or_there_is_none():
         drawn = (torch.tensor([0.9, 0.9, 0.7]) if high < 2 else torch.tensor([3.0, 3.0, 1.0])).double()
         costs, inside = interior_point(problem, detour, drawn, torch.tensor(low).double(), torch.tensor(high).double())
         assert bool(inside) == exists and (not exists or bool(((costs >= low) & (costs <= high)).all()))
+
+
+def test_a_start_leaves_costs_off_the_path_as_they_were_drawn():
+    """Where the path's own costs can fall far enough."""
+    problem, base = PROBLEMS["path"], dist.LogNormal(torch.zeros(100, 6).double(), 1.5).to_event(1)
+    detour, drawn = torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]).double(), base.sample()
+    costs, inside = interior_point(problem, detour, drawn, *support_bounds(base))
+    assert inside.all() and problem.contains(costs, detour).all()
+    assert torch.equal(costs[:, detour == 0], drawn[:, detour == 0])
+    assert ((0 < costs) & (costs <= drawn)).all() and (costs < drawn).any()

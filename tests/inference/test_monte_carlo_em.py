@@ -6,12 +6,13 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
-from pyro.optim import Adam
+from pyro.optim import SGD, Adam
 
 from pyro_structured.distributions import Argmin, RandOM
 from pyro_structured.inference import MCEM, ConstrainedSlice, ShellSMC
-from pyro_structured.structures import Matching, TopK
+from pyro_structured.structures import Matching, ShortestPath, TopK
 
 NUM_ITEMS, TRUTH = 4, torch.tensor([1.0, -0.5], dtype=torch.double)
 CHOICE = TopK(NUM_ITEMS, 1)
@@ -92,8 +93,9 @@ def test_exact_expectations_increase_the_likelihood(data, optimum):
         (Adam({"lr": 0.02}), {}, 400, 100),
         (Adam({"lr": 0.03}), {"num_samples": 10, "num_gradient_steps": 5}, 60, None),
         (None, {"num_samples": 10}, 60, None),
+        (Adam({"lr": 0.03}), {"control_variate": True}, 150, None),
     ],
-    ids=["gradient", "minibatches", "several steps", "to convergence"],
+    ids=["gradient", "minibatches", "several steps", "to convergence", "control variate"],
 )
 def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, batch_size):
     """Averages of iterates; four copies of the data have the same optimum, and half the Monte Carlo error."""
@@ -104,29 +106,59 @@ def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, bat
     assert ((found - TRUTH).abs() < 3 * error).all()
 
 
-def test_matchings_with_a_prior():
+@pytest.mark.parametrize("uses_svi, num_steps", [(False, 160), (True, 25)], ids=["MCEM", "SVI"])
+def test_matchings_with_a_prior(uses_svi, num_steps):
     """MAP estimates, within three standard errors of the truth, which are those of estimated scores."""
     pyro.set_rng_seed(3)
     features, problem = torch.randn(60, 5, 5, 2, dtype=torch.double), Matching(5)
 
-    def model(features, y=None):
+    def choose(weights):
+        return RandOM(dist.Normal(features @ weights, 1.0).to_event(2), problem, estimator=ShellSMC(100))
+
+    def model(y):
         weights = pyro.sample("weights", dist.Normal(torch.zeros_like(TRUTH), 10.0).to_event(1))
         with pyro.plate("rows", len(features)):
-            return pyro.sample("y", RandOM(dist.Normal(features @ weights, 1.0).to_event(2), problem), obs=y)
+            pyro.sample("y", choose(weights), obs=y)
 
-    y = pyro.condition(model, {"weights": TRUTH})(features)
     guide = AutoDelta(pyro.poutine.block(model, expose=["weights"]), init_loc_fn=lambda site: torch.zeros(2).double())
-    learner = MCEM(model, guide, Adam({"lr": 0.03}))
-    found = []
-    for step in range(160):
-        learner.step(features, y)
-        found += [guide.median()["weights"].detach().clone()] if step >= 80 else []
+    y, found = choose(TRUTH).sample(), []
+    learner = SVI(model, guide, Adam({"lr": 0.1}), Trace_ELBO()) if uses_svi else MCEM(model, guide, Adam({"lr": 0.03}))
+    for step in range(num_steps):
+        learner.step(y)
+        found += [guide.median()["weights"].detach().clone()] if step >= num_steps // 2 else []
     weights = torch.stack(found).mean(0).requires_grad_()
-    rows = RandOM(dist.Normal(features @ weights, 1.0).to_event(2), problem, ShellSMC(100)).log_prob(y)
+    rows = choose(weights).log_prob(y)
     scores = torch.stack([torch.autograd.grad(row, weights, retain_graph=True)[0] for row in rows])
     error = (scores.T @ scores).inverse().diagonal().sqrt()
     assert ((weights - TRUTH).abs() < 3 * error).all()
     assert (error < 0.2).all()
+
+
+def test_control_variate_takes_the_noise_of_other_costs_away():
+    """Two edges matter to the path, and 200 do not: the gradient is that of the two, and their noise remains."""
+    edges = torch.cat([torch.tensor([[0, 1], [0, 1]]), torch.tensor([[1, 2]]).expand(200, 2)])
+    problem, y = ShortestPath(edges, 3, 0, 1), torch.eye(202, dtype=torch.double)[[0] * 100]
+    features = torch.ones(202, dtype=torch.double).index_fill(0, torch.tensor([1]), -1.0)
+
+    def model():
+        weight = pyro.param("weight", torch.zeros(()).double())
+        with pyro.plate("rows", len(y)):
+            base = dist.LogNormal(weight * features, 1.0).expand(y.shape).to_event(1)
+            pyro.sample("y", RandOM(base, problem), obs=y)
+
+    noise = []
+    for control_variate in (False, True):
+        # One step along the gradient, from zero each time.
+        learner, gradients = MCEM(model, no_guide, SGD({"lr": 1.0}), control_variate=control_variate), []
+        for _ in range(60):
+            pyro.clear_param_store()
+            learner.step()
+            gradients.append(pyro.param("weight").detach() / len(y))
+        found = torch.stack(gradients[10:])
+        # The means of the smaller and of the larger one of two normal variables are 1 / sqrt(pi) away from theirs.
+        assert (found.mean() + 2 / math.pi**0.5).abs() < 5 * found.std() / len(found) ** 0.5
+        noise.append(found.std())
+    assert noise[1] < noise[0] / 4
 
 
 def test_other_sites_that_depend_on_costs():
@@ -226,6 +258,9 @@ def test_refusals(data):
         ((choices, no_guide, "adam"), {}, "optim: expected an optimiser of pyro.optim, or None, got 'adam'"),
         ((choices, no_guide, optim), {"num_samples": 0}, "num_samples: expected an integer of at least 1, got 0"),
         ((choices, no_guide, optim), {"num_gradient_steps": 1.5}, "num_gradient_steps: expected an integer"),
+        ((choices, no_guide, None), {"control_variate": True}, "control_variate: expected an optimiser, .* got None"),
+        ((choices, no_guide, optim), {"control_variate": True, "num_gradient_steps": 2}, "control_variate: .*, 2, "),
+        ((choices, no_guide, optim), {"control_variate": True, "objective": "log of mean"}, "control_variate: .* 'log"),
         ((choices, no_guide, optim), {"objective": "other"}, "objective: expected one of .*, got 'other'"),
         ((choices, no_guide, optim), {"kernel": ConstrainedSlice(bayesian)}, "kernel: expected one that moves costs"),
     ):
@@ -233,6 +268,12 @@ def test_refusals(data):
             MCEM(*arguments, **options)
     with pytest.raises(ValueError, match="model: expected an observed RandOM or Argmin site, got none"):
         MCEM(nothing_observed, no_guide, optim).step(*data)
+
+    def heavy_tails(features, y):
+        pyro.sample("y", RandOM(dist.Laplace(torch.zeros(3), 1.0).to_event(1), TopK(3, 1)), obs=torch.eye(3)[0])
+
+    with pytest.raises(NotImplementedError, match="y_costs: expected independent normal, .* got others"):
+        MCEM(heavy_tails, no_guide, optim, control_variate=True).step(*data)
     random_guide = AutoNormal(pyro.poutine.block(bayesian, expose=["x"]))
     with pytest.raises(NotImplementedError, match="guide: expected Delta sites, as those of AutoDelta, got Normal"):
         MCEM(bayesian, random_guide, optim).step(*data)

@@ -8,6 +8,7 @@ from pyro_structured.distributions import TruncatedNormal
 from pyro_structured.inference.compiled_sweep import sweep_compiled
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import sweep
+from pyro_structured.inference.shifted_costs import ShiftedCosts
 from pyro_structured.structures.matching import Matching
 
 
@@ -27,10 +28,12 @@ BASES = {
 }
 
 
-def compare_chains(problem, prior, hide_numba):
+def compare_chains(problem, prior, hide_numba, shift=None):
     """Several sweeps with and without numba: the potentials of one row are those of the next."""
     conditionals = cost_conditionals(prior, 2)
     start = prior.sample()
+    if shift is not None:
+        conditionals, start = ShiftedCosts(conditionals, shift.flatten(-2)), start + shift
     value = problem.solve(start)
     chains = []
     for _ in range(2):
@@ -56,6 +59,12 @@ def test_equals_draws_from_boxes(shape, has_forbidden, maximize, base, hide_numb
     problem = random_problem(shape, (3, 2), maximize, has_forbidden)
     loc = torch.rand(3, 2, *shape, dtype=torch.double)
     compare_chains(problem, BASES[base](loc).to_event(2), hide_numba)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_costs_to_which_numbers_are_added(base, hide_numba):
+    problem, shift = random_problem((4, 5), (3, 2), True, True), torch.randn(2, 4, 5).double()
+    compare_chains(problem, BASES[base](torch.rand(3, 2, 4, 5).double()).to_event(2), hide_numba, shift)
 
 
 def test_columns_without_a_way_back(hide_numba):

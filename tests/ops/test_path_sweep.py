@@ -7,6 +7,7 @@ import torch
 from pyro_structured.distributions import TruncatedNormal
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import sweep
+from pyro_structured.inference.shifted_costs import ShiftedCosts
 from pyro_structured.structures import ShortestPath
 
 BASES = {
@@ -45,10 +46,12 @@ def chain(problem, start, value, conditionals, number):
     return torch.stack(found)
 
 
-def compare_chains(problem, prior, hide_numba, start=None, number=3):
+def compare_chains(problem, prior, hide_numba, start=None, number=3, shift=None):
     """Several sweeps with and without numba."""
     conditionals = cost_conditionals(prior, 1)
     start = prior.sample() if start is None else start
+    if shift is not None:
+        conditionals, start = ShiftedCosts(conditionals, shift), start + shift
     value = problem.solve(start)
     ours = chain(problem, start, value, conditionals, number)
     assert problem.contains(ours, value).all()
@@ -65,6 +68,12 @@ def test_equals_draws_from_boxes(num_nodes, num_edges, base, hide_numba):
     problem = random_problem(num_nodes, num_edges, (3, 2))
     loc = torch.rand(3, 2, num_edges, dtype=torch.double)
     compare_chains(problem, BASES[base](loc).to_event(1), hide_numba)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_costs_to_which_numbers_are_added(base, hide_numba):
+    problem, shift = random_problem(9, 25, (3, 2)), torch.rand(2, 25).double()
+    compare_chains(problem, BASES[base](torch.rand(3, 2, 25).double()).to_event(1), hide_numba, shift=shift)
 
 
 @pytest.mark.parametrize("factor", [0.01, 1.0, 10.0])
