@@ -15,6 +15,7 @@ from torch import Tensor
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
+from pyro_structured.inference.cost_family import CostFamily
 from pyro_structured.inference.cost_noise import has_noise
 from pyro_structured.inference.cost_sites import find_cost_sites
 from pyro_structured.inference.cost_sweep import SweepInfo, sweep
@@ -23,6 +24,7 @@ from pyro_structured.inference.latent_state import latent_sites
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.observed_optima import observed_optima
 from pyro_structured.inference.step_kernel import StepKernel
+from pyro_structured.structures.problem import Problem
 
 
 class ConstrainedSlice(StepKernel):
@@ -94,16 +96,29 @@ class ConstrainedSlice(StepKernel):
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """One sweep over the costs of every site."""
-        values = dict(values)
-        for name, dependents in self._dependents.items():
-            trace = self._trace(values)
-            problem, value = observed_optima(trace, name)
-            likelihood = partial(self._likelihood, name, values) if dependents else None
-            conditionals = cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
-            values[name], info = sweep(values[name], value, problem, conditionals, self.num_lines)
-            self._info += info
-        self._num_steps += 1
-        return values
+        return self.steps(values, 1)[0]
+
+    def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:
+        """Some sweeps, for which the model is run once if it has one site of costs."""
+        found, conditionals = [], {}
+        for _ in range(num_steps):
+            values = dict(values)
+            for name in self._dependents:
+                # Costs of other sites may be parameters of these.
+                if name not in conditionals or len(self._dependents) > 1:
+                    conditionals[name] = self._conditionals(name, values)
+                values[name], info = sweep(values[name], *conditionals[name], self.num_lines)
+                self._info += info
+            self._num_steps += 1
+            found.append(values)
+        return found
+
+    def _conditionals(self, name: str, values: dict[str, Tensor]) -> tuple[Tensor, Problem, CostFamily]:
+        """Optima, their problem, and what is known of the costs."""
+        trace = self._trace(values)
+        problem, value = observed_optima(trace, name)
+        likelihood = partial(self._likelihood, name, values) if self._dependents[name] else None
+        return value, problem, cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
 
     def _trace(self, values: dict[str, Tensor]) -> Any:
         seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}

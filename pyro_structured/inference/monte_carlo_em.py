@@ -113,13 +113,11 @@ class MCEM(CostLearner):
     @torch.no_grad()
     def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
         """Draws of the costs, shape ``(K, ..., *cost_shape)``."""
-        costs, draws = self._chains.read(batch), []
+        costs = self._chains.read(batch)
         live = LiveModel(self._named, batch.others, smooth=False)
         self.kernel.prepare(live, list(costs), 0, batch.args, batch.kwargs)
-        for _ in range(self.num_samples):
-            costs = self.kernel.step(costs)
-            draws.append(costs)
-        self._chains.write(batch, costs)
+        draws = self.kernel.steps(costs, self.num_samples)
+        self._chains.write(batch, draws[-1])
         return {name: torch.stack([draw[name] for draw in draws]) for name in costs}
 
     def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:
