@@ -26,6 +26,7 @@ from pyro_structured.inference.latent_state import latent_sites
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.observed_optima import observed_optima
 from pyro_structured.inference.step_kernel import StepKernel
+from pyro_structured.structures.problem import Problem
 
 
 class ConstrainedSlice(StepKernel):
@@ -96,41 +97,52 @@ class ConstrainedSlice(StepKernel):
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """One sweep over the costs of every site."""
-        values = dict(values)
-        for name in self._dependents:
-            self._update(values, name, None)
-        self._num_steps += 1
-        return values
+        return self.steps(values, 1)[0]
 
-    def step_with_prior(self, values: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """One sweep, and draws from the costs' distribution without the condition, made of the same random numbers.
+    def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:
+        """Some sweeps, for which the model is run once if it has one site of costs."""
+        return self._sweep(values, num_steps, None)
 
-        Costs that the sweep does not restrict are equal in both, up to rounding.
+    def steps_with_prior(
+        self, values: dict[str, Tensor], num_steps: int
+    ) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+        """Some sweeps, and draws from the costs' distribution without the condition, made of the same random numbers.
+
+        Costs that a sweep does not restrict are equal in both, up to rounding.
 
         :raises NotImplementedError: unless costs are independent and drawn by inversion.
         """
-        values, prior = dict(values), {}
-        for name in self._dependents:
-            uniform = torch.rand_like(values[name])
-            conditionals = self._update(values, name, uniform)
-            if not isinstance(conditionals, IndependentCosts):
-                raise NotImplementedError(
-                    f"{name}: expected independent normal, truncated normal, uniform, log-normal or exponential costs "
-                    "that no other sites depend on, got others"
-                )
-            prior[name] = conditionals.draw_all(uniform.reshape(conditionals.loc.shape)).reshape(uniform.shape)
-        self._num_steps += 1
-        return values, prior
+        prior: list[dict[str, Tensor]] = []
+        return self._sweep(values, num_steps, prior), prior
 
-    def _update(self, values: dict[str, Tensor], name: str, uniform: Tensor | None) -> CostFamily:
-        """One sweep over the costs of one site; returns their distribution without the condition."""
+    def _sweep(
+        self, values: dict[str, Tensor], num_steps: int, priors: list[dict[str, Tensor]] | None
+    ) -> list[dict[str, Tensor]]:
+        found, known = [], {}
+        for _ in range(num_steps):
+            values, prior = dict(values), {}
+            for name in self._dependents:
+                # Costs of other sites may be parameters of these.
+                if name not in known or len(self._dependents) > 1:
+                    known[name] = self._conditionals(name, values)
+                uniform = None
+                if priors is not None:
+                    uniform = torch.rand_like(values[name])
+                    prior[name] = _draw_all(name, known[name][-1], uniform)
+                values[name], info = sweep(values[name], *known[name], self.num_lines, uniform)
+                self._info += info
+            self._num_steps += 1
+            found.append(values)
+            if priors is not None:
+                priors.append(prior)
+        return found
+
+    def _conditionals(self, name: str, values: dict[str, Tensor]) -> tuple[Tensor, Problem, CostFamily]:
+        """Optima, their problem, and what is known of the costs."""
         trace = self._trace(values)
         problem, value = observed_optima(trace, name)
         likelihood = partial(self._likelihood, name, values) if self._dependents[name] else None
-        conditionals = cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
-        values[name], info = sweep(values[name], value, problem, conditionals, self.num_lines, uniform)
-        self._info += info
-        return conditionals
+        return value, problem, cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
 
     def _trace(self, values: dict[str, Tensor]) -> Any:
         seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}
@@ -171,3 +183,13 @@ class ConstrainedSlice(StepKernel):
         if continuous:
             blocks.append((NUTS(self.model), continuous))
         return blocks
+
+
+def _draw_all(name: str, family: CostFamily, uniform: Tensor) -> Tensor:
+    """Costs without a condition, from uniform variables of their shape."""
+    if not isinstance(family, IndependentCosts):
+        raise NotImplementedError(
+            f"{name}: expected independent normal, truncated normal, uniform, log-normal or exponential costs that no "
+            "other sites depend on, got others"
+        )
+    return family.draw_all(uniform.reshape(family.loc.shape)).reshape(uniform.shape)

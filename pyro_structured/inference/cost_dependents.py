@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from pyro_structured.inference.cost_sites import CostSite, optima_of
@@ -22,6 +23,9 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
     """
     values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes()}
     optima = optima_of(trace, site.costs)
+    sampled = {name for name, node in trace.nodes.items() if node["type"] == "sample"}
+    if all(isinstance(trace.nodes[name]["fn"], _Subsample) for name in sampled - {site.costs, *optima}):
+        return []
 
     def run(costs: Tensor) -> dict[str, Tensor]:
         """Log-probabilities of all sites that may be dependent."""

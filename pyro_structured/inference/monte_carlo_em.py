@@ -138,17 +138,14 @@ class MCEM(CostLearner):
     @torch.no_grad()
     def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
         """Draws of the costs, shape ``(K, ..., *cost_shape)``; with a control variate, K more without the condition."""
-        costs, draws, priors = self._chains.read(batch), [], []
+        costs = self._chains.read(batch)
         live = LiveModel(self._named, batch.others, smooth=False)
         self.kernel.prepare(live, list(costs), 0, batch.args, batch.kwargs)
-        for _ in range(self.num_samples):
-            if self.control_variate and isinstance(self.kernel, ConstrainedSlice):
-                costs, prior = self.kernel.step_with_prior(costs)
-                priors.append(prior)
-            else:
-                costs = self.kernel.step(costs)
-            draws.append(costs)
-        self._chains.write(batch, costs)
+        if self.control_variate and isinstance(self.kernel, ConstrainedSlice):
+            draws, priors = self.kernel.steps_with_prior(costs, self.num_samples)
+        else:
+            draws, priors = self.kernel.steps(costs, self.num_samples), []
+        self._chains.write(batch, draws[-1])
         return {name: torch.stack([draw[name] for draw in draws + priors]) for name in costs}
 
     def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:

@@ -78,6 +78,14 @@ class StepKernel(MCMCKernel):
         :param dict values: Of its own sites, as the model sees them; costs of observed optima in double precision.
         """
 
+    def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:
+        """Values after each of some steps, between which nothing else changes; one :meth:`step` after the other."""
+        found = []
+        for _ in range(num_steps):
+            values = self.step(values)
+            found.append(values)
+        return found
+
     def report(self) -> dict[str, Any]:
         """What happened since the start of the chain, for ``diagnostics``; nothing unless overridden."""
         return {}

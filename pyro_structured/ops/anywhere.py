@@ -19,6 +19,9 @@ def anywhere(condition: Tensor) -> bool:
         >>> anywhere(torch.tensor([False, True]))
         True
     """
+    # Outside of function transforms, which is nearly always, there is no need for the detour.
+    if not torch._C._are_functorch_transforms_active():
+        return bool(condition.any())
     seen: list[bool] = []
     _Look.apply(condition, seen.append)  # type: ignore[no-untyped-call]
     return seen[0]

@@ -12,7 +12,7 @@ from pyro.infer.mcmc import StreamingMCMC
 from scipy.stats import ks_2samp, kstest
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
-from pyro_structured.inference import ConstrainedSlice
+from pyro_structured.inference import ConstrainedSlice, StepKernel
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
 
@@ -424,9 +424,37 @@ def test_steps_with_prior(problem):
 
     kernel = ConstrainedSlice(model)
     kernel.prepare(NamedCosts(model), ["y_costs"], 0, (), {})
-    costs, prior = kernel.step_with_prior({"y_costs": start})
+    (costs,), (prior,) = kernel.steps_with_prior({"y_costs": start}, 1)
     assert problem.contains(costs["y_costs"], y).all()
     assert kstest(base.cdf(prior["y_costs"]).flatten().numpy(), "uniform").pvalue > 1e-3
     if isinstance(problem, ShortestPath):
         torch.testing.assert_close(costs["y_costs"][:, 2], prior["y_costs"][:, 2])
     assert not torch.allclose(costs["y_costs"], prior["y_costs"])
+
+
+def test_steps_in_a_row_are_those_one_after_the_other():
+    runs = []
+
+    def one_site(y):
+        runs.append(1)
+        pyro.sample("y", RandOM(dist.Normal(torch.zeros(2, 2), 1.0).to_event(2), Matching(2)), obs=y)
+
+    def costs_of_costs(y):
+        mean = pyro.sample("mean", dist.Normal(torch.zeros(2, 2), 1.0).to_event(2))
+        pyro.sample("first", Argmin(mean, Matching(2)), obs=y)
+        pyro.sample("y", RandOM(dist.Normal(mean, 0.1).to_event(2), Matching(2)), obs=y)
+
+    costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.double)
+    for model, names in ((one_site, ["y_costs"]), (costs_of_costs, ["mean", "y_costs"])):
+        kernel, values = ConstrainedSlice(model), dict.fromkeys(names, costs)
+        with torch.no_grad():
+            kernel.prepare(NamedCosts(model), names, 0, (torch.tensor([0, 1]),), {})
+            pyro.set_rng_seed(0)
+            expected = StepKernel.steps(kernel, values, 3)
+            pyro.set_rng_seed(0)
+            runs.clear()
+            found = kernel.steps(values, 3)
+        for one, other in zip(found, expected, strict=True):
+            assert all(torch.equal(one[name], other[name]) for name in names)
+        assert not torch.equal(found[1][names[-1]], found[2][names[-1]])
+        assert len(runs) == (model is one_site)
