@@ -224,10 +224,11 @@ def draw_picture(path, found):
             shares = results[0].plain.exp()
             ax.bar(range(len(shares)), shares, color="tab:blue")
             missed = np.flatnonzero(shares == 0)
-            ax.plot(missed, np.zeros(len(missed)), "x", color="tab:red", clip_on=False)
+            (crosses,) = ax.plot(missed, np.zeros(len(missed)), "x", color="tab:red", clip_on=False)
+            crosses.set_in_layout(False)
             ax.set(xticks=[], ylim=(0, 1))
             if ax.get_subplotspec().is_first_row():
-                ax.set_title(learner.replace(", ", ",\n"), fontsize=9)
+                ax.set_title(learner, fontsize=9)
         line[0].set_ylabel(f"{name}\nprobability")
     figure.supxlabel("training pairs of the first seed; crosses: never drawn", fontsize=9)
     figure.savefig(path, dpi=150)
