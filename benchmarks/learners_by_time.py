@@ -4,6 +4,7 @@ Claim: the held-out log-probability of gradient ascent with one draw in a step i
 classical Monte Carlo EM, or better, in less time.
 """
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -108,9 +109,9 @@ def measure(name, make, num_steps, data, held_out, options):
     smc = ShellSMC(20 if options.quick else 100)
     for mark in MARKS:
         start = time.process_time()
-        for _ in range(round(mark * num_steps) - done):
+        for _ in range(math.ceil(mark * num_steps) - done):
             learner.step(*data)
-        seconds, done = seconds + time.process_time() - start, round(mark * num_steps)
+        seconds, done = seconds + time.process_time() - start, math.ceil(mark * num_steps)
         with torch.random.fork_rng():
             curve.log_prob.append(floored(estimates(name, *held_out, smc)[0]))
         curve.accuracy.append(accuracy(name, *held_out))
@@ -158,7 +159,7 @@ def draw_picture(path, found):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6), layout="constrained")
-    axes = figure.subplots(2, len(SETS), sharex=True, sharey="row")
+    axes = figure.subplots(2, len(SETS), sharex=True)
     for column, name in zip(axes.T, SETS, strict=True):
         for learner, curves in found[name].items():
             seconds = np.mean([curve.seconds for curve in curves], 0)[1:]
