@@ -1,0 +1,348 @@
+"""Discrete variables with the potentials of a junction tree."""
+
+__all__ = ["JunctionTree"]
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.ops.cardinality import require, require_support
+from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
+from pyro_structured.ops.evidence import merge_evidence, no_evidence
+from pyro_structured.ops.junction_tree import (
+    TreeBeliefs,
+    infer_tree,
+    log_partition_of_tree,
+    maximize_tree,
+    sample_tree,
+)
+from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.structures.argument_checks import checked_indices
+from pyro_structured.structures.clique_tree import CliqueTree
+
+EMPTY_SUPPORT = (
+    "clique_logits: expected at least one value of positive probability in every batch element, but the support is "
+    "empty"
+)
+IMPOSSIBLE_EVIDENCE = (
+    "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
+)
+
+
+class JunctionTree(TorchDistribution):
+    r"""Discrete variables whose joint log-weight is a sum of tables, one for each clique of a junction tree.
+
+    .. math::
+        p(x) = \frac{1}{Z} \exp\Bigl(\sum_C \theta_C(x_C)\Bigr).
+
+    Values have shape ``(..., n)``, long integers: variable d has the states ``0, ..., cardinalities[d] - 1``.
+    :meth:`log_prob` accepts booleans, integers and floating point numbers.
+
+    **Exact**: every query, in float64, at a cost of O(``tree.table_size``) for each element of the batch; probabilities
+    below 1e-300 count as zero in marginals. Nothing depends on the number of joint states.
+
+    :param Tensor clique_logits: Log-weights of the joint states of all cliques, shape ``(..., tree.table_size)``,
+        packed as by :meth:`~pyro_structured.structures.CliqueTree.pack`; less than +inf; -inf where a state is
+        impossible.
+    :param CliqueTree tree: The cliques.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf. Where no value has a positive probability, the
+        first query raises.
+
+    **References**
+
+    Lauritzen, Spiegelhalter (1988): Local computations with probabilities on graphical structures and their application
+    to expert systems. JRSS B 50(2).
+
+    Example::
+
+        >>> tree = CliqueTree.chain(3, 2)
+        >>> same = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> d = JunctionTree(tree.pack([same, same]), tree)
+        >>> d.condition(torch.tensor([1, 0, 0]), torch.tensor([True, False, False])).marginals
+        tensor([[0.0000, 1.0000],
+                [0.2689, 0.7311],
+                [0.3932, 0.6068]])
+    """
+
+    arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+    # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
+    _derived = ("_leveled", "_beliefs")
+
+    def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
+        check_vector("clique_logits", clique_logits)
+        if not isinstance(tree, CliqueTree):
+            raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
+        if clique_logits.shape[-1] != tree.table_size:
+            raise ValueError(
+                f"clique_logits: expected a last axis of {tree.table_size} numbers, one for each joint state of the "
+                f"cliques, got shape {tuple(clique_logits.shape)}"
+            )
+        self.clique_logits, self.tree = clique_logits, tree
+        self._evidence = no_evidence(tree.num_variables, clique_logits.device)
+        self._empty = EMPTY_SUPPORT
+        event_shape = torch.Size([tree.num_variables])
+        super().__init__(clique_logits.shape[:-1], event_shape, validate_args=validate_args)
+
+    @staticmethod
+    def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
+        """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""
+        return torch.Size(clique_logits[:-1]), torch.Size([tree.num_variables])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Integers below the variables' numbers of states; also values of probability zero."""
+        sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
+        return constraints.independent(constraints.integer_interval(torch.zeros_like(sizes), sizes - 1), 1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "JunctionTree":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new = self._get_checked_instance(JunctionTree, _instance)  # type: ignore[no-untyped-call]
+        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
+
+    def _copy(self, new: "JunctionTree", evidence: Any, batch_shape: torch.Size, empty: str) -> "JunctionTree":
+        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty)
+        new.clique_logits = self.clique_logits.expand(batch_shape + self.clique_logits.shape[-1:])
+        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters."""
+        return {name: value for name, value in self.__dict__.items() if name not in self._derived}
+
+    @lazy_property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Tables without constants, which would swallow their digits, and the sum of the constants."""
+        return level_tables(_narrow(self.clique_logits), [size - 1 for size in self.tree.table_sizes])
+
+    @property
+    def _arguments(self) -> tuple[Tensor, Tensor]:
+        """Tables and evidence as matrices, with one row where all are the same."""
+        value, observed, consistent = self._evidence
+        tables, sizes = self._leveled[0], torch.tensor(self.tree.cardinalities, device=value.device)
+        owner = torch.repeat_interleave(sizes)
+        state = torch.arange(len(owner), device=value.device) - (sizes.cumsum(0) - sizes)[owner]
+        if observed.dim() == 1 and not bool(observed.any()) and bool(consistent.all()):
+            weights = tables.new_zeros(1, 0)
+        else:
+            excluded = observed[..., owner] & (value[..., owner] != state) | ~consistent.unsqueeze(-1)
+            weights = tables.new_zeros(excluded.shape).masked_fill(excluded, -torch.inf)
+        return self._rows(tables), self._rows(weights)
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        if tensor.dim() == 1 or tensor.shape[:-1].numel() == 1:
+            return tensor.reshape(1, tensor.shape[-1])
+        return tensor.expand(self.batch_shape + tensor.shape[-1:]).reshape(-1, tensor.shape[-1])
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """The batch in place of rows, of which there is one where all are the same."""
+        size = self.batch_shape.numel()
+        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
+
+    @lazy_property
+    def _beliefs(self) -> TreeBeliefs:
+        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan)))
+
+    @property
+    def _log_z(self) -> Tensor:
+        """Without the tables' constants."""
+        if "_beliefs" in self.__dict__:
+            return self._beliefs.log_partition
+        return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
+
+    @property
+    def _supported_log_z(self) -> Tensor:
+        return require_support(self._log_z, self._empty)
+
+    @property
+    def _supported_beliefs(self) -> TreeBeliefs:
+        require_support(self._beliefs.log_partition, self._empty)
+        return self._beliefs
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
+        return self._cast(self._supported_log_z + self._leveled[1])
+
+    def _score(self, value: Tensor) -> Tensor:
+        """Log-weights without the tables' constants."""
+        given, observed, consistent = self._evidence
+        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
+        inside = (value >= 0) & (value < sizes) & (value == value.long())
+        index = self.tree.plan.table_index(torch.where(inside, value, 0).long())
+        tables = self._leveled[0]
+        batch = torch.broadcast_shapes(index.shape[:-1], tables.shape[:-1])
+        if tables.shape[:-1].numel() == 1:
+            score = tables.reshape(-1)[index].sum(-1).expand(batch)
+        else:
+            score = tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)
+        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
+        return score.masked_fill(~agrees, -torch.inf)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability; -inf for impossible values, also for those outside the support."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(self._score(value) - self._supported_log_z)
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
+        return self._cast(self._score(value) + self._leveled[1])
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
+        shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+            arguments = self._arguments
+            rows = max(map(len, arguments))
+            # Rows that are all the same are so many samples of one.
+            copies = self.batch_shape.numel() // rows
+            drawn = sample_tree(*arguments, self.tree.plan, shape.numel() * copies)
+        return drawn.reshape(shape + self.batch_shape + self.event_shape)
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
+        variable's own.
+        """
+        parts = self._supported_beliefs.marginals.split(self.tree.cardinalities, -1)
+        widest = max(self.tree.cardinalities)
+        padded = [torch.nn.functional.pad(part, (0, widest - part.shape[-1])) for part in parts]
+        return self._cast(torch.stack(padded, -2))
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Logarithms of :attr:`marginals`."""
+        return self.marginals.log()
+
+    @property
+    def clique_marginals(self) -> Tensor:
+        """Probabilities of the joint states of all cliques, packed, shape ``batch_shape + (table_size,)``."""
+        return self._cast(self._supported_beliefs.clique_marginals)
+
+    def marginals_of(self, variables: Iterable[int]) -> Tensor:
+        """Joint probabilities of some variables.
+
+        :param variables: Different variables, of one clique or with at most ``2 ** 12`` joint states: each of these
+            needs a pass.
+        :return: Shape ``batch_shape + (cardinalities of these variables, in their order)``.
+
+        Example::
+
+            >>> tree = CliqueTree.chain(3, 2)
+            >>> JunctionTree(torch.zeros(8), tree).marginals_of([2, 0])
+            tensor([[0.2500, 0.2500],
+                    [0.2500, 0.2500]])
+        """
+        wanted = checked_indices("variables", variables)
+        if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(self.tree.num_variables)):
+            raise ValueError(
+                f"variables: expected different ones in range({self.tree.num_variables}), got {list(wanted)}"
+            )
+        owner = self.tree.find(wanted)
+        if owner is None:
+            return self._enumerated_marginals(wanted)
+        table = self.tree.split(self._supported_beliefs.clique_marginals)[owner]
+        return self._cast(_joint(table, self.tree.cliques[owner], wanted))
+
+    def _enumerated_marginals(self, wanted: list[int]) -> Tensor:
+        sizes = [self.tree.cardinalities[d] for d in wanted]
+        if math.prod(sizes) > ENUMERATION_CAP:
+            raise NotImplementedError(
+                f"variables: expected one clique's, or at most {ENUMERATION_CAP} joint states, got {math.prod(sizes)}; "
+                "use samples, which are exact"
+            )
+        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
+        states = enumerate_joint_states(sizes, self.batch_shape, False, like)
+        value = torch.zeros(states.shape[:-1] + self.event_shape, dtype=torch.long, device=like.device)
+        value[..., wanted] = states
+        observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
+        observed[wanted] = True
+        probs = self.marginal_log_prob(value, observed).exp()
+        return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
+
+    @property
+    def mean(self) -> Tensor:
+        """Categories have none."""
+        raise NotImplementedError("mean: categories have none; use marginals")
+
+    @property
+    def variance(self) -> Tensor:
+        """Categories have none."""
+        raise NotImplementedError("variance: categories have none; use marginals")
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (n,)``."""
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+        return self._unflatten(maximize_tree(*self._arguments, self.tree.plan))
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        log_z, _, probs = self._supported_beliefs
+        weights = self._leveled[0].masked_fill(probs == 0, 0.0)
+        return self._cast(log_z - (probs * weights).sum(-1))
+
+    def condition(self, value: Tensor, observed: Tensor) -> "JunctionTree":
+        """Fixes some variables; everything else stays random.
+
+        :param Tensor value: States where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
+        sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
+        known = torch.where(observed, value, 0)
+        outside = (known < 0) | (known >= sizes) | (known != known.long())
+        require(outside, f"value: expected integers below {self.tree.cardinalities} where observed, got other numbers")
+        evidence = merge_evidence(self._evidence, known.long(), observed)
+        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
+        return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self._cast(self.condition(value, observed)._log_z - self._supported_log_z)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
+        return math.prod(self.tree.cardinalities) <= ENUMERATION_CAP
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
+        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
+        return enumerate_joint_states(self.tree.cardinalities, self.batch_shape, expand, like)
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(torch.promote_types(torch.float32, self.clique_logits.dtype))
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    """Without what expansion has repeated, all but the last axis."""
+    for axis in range(tensor.dim() - 1):
+        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
+def _joint(table: Tensor, clique: tuple[int, ...], wanted: list[int]) -> Tensor:
+    """Sums a clique's table over all but some variables, and puts these in their order."""
+    first = table.dim() - len(clique)
+    others = [first + place for place, d in enumerate(clique) if d not in wanted]
+    kept = [d for d in clique if d in wanted]
+    summed = table.sum(others) if others else table
+    return summed.permute(*range(first), *(first + kept.index(d) for d in wanted))
