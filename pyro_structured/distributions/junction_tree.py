@@ -2,20 +2,22 @@
 
 __all__ = ["JunctionTree"]
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.argument_checks import check_entries, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import check_data, check_vector
+from pyro_structured.distributions.discrete_vector import DiscreteVector
 from pyro_structured.ops.cardinality import require, require_support
+from pyro_structured.ops.clique_tables import count_cliques, log_conditionals
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
-from pyro_structured.ops.evidence import merge_evidence, no_evidence
+from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.junction_tree import (
     TreeBeliefs,
     infer_tree,
@@ -31,12 +33,9 @@ EMPTY_SUPPORT = (
     "clique_logits: expected at least one value of positive probability in every batch element, but the support is "
     "empty"
 )
-IMPOSSIBLE_EVIDENCE = (
-    "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
-)
 
 
-class JunctionTree(TorchDistribution):
+class JunctionTree(DiscreteVector):
     r"""Discrete variables whose joint log-weight is a sum of tables, one for each clique of a junction tree.
 
     .. math::
@@ -72,7 +71,6 @@ class JunctionTree(TorchDistribution):
     """
 
     arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
     _derived = ("_leveled", "_beliefs")
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
@@ -90,6 +88,72 @@ class JunctionTree(TorchDistribution):
         event_shape = torch.Size([tree.num_variables])
         super().__init__(clique_logits.shape[:-1], event_shape, validate_args=validate_args)
 
+    @classmethod
+    def from_data(
+        cls, values: Tensor, tree: CliqueTree, smoothing: float = 0.0, weights: Tensor | None = None
+    ) -> "JunctionTree":
+        r"""Maximises the likelihood of data, or the posterior density under a Dirichlet prior on all joint states.
+
+        The prior has ``smoothing`` pseudo-observations, spread evenly over the joint states: tables of cliques that
+        overlap agree, and the product :math:`\prod_C p(x_C) / \prod_S p(x_S)` is normalised.
+
+        :param Tensor values: States, shape ``(N, n)``.
+        :param CliqueTree tree: The cliques.
+        :param float smoothing: At least 0. With 0, what is not in the data is impossible.
+        :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
+            distributions; ``None``: all are 1.
+
+        Example::
+
+            >>> x = torch.tensor([[0, 0], [0, 0], [1, 1], [1, 0]])
+            >>> JunctionTree.from_data(x, CliqueTree.chain(2, 2)).marginals_of([0, 1])
+            tensor([[0.5000, 0.0000],
+                    [0.2500, 0.2500]], dtype=torch.float64)
+        """
+        weights = check_data(values, tree.num_variables, max(tree.cardinalities), smoothing, weights)
+        sizes = torch.tensor(tree.cardinalities, device=values.device)
+        require(values >= sizes, f"values: expected integers below {tree.cardinalities}, got larger ones")
+        counts = count_cliques(tree.plan, values.long(), weights)
+        prior = [torch.full((size,), smoothing / size, dtype=torch.double) for size in tree.table_sizes]
+        return cls(log_conditionals(tree.plan, counts + torch.cat(prior).to(counts.device)), tree)
+
+    @classmethod
+    def from_factors(
+        cls,
+        factors: Iterable[tuple[Iterable[int], Tensor]],
+        cardinalities: Iterable[int],
+        tree: CliqueTree | None = None,
+    ) -> "JunctionTree":
+        """Multiplies factors.
+
+        :param factors: Pairs of variables and of a tensor with the log-weights of their joint states, whose last axes
+            are those of the variables, in their order; leading axes broadcast.
+        :param cardinalities: Numbers of states of all variables.
+        :param CliqueTree tree: Cliques that contain the factors' variables; ``None``: those of
+            ``CliqueTree.from_cliques``.
+
+        Example::
+
+            >>> one, both = torch.tensor([0.0, 1.0]), torch.eye(2)
+            >>> JunctionTree.from_factors([([1], one), ([2, 0], both)], [2, 2, 2]).tree.cliques
+            ((1,), (0, 2))
+        """
+        pairs = [(checked_indices("factors", variables), table) for variables, table in factors]
+        sizes = tuple(checked_indices("cardinalities", cardinalities))
+        tree = CliqueTree.from_cliques([scope for scope, _ in pairs if scope], sizes) if tree is None else tree
+        device = pairs[0][1].device if pairs else None
+        tables = [torch.zeros(shape, device=device) for shape in tree.table_shapes]
+        for scope, table in pairs:
+            owner, shape = tree.find(scope), tuple(sizes[d] for d in scope)
+            if owner is None or tuple(table.shape[table.dim() - len(scope) :]) != shape:
+                raise ValueError(
+                    f"factors: expected variables of one clique and shape (..., {shape}) for {scope}, got "
+                    f"{tuple(table.shape)}"
+                )
+            tables[owner] = tables[owner] + _spread(table, scope, tree.cliques[owner])
+        dtype = functools.reduce(torch.promote_types, (table.dtype for table in tables))
+        return cls(tree.pack([table.to(dtype) for table in tables]), tree)
+
     @staticmethod
     def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
         """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""
@@ -100,22 +164,6 @@ class JunctionTree(TorchDistribution):
         """Integers below the variables' numbers of states; also values of probability zero."""
         sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
         return constraints.independent(constraints.integer_interval(torch.zeros_like(sizes), sizes - 1), 1)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "JunctionTree":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new = self._get_checked_instance(JunctionTree, _instance)  # type: ignore[no-untyped-call]
-        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
-
-    def _copy(self, new: "JunctionTree", evidence: Any, batch_shape: torch.Size, empty: str) -> "JunctionTree":
-        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty)
-        new.clique_logits = self.clique_logits.expand(batch_shape + self.clique_logits.shape[-1:])
-        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters."""
-        return {name: value for name, value in self.__dict__.items() if name not in self._derived}
 
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
@@ -151,25 +199,23 @@ class JunctionTree(TorchDistribution):
         return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan)))
 
     @property
+    def _num_states(self) -> tuple[int, ...]:
+        return self.tree.cardinalities
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1]
+
+    @property
     def _log_z(self) -> Tensor:
-        """Without the tables' constants."""
         if "_beliefs" in self.__dict__:
             return self._beliefs.log_partition
         return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
 
     @property
-    def _supported_log_z(self) -> Tensor:
-        return require_support(self._log_z, self._empty)
-
-    @property
     def _supported_beliefs(self) -> TreeBeliefs:
         require_support(self._beliefs.log_partition, self._empty)
         return self._beliefs
-
-    @property
-    def log_partition_function(self) -> Tensor:
-        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
-        return self._cast(self._supported_log_z + self._leveled[1])
 
     def _score(self, value: Tensor) -> Tensor:
         """Log-weights without the tables' constants."""
@@ -185,16 +231,6 @@ class JunctionTree(TorchDistribution):
             score = tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)
         agrees = (inside & (~observed | (value == given))).all(-1) & consistent
         return score.masked_fill(~agrees, -torch.inf)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log-probability; -inf for impossible values, also for those outside the support."""
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(self._score(value) - self._supported_log_z)
-
-    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
-        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._leveled[1])
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
@@ -247,13 +283,18 @@ class JunctionTree(TorchDistribution):
             raise ValueError(
                 f"variables: expected different ones in range({self.tree.num_variables}), got {list(wanted)}"
             )
+        return self._cast(self._probabilities_of(wanted))
+
+    def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
+        """In double precision."""
         owner = self.tree.find(wanted)
         if owner is None:
             return self._enumerated_marginals(wanted)
-        table = self.tree.split(self._supported_beliefs.clique_marginals)[owner]
-        return self._cast(_joint(table, self.tree.cliques[owner], wanted))
+        return _joint(
+            self.tree.split(self._supported_beliefs.clique_marginals)[owner], self.tree.cliques[owner], wanted
+        )
 
-    def _enumerated_marginals(self, wanted: list[int]) -> Tensor:
+    def _enumerated_marginals(self, wanted: Sequence[int]) -> Tensor:
         sizes = [self.tree.cardinalities[d] for d in wanted]
         if math.prod(sizes) > ENUMERATION_CAP:
             raise NotImplementedError(
@@ -263,10 +304,10 @@ class JunctionTree(TorchDistribution):
         like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
         states = enumerate_joint_states(sizes, self.batch_shape, False, like)
         value = torch.zeros(states.shape[:-1] + self.event_shape, dtype=torch.long, device=like.device)
-        value[..., wanted] = states
+        value[..., list(wanted)] = states
         observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
-        observed[wanted] = True
-        probs = self.marginal_log_prob(value, observed).exp()
+        observed[list(wanted)] = True
+        probs = (self.condition(value, observed)._log_z - self._supported_log_z).exp()
         return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
 
     @property
@@ -288,34 +329,13 @@ class JunctionTree(TorchDistribution):
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
+        return self._cast(self._exact_entropy)
+
+    @property
+    def _exact_entropy(self) -> Tensor:
         log_z, _, probs = self._supported_beliefs
         weights = self._leveled[0].masked_fill(probs == 0, 0.0)
-        return self._cast(log_z - (probs * weights).sum(-1))
-
-    def condition(self, value: Tensor, observed: Tensor) -> "JunctionTree":
-        """Fixes some variables; everything else stays random.
-
-        :param Tensor value: States where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
-            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
-        """
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
-        sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
-        known = torch.where(observed, value, 0)
-        outside = (known < 0) | (known >= sizes) | (known != known.long())
-        require(outside, f"value: expected integers below {self.tree.cardinalities} where observed, got other numbers")
-        evidence = merge_evidence(self._evidence, known.long(), observed)
-        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
-        return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
-
-    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
-
-        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
-        """
-        return self._cast(self.condition(value, observed)._log_z - self._supported_log_z)
+        return log_z - (probs * weights).sum(-1)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -327,9 +347,6 @@ class JunctionTree(TorchDistribution):
         like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
         return enumerate_joint_states(self.tree.cardinalities, self.batch_shape, expand, like)
 
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(torch.promote_types(torch.float32, self.clique_logits.dtype))
-
 
 def _narrow(tensor: Tensor) -> Tensor:
     """Without what expansion has repeated, all but the last axis."""
@@ -339,10 +356,20 @@ def _narrow(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _joint(table: Tensor, clique: tuple[int, ...], wanted: list[int]) -> Tensor:
+def _joint(table: Tensor, clique: tuple[int, ...], wanted: Sequence[int]) -> Tensor:
     """Sums a clique's table over all but some variables, and puts these in their order."""
     first = table.dim() - len(clique)
     others = [first + place for place, d in enumerate(clique) if d not in wanted]
     kept = [d for d in clique if d in wanted]
     summed = table.sum(others) if others else table
-    return summed.permute(*range(first), *(first + kept.index(d) for d in wanted))
+    return summed.permute([*range(first), *(first + kept.index(d) for d in wanted)])
+
+
+def _spread(table: Tensor, scope: list[int], clique: tuple[int, ...]) -> Tensor:
+    """A factor with an axis for every variable of a clique."""
+    first = table.dim() - len(scope)
+    ordered = table.permute([*range(first), *(first + scope.index(d) for d in clique if d in scope)])
+    for place, d in enumerate(clique):
+        if d not in scope:
+            ordered = ordered.unsqueeze(first + place)
+    return ordered
