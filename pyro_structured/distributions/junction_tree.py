@@ -154,6 +154,29 @@ class JunctionTree(DiscreteVector):
         dtype = functools.reduce(torch.promote_types, (table.dtype for table in tables))
         return cls(tree.pack([table.to(dtype) for table in tables]), tree)
 
+    @classmethod
+    def from_bayesian_network(
+        cls, parents: Sequence[Sequence[int]], tables: Sequence[Tensor], tree: CliqueTree | None = None
+    ) -> "JunctionTree":
+        """Multiplies probabilities of variables given their parents.
+
+        :param parents: For every variable its parents.
+        :param tables: For every variable the probabilities of its states given its parents', shape ``(..., states of
+            the first parent, ..., states of the variable)``, at least 0; they are made to add up to 1.
+        :param CliqueTree tree: As for :meth:`from_factors`.
+
+        Example::
+
+            >>> rain, wet = torch.tensor([0.8, 0.2]), torch.tensor([[0.9, 0.1], [0.0, 1.0]])
+            >>> JunctionTree.from_bayesian_network([[], [0]], [rain, wet]).marginals_of([1])
+            tensor([0.7200, 0.2800])
+        """
+        factors = [
+            ((*above, d), (table / table.sum(-1, keepdim=True)).log())
+            for d, (above, table) in enumerate(zip(parents, tables, strict=True))
+        ]
+        return cls.from_factors(factors, [table.shape[-1] for table in tables], tree)
+
     @staticmethod
     def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
         """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""

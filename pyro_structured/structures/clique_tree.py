@@ -46,8 +46,10 @@ class CliqueTree:
         groups = checked_groups("cliques", cliques)
         covered = {d for group in groups for d in group}
         wrong = sorted(covered ^ set(range(len(self.cardinalities))))
-        if wrong or any(len(set(group)) < len(group) for group in groups):
-            got = f"{wrong} in none of them, or beyond" if wrong else "some twice in one clique"
+        got = f"{wrong} in none of them, or beyond" if wrong else ""
+        got = got or ("an empty one" if not all(groups) else "")
+        got = got or ("some twice in one clique" if any(len(set(group)) < len(group) for group in groups) else "")
+        if got:
             raise ValueError(f"cliques: expected sets that cover range({len(self.cardinalities)}), got {got}")
         self.cliques: tuple[tuple[int, ...], ...] = tuple(tuple(sorted(group)) for group in groups)
         parents = clique_forest([frozenset(clique) for clique in self.cliques])
