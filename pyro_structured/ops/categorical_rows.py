@@ -68,5 +68,5 @@ def mutual_information(rows: CategoricalRows) -> np.ndarray:
     joint = rows.pair_counts / rows.total
     single = joint.diagonal()
     terms = xlogy(joint, joint) - xlogy(joint, single[:, None]) - xlogy(joint, single)
-    found: np.ndarray = np.add.reduceat(np.add.reduceat(terms, starts, 0), starts, 1)
-    return np.maximum(found, 0.0)
+    found: np.ndarray = np.maximum(np.add.reduceat(np.add.reduceat(terms, starts, 0), starts, 1), 0.0)
+    return found
