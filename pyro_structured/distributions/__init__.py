@@ -5,6 +5,7 @@ __all__ = [
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
+    "JunctionTree",
     "KSubset",
     "KSubsetStraightThrough",
     "NanMasked",
@@ -26,6 +27,7 @@ from pyro_structured.distributions.argmin import Argmin
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
 from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.distributions.junction_tree import JunctionTree
 from pyro_structured.distributions.k_subset import KSubset
 from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
 from pyro_structured.distributions.nan_masked import NanMasked

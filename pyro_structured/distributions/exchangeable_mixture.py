@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import check_entries, check_memberships, check_vector, expanded_batch
+from pyro_structured.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
-from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, IMPOSSIBLE_EVIDENCE, ExchangeableVector
+from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_tables import level_tables

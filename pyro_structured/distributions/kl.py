@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Independent, kl_divergence
 from torch.distributions.kl import register_kl
 
+from pyro_structured.distributions.junction_tree import JunctionTree
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.count_support import reaches
@@ -62,3 +63,27 @@ def _without_potentials(independent: "Independent[Bernoulli]", like: RecursiveCa
     # The parameter that was given is exact; torch keeps the other one, too, once it has been asked for.
     logits = base.logits if base._param is base.__dict__.get("logits") else probs_to_logits(base.probs)
     return RecursiveCardinality(logits, logits.new_zeros(like.subsets.table_size), like.subsets, validate_args=False)
+
+
+@register_kl(JunctionTree, JunctionTree)  # type: ignore[untyped-decorator]
+def _kl_junction_tree(p: JunctionTree, q: JunctionTree) -> Tensor:
+    if p.tree.cardinalities != q.tree.cardinalities:
+        raise NotImplementedError(
+            f"kl_divergence: expected variables with as many states, got {p.tree.cardinalities} and "
+            f"{q.tree.cardinalities}"
+        )
+    log_q, allowed = q._leveled[0], q._arguments[1]
+    if p.tree == q.tree:
+        # Both exponents are subtracted before they are summed.
+        probs, log_p, constant = p._supported_beliefs.clique_marginals, p._leveled[0], -p._supported_log_z
+    else:
+        probs = q.tree.pack([p._probabilities_of(clique) for clique in q.tree.cliques])
+        log_p, constant = torch.zeros_like(log_q), -p._exact_entropy
+    energy = (probs * (log_p.masked_fill(probs == 0, 0.0) - log_q.masked_fill(log_q == -math.inf, 0.0))).sum(-1)
+    result = energy + constant + q._supported_log_z
+    missing = ((probs > 0) & (log_q == -math.inf)).any(-1)
+    if allowed.shape[-1]:
+        excluded = q._unflatten(allowed) == -math.inf
+        missing = missing | ((p._supported_beliefs.marginals > 0) & excluded).any(-1)
+    result = result.masked_fill(missing, math.inf)
+    return result.to(torch.promote_types(p._cast(result).dtype, q._cast(result).dtype))

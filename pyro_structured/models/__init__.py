@@ -1,14 +1,19 @@
 """Learners of structures and parameters."""
 
 __all__ = [
+    "BayesianNetwork",
     "ExchangeableSPN",
     "MEVMClassifier",
     "MEVMDensity",
     "learn_nested_subsets",
     "merge_partition",
+    "read_bif",
     "welch_partition",
+    "write_bif",
 ]
 
+from pyro_structured.models.bayesian_network import BayesianNetwork
+from pyro_structured.models.bif import read_bif, write_bif
 from pyro_structured.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.mevm_classifier import MEVMClassifier

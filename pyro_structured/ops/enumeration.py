@@ -1,12 +1,17 @@
 """All values of a few discrete variables."""
 
-__all__ = ["ENUMERATION_CAP", "enumerate_values", "is_enumerable"]
+__all__ = ["ENUMERATION_CAP", "enumerate_joint_states", "enumerate_values", "is_enumerable"]
+
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 # More values are never enumerated.
 ENUMERATION_CAP = 2**12
+TOO_MANY = f"enumerate_support: expected at most {ENUMERATION_CAP} values, got "
+INSTEAD = "use condition(), marginals and sample(), which are exact and need no enumeration"
 
 
 def is_enumerable(num_variables: int, num_categories: int = 2) -> bool:
@@ -33,12 +38,24 @@ def enumerate_values(
         [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
     if not is_enumerable(num_variables, num_categories):
-        raise NotImplementedError(
-            f"enumerate_support: expected at most {ENUMERATION_CAP} values, got {num_categories}**{num_variables}; use "
-            "condition(), marginals and sample(), which are exact and need no enumeration"
-        )
-    states = torch.arange(num_categories**num_variables, device=like.device).unsqueeze(-1)
-    powers = num_categories ** torch.arange(num_variables - 1, -1, -1, device=like.device)
-    values = (states // powers % num_categories).to(like.dtype)
-    values = values.reshape(-1, *(1,) * len(batch_shape), num_variables)
+        raise NotImplementedError(f"{TOO_MANY}{num_categories}**{num_variables}; {INSTEAD}")
+    return enumerate_joint_states([num_categories] * num_variables, batch_shape, expand, like)
+
+
+def enumerate_joint_states(cardinalities: Sequence[int], batch_shape: torch.Size, expand: bool, like: Tensor) -> Tensor:
+    """As :func:`enumerate_values`, for variables with different numbers of states.
+
+    Example::
+
+        >>> enumerate_joint_states([1, 3], torch.Size(), True, like=torch.zeros(())).tolist()
+        [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]]
+    """
+    number = math.prod(cardinalities)
+    if number > ENUMERATION_CAP:
+        raise NotImplementedError(f"{TOO_MANY}{number}; {INSTEAD}")
+    states = torch.arange(number, device=like.device).unsqueeze(-1)
+    sizes = torch.tensor(cardinalities, device=like.device)
+    strides = number // sizes.cumprod(0)
+    values = (states // strides % sizes).to(like.dtype)
+    values = values.reshape(number, *(1,) * len(batch_shape), len(cardinalities))
     return values.expand(-1, *batch_shape, -1) if expand else values

@@ -6,6 +6,7 @@ __all__ = [
     "BlockCounts",
     "Box",
     "CategoryCounts",
+    "CliqueTree",
     "ConnectedComponents",
     "Count",
     "Injection",
@@ -31,6 +32,7 @@ from pyro_structured.structures.bipartite_assignment import BipartiteAssignment
 from pyro_structured.structures.block_counts import BlockCounts
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.category_counts import CategoryCounts
+from pyro_structured.structures.clique_tree import CliqueTree
 from pyro_structured.structures.connected_components import ConnectedComponents
 from pyro_structured.structures.count import Count
 from pyro_structured.structures.injection import Injection

@@ -186,8 +186,8 @@ def moments(case: DistributionCase) -> None:
 
 
 def _num_categories(distribution: Any) -> int:
-    """Values of an entry that is an integer: those of its support."""
-    return int(entry_constraint(distribution.support).upper_bound) + 1
+    """Values of an entry that is an integer: those of its support, the largest of all entries."""
+    return int(torch.as_tensor(entry_constraint(distribution.support).upper_bound).max()) + 1
 
 
 def _sampled_moments(distribution: Any, found: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import kl_divergence
 
-from pyro_structured.distributions import KSubset, RecursiveCardinality
-from pyro_structured.structures import NestedSubsets
+from pyro_structured.distributions import JunctionTree, KSubset, RecursiveCardinality
+from pyro_structured.structures import CliqueTree, NestedSubsets
 from pyro_structured.testing import brute_force
 from pyro_structured.testing.strategies import cardinality_models
 
@@ -201,3 +201,32 @@ def test_independent_variables():
             torch.testing.assert_close(kl_divergence(model, independent), forward)
         else:
             assert (kl_divergence(model, independent) == math.inf).all()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_junction_trees(same):
+    """Against enumeration, with impossible states and evidence, on one tree and on two."""
+    torch.manual_seed(0)
+    sizes = [2, 3, 2, 2]
+    first = CliqueTree.from_edges([(0, 1), (1, 2), (2, 3)], sizes)
+    other = first if same else CliqueTree.from_edges([(0, 2), (2, 3), (0, 3)], sizes)
+    p_logits = torch.randn(3, first.table_size, dtype=torch.double).masked_fill(
+        torch.rand(first.table_size) < 0.1, -torch.inf
+    )
+    q_logits = torch.randn(other.table_size, dtype=torch.double)
+    p, q = JunctionTree(p_logits, first), JunctionTree(q_logits, other)
+    value, observed = torch.tensor([0, 1, 0, 0]), torch.tensor([False, True, False, False])
+    known = p.condition(value, observed)
+    for one, two in (
+        (p, q),
+        (known, q),
+        (known, q.condition(value, observed)),
+        (p, q.condition(value, observed)),
+        (p, p),
+    ):
+        x = one.enumerate_support()
+        log_p, log_q = one.log_prob(x), two.log_prob(x)
+        expected = (log_p.exp() * (log_p - log_q).masked_fill(log_p == -torch.inf, 0.0)).sum(0)
+        torch.testing.assert_close(kl_divergence(one, two), expected)
+    with pytest.raises(NotImplementedError, match="kl_divergence: expected variables with as many states"):
+        kl_divergence(p, JunctionTree(torch.zeros(2), CliqueTree.chain(1, 2)))

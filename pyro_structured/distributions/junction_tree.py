@@ -1,0 +1,398 @@
+"""Discrete variables with the potentials of a junction tree."""
+
+__all__ = ["JunctionTree"]
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.distributions.argument_checks import check_data, check_vector
+from pyro_structured.distributions.discrete_vector import DiscreteVector
+from pyro_structured.ops.cardinality import require, require_support
+from pyro_structured.ops.clique_tables import count_cliques, log_conditionals
+from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
+from pyro_structured.ops.evidence import no_evidence
+from pyro_structured.ops.junction_tree import (
+    TreeBeliefs,
+    infer_tree,
+    log_partition_of_tree,
+    maximize_tree,
+    sample_tree,
+)
+from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.structures.argument_checks import checked_indices
+from pyro_structured.structures.clique_tree import CliqueTree
+
+EMPTY_SUPPORT = (
+    "clique_logits: expected at least one value of positive probability in every batch element, but the support is "
+    "empty"
+)
+
+
+class JunctionTree(DiscreteVector):
+    r"""Discrete variables whose joint log-weight is a sum of tables, one for each clique of a junction tree.
+
+    .. math::
+        p(x) = \frac{1}{Z} \exp\Bigl(\sum_C \theta_C(x_C)\Bigr).
+
+    Values have shape ``(..., n)``, long integers: variable d has the states ``0, ..., cardinalities[d] - 1``.
+    :meth:`log_prob` accepts booleans, integers and floating point numbers.
+
+    **Exact**: every query, in float64, at a cost of O(``tree.table_size``) for each element of the batch; probabilities
+    below 1e-300 count as zero in marginals. Nothing depends on the number of joint states.
+
+    :param Tensor clique_logits: Log-weights of the joint states of all cliques, shape ``(..., tree.table_size)``,
+        packed as by :meth:`~pyro_structured.structures.CliqueTree.pack`; less than +inf; -inf where a state is
+        impossible.
+    :param CliqueTree tree: The cliques.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf. Where no value has a positive probability, the
+        first query raises.
+
+    **References**
+
+    Lauritzen, Spiegelhalter (1988): Local computations with probabilities on graphical structures and their application
+    to expert systems. JRSS B 50(2).
+
+    Example::
+
+        >>> tree = CliqueTree.chain(3, 2)
+        >>> same = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> d = JunctionTree(tree.pack([same, same]), tree)
+        >>> d.condition(torch.tensor([1, 0, 0]), torch.tensor([True, False, False])).marginals
+        tensor([[0.0000, 1.0000],
+                [0.2689, 0.7311],
+                [0.3932, 0.6068]])
+    """
+
+    arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+    _derived = ("_leveled", "_beliefs")
+
+    def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
+        check_vector("clique_logits", clique_logits)
+        if not isinstance(tree, CliqueTree):
+            raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
+        if clique_logits.shape[-1] != tree.table_size:
+            raise ValueError(
+                f"clique_logits: expected a last axis of {tree.table_size} numbers, one for each joint state of the "
+                f"cliques, got shape {tuple(clique_logits.shape)}"
+            )
+        self.clique_logits, self.tree = clique_logits, tree
+        self._evidence = no_evidence(tree.num_variables, clique_logits.device)
+        self._empty = EMPTY_SUPPORT
+        event_shape = torch.Size([tree.num_variables])
+        super().__init__(clique_logits.shape[:-1], event_shape, validate_args=validate_args)
+
+    @classmethod
+    def from_data(
+        cls, values: Tensor, tree: CliqueTree, smoothing: float = 0.0, weights: Tensor | None = None
+    ) -> "JunctionTree":
+        r"""Maximises the likelihood of data, or the posterior density under a Dirichlet prior on all joint states.
+
+        The prior has ``smoothing`` pseudo-observations, spread evenly over the joint states: tables of cliques that
+        overlap agree, and the product :math:`\prod_C p(x_C) / \prod_S p(x_S)` is normalised.
+
+        :param Tensor values: States, shape ``(N, n)``.
+        :param CliqueTree tree: The cliques.
+        :param float smoothing: At least 0. With 0, what is not in the data is impossible.
+        :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
+            distributions; ``None``: all are 1.
+
+        Example::
+
+            >>> x = torch.tensor([[0, 0], [0, 0], [1, 1], [1, 0]])
+            >>> JunctionTree.from_data(x, CliqueTree.chain(2, 2)).marginals_of([0, 1])
+            tensor([[0.5000, 0.0000],
+                    [0.2500, 0.2500]], dtype=torch.float64)
+        """
+        weights = check_data(values, tree.num_variables, max(tree.cardinalities), smoothing, weights)
+        sizes = torch.tensor(tree.cardinalities, device=values.device)
+        require(values >= sizes, f"values: expected integers below {tree.cardinalities}, got larger ones")
+        counts = count_cliques(tree.plan, values.long(), weights)
+        prior = [torch.full((size,), smoothing / size, dtype=torch.double) for size in tree.table_sizes]
+        return cls(log_conditionals(tree.plan, counts + torch.cat(prior).to(counts.device)), tree)
+
+    @classmethod
+    def from_factors(
+        cls,
+        factors: Iterable[tuple[Iterable[int], Tensor]],
+        cardinalities: Iterable[int],
+        tree: CliqueTree | None = None,
+    ) -> "JunctionTree":
+        """Multiplies factors.
+
+        :param factors: Pairs of variables and of a tensor with the log-weights of their joint states, whose last axes
+            are those of the variables, in their order; leading axes broadcast.
+        :param cardinalities: Numbers of states of all variables.
+        :param CliqueTree tree: Cliques that contain the factors' variables; ``None``: those of
+            ``CliqueTree.from_cliques``.
+
+        Example::
+
+            >>> one, both = torch.tensor([0.0, 1.0]), torch.eye(2)
+            >>> JunctionTree.from_factors([([1], one), ([2, 0], both)], [2, 2, 2]).tree.cliques
+            ((1,), (0, 2))
+        """
+        pairs = [(checked_indices("factors", variables), table) for variables, table in factors]
+        sizes = tuple(checked_indices("cardinalities", cardinalities))
+        tree = CliqueTree.from_cliques([scope for scope, _ in pairs if scope], sizes) if tree is None else tree
+        device = pairs[0][1].device if pairs else None
+        tables = [torch.zeros(shape, device=device) for shape in tree.table_shapes]
+        for scope, table in pairs:
+            owner, shape = tree.find(scope), tuple(sizes[d] for d in scope)
+            if owner is None or tuple(table.shape[table.dim() - len(scope) :]) != shape:
+                raise ValueError(
+                    f"factors: expected variables of one clique and shape (..., {shape}) for {scope}, got "
+                    f"{tuple(table.shape)}"
+                )
+            tables[owner] = tables[owner] + _spread(table, scope, tree.cliques[owner])
+        dtype = functools.reduce(torch.promote_types, (table.dtype for table in tables))
+        return cls(tree.pack([table.to(dtype) for table in tables]), tree)
+
+    @classmethod
+    def from_bayesian_network(
+        cls, parents: Sequence[Sequence[int]], tables: Sequence[Tensor], tree: CliqueTree | None = None
+    ) -> "JunctionTree":
+        """Multiplies probabilities of variables given their parents.
+
+        :param parents: For every variable its parents.
+        :param tables: For every variable the probabilities of its states given its parents', shape ``(..., states of
+            the first parent, ..., states of the variable)``, at least 0; they are made to add up to 1.
+        :param CliqueTree tree: As for :meth:`from_factors`.
+
+        Example::
+
+            >>> rain, wet = torch.tensor([0.8, 0.2]), torch.tensor([[0.9, 0.1], [0.0, 1.0]])
+            >>> JunctionTree.from_bayesian_network([[], [0]], [rain, wet]).marginals_of([1])
+            tensor([0.7200, 0.2800])
+        """
+        factors = [
+            ((*above, d), (table / table.sum(-1, keepdim=True)).log())
+            for d, (above, table) in enumerate(zip(parents, tables, strict=True))
+        ]
+        return cls.from_factors(factors, [table.shape[-1] for table in tables], tree)
+
+    @staticmethod
+    def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
+        """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""
+        return torch.Size(clique_logits[:-1]), torch.Size([tree.num_variables])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Integers below the variables' numbers of states; also values of probability zero."""
+        sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
+        return constraints.independent(constraints.integer_interval(torch.zeros_like(sizes), sizes - 1), 1)
+
+    @lazy_property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Tables without constants, which would swallow their digits, and the sum of the constants."""
+        return level_tables(_narrow(self.clique_logits), [size - 1 for size in self.tree.table_sizes])
+
+    @property
+    def _arguments(self) -> tuple[Tensor, Tensor]:
+        """Tables and evidence as matrices, with one row where all are the same."""
+        value, observed, consistent = self._evidence
+        tables, sizes = self._leveled[0], torch.tensor(self.tree.cardinalities, device=value.device)
+        owner = torch.repeat_interleave(sizes)
+        state = torch.arange(len(owner), device=value.device) - (sizes.cumsum(0) - sizes)[owner]
+        if observed.dim() == 1 and not bool(observed.any()) and bool(consistent.all()):
+            weights = tables.new_zeros(1, 0)
+        else:
+            excluded = observed[..., owner] & (value[..., owner] != state) | ~consistent.unsqueeze(-1)
+            weights = tables.new_zeros(excluded.shape).masked_fill(excluded, -torch.inf)
+        return self._rows(tables), self._rows(weights)
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        if tensor.dim() == 1 or tensor.shape[:-1].numel() == 1:
+            return tensor.reshape(1, tensor.shape[-1])
+        return tensor.expand(self.batch_shape + tensor.shape[-1:]).reshape(-1, tensor.shape[-1])
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """The batch in place of rows, of which there is one where all are the same."""
+        size = self.batch_shape.numel()
+        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
+
+    @lazy_property
+    def _beliefs(self) -> TreeBeliefs:
+        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan)))
+
+    @property
+    def _num_states(self) -> tuple[int, ...]:
+        return self.tree.cardinalities
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1]
+
+    @property
+    def _log_z(self) -> Tensor:
+        if "_beliefs" in self.__dict__:
+            return self._beliefs.log_partition
+        return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
+
+    @property
+    def _supported_beliefs(self) -> TreeBeliefs:
+        require_support(self._beliefs.log_partition, self._empty)
+        return self._beliefs
+
+    def _score(self, value: Tensor) -> Tensor:
+        """Log-weights without the tables' constants."""
+        given, observed, consistent = self._evidence
+        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
+        inside = (value >= 0) & (value < sizes) & (value == value.long())
+        index = self.tree.plan.table_index(torch.where(inside, value, 0).long())
+        tables = self._leveled[0]
+        batch = torch.broadcast_shapes(index.shape[:-1], tables.shape[:-1])
+        if tables.shape[:-1].numel() == 1:
+            score = tables.reshape(-1)[index].sum(-1).expand(batch)
+        else:
+            score = tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)
+        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
+        return score.masked_fill(~agrees, -torch.inf)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
+        shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+            arguments = self._arguments
+            rows = max(map(len, arguments))
+            # Rows that are all the same are so many samples of one.
+            copies = self.batch_shape.numel() // rows
+            drawn = sample_tree(*arguments, self.tree.plan, shape.numel() * copies)
+        return drawn.reshape(shape + self.batch_shape + self.event_shape)
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
+        variable's own.
+        """
+        parts = self._supported_beliefs.marginals.split(self.tree.cardinalities, -1)
+        widest = max(self.tree.cardinalities)
+        padded = [torch.nn.functional.pad(part, (0, widest - part.shape[-1])) for part in parts]
+        return self._cast(torch.stack(padded, -2))
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Logarithms of :attr:`marginals`."""
+        return self.marginals.log()
+
+    @property
+    def clique_marginals(self) -> Tensor:
+        """Probabilities of the joint states of all cliques, packed, shape ``batch_shape + (table_size,)``."""
+        return self._cast(self._supported_beliefs.clique_marginals)
+
+    def marginals_of(self, variables: Iterable[int]) -> Tensor:
+        """Joint probabilities of some variables.
+
+        :param variables: Different variables, of one clique or with at most ``2 ** 12`` joint states: each of these
+            needs a pass.
+        :return: Shape ``batch_shape + (cardinalities of these variables, in their order)``.
+
+        Example::
+
+            >>> tree = CliqueTree.chain(3, 2)
+            >>> JunctionTree(torch.zeros(8), tree).marginals_of([2, 0])
+            tensor([[0.2500, 0.2500],
+                    [0.2500, 0.2500]])
+        """
+        wanted = checked_indices("variables", variables)
+        if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(self.tree.num_variables)):
+            raise ValueError(
+                f"variables: expected different ones in range({self.tree.num_variables}), got {list(wanted)}"
+            )
+        return self._cast(self._probabilities_of(wanted))
+
+    def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
+        """In double precision."""
+        owner = self.tree.find(wanted)
+        if owner is None:
+            return self._enumerated_marginals(wanted)
+        return _joint(
+            self.tree.split(self._supported_beliefs.clique_marginals)[owner], self.tree.cliques[owner], wanted
+        )
+
+    def _enumerated_marginals(self, wanted: Sequence[int]) -> Tensor:
+        sizes = [self.tree.cardinalities[d] for d in wanted]
+        if math.prod(sizes) > ENUMERATION_CAP:
+            raise NotImplementedError(
+                f"variables: expected one clique's, or at most {ENUMERATION_CAP} joint states, got {math.prod(sizes)}; "
+                "use samples, which are exact"
+            )
+        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
+        states = enumerate_joint_states(sizes, self.batch_shape, False, like)
+        value = torch.zeros(states.shape[:-1] + self.event_shape, dtype=torch.long, device=like.device)
+        value[..., list(wanted)] = states
+        observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
+        observed[list(wanted)] = True
+        probs = (self.condition(value, observed)._log_z - self._supported_log_z).exp()
+        return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
+
+    @property
+    def mean(self) -> Tensor:
+        """Categories have none."""
+        raise NotImplementedError("mean: categories have none; use marginals")
+
+    @property
+    def variance(self) -> Tensor:
+        """Categories have none."""
+        raise NotImplementedError("variance: categories have none; use marginals")
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (n,)``."""
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+        return self._unflatten(maximize_tree(*self._arguments, self.tree.plan))
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        return self._cast(self._exact_entropy)
+
+    @property
+    def _exact_entropy(self) -> Tensor:
+        log_z, _, probs = self._supported_beliefs
+        weights = self._leveled[0].masked_fill(probs == 0, 0.0)
+        return log_z - (probs * weights).sum(-1)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
+        return math.prod(self.tree.cardinalities) <= ENUMERATION_CAP
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
+        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
+        return enumerate_joint_states(self.tree.cardinalities, self.batch_shape, expand, like)
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    """Without what expansion has repeated, all but the last axis."""
+    for axis in range(tensor.dim() - 1):
+        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
+def _joint(table: Tensor, clique: tuple[int, ...], wanted: Sequence[int]) -> Tensor:
+    """Sums a clique's table over all but some variables, and puts these in their order."""
+    first = table.dim() - len(clique)
+    others = [first + place for place, d in enumerate(clique) if d not in wanted]
+    kept = [d for d in clique if d in wanted]
+    summed = table.sum(others) if others else table
+    return summed.permute([*range(first), *(first + kept.index(d) for d in wanted)])
+
+
+def _spread(table: Tensor, scope: list[int], clique: tuple[int, ...]) -> Tensor:
+    """A factor with an axis for every variable of a clique."""
+    first = table.dim() - len(scope)
+    ordered = table.permute([*range(first), *(first + scope.index(d) for d in clique if d in scope)])
+    for place, d in enumerate(clique):
+        if d not in scope:
+            ordered = ordered.unsqueeze(first + place)
+    return ordered

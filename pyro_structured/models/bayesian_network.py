@@ -1,0 +1,108 @@
+"""Bayesian networks of discrete variables."""
+
+__all__ = ["BayesianNetwork"]
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pyro_structured.distributions.junction_tree import JunctionTree
+from pyro_structured.structures.clique_tree import CliqueTree
+
+
+@dataclass(frozen=True, eq=False)
+class BayesianNetwork:
+    r"""Discrete variables, each with a distribution given others.
+
+    .. math::
+        p(x) = \prod_d p(x_d \mid x_{\mathrm{pa}(d)}).
+
+    :param names: Names of the variables, all different.
+    :param states: For every variable the names of its states, all different.
+    :param parents: For every variable its parents' numbers; no variable is its own ancestor.
+    :param tables: For every variable the probabilities of its states given its parents' states, float64, shape
+        ``(states of the first parent, ..., states of the variable)``; they add up to 1 along the last axis up to 1e-3,
+        since files have few digits.
+    :raises ValueError: if any of that does not hold.
+
+    Example::
+
+        >>> rain = np.array([0.8, 0.2])
+        >>> wet = np.array([[0.9, 0.1], [0.0, 1.0]])
+        >>> network = BayesianNetwork(["rain", "wet"], [["no", "yes"]] * 2, [[], [0]], [rain, wet])
+        >>> network.to_junction_tree().marginals
+        tensor([[0.8000, 0.2000],
+                [0.7200, 0.2800]], dtype=torch.float64)
+    """
+
+    names: Sequence[str]
+    states: Sequence[Sequence[str]]
+    parents: Sequence[Sequence[int]]
+    tables: Sequence[np.ndarray]
+
+    def __post_init__(self) -> None:
+        size = len(self.names)
+        for name, given in (("states", self.states), ("parents", self.parents), ("tables", self.tables)):
+            if len(given) != size:
+                raise ValueError(f"{name}: expected {size}, one for each variable, got {len(given)}")
+        for name, group in (("names", self.names), *(("states", each) for each in self.states)):
+            if not group or len(set(group)) < len(group):
+                raise ValueError(f"{name}: expected different ones, at least one, got {list(group)}")
+        self._check_order()
+        for d, table in enumerate(self.tables):
+            shape = tuple(self.cardinalities[other] for other in (*self.parents[d], d))
+            if np.shape(table) != shape:
+                raise ValueError(f"tables: expected shape {shape} for {self.names[d]!r}, got {np.shape(table)}")
+            total = np.sum(table, -1)
+            if not (np.all(np.asarray(table) >= 0) and np.allclose(total, 1, atol=1e-3)):
+                raise ValueError(
+                    f"tables: expected probabilities that add up to 1 for {self.names[d]!r}, got sums from "
+                    f"{np.min(total)} to {np.max(total)}"
+                )
+
+    def _check_order(self) -> None:
+        wrong = [d for d, above in enumerate(self.parents) if not set(above) <= set(range(len(self.names))) - {d}]
+        if wrong:
+            got = f"{list(self.parents[wrong[0]])} for {self.names[wrong[0]]!r}"
+            raise ValueError(f"parents: expected numbers of other variables, got {got}")
+        if len(self.order) < len(self.names):
+            rest = sorted(set(range(len(self.names))) - set(self.order))
+            raise ValueError(f"parents: expected no variable to be its own ancestor, got a cycle among {rest}")
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Numbers of states of the variables."""
+        return tuple(len(states) for states in self.states)
+
+    @property
+    def order(self) -> list[int]:
+        """Variables, after their parents; without those on cycles."""
+        order: list[int] = []
+        rest = list(range(len(self.names)))
+        while ready := [d for d in rest if set(self.parents[d]) <= set(order)]:
+            order += ready
+            rest = [d for d in rest if d not in ready]
+        return order
+
+    def to_junction_tree(self, heuristic: str = "min_fill") -> JunctionTree:
+        """The same distribution, for exact inference: parents of a variable are in one clique with it.
+
+        Tables are normalised exactly.
+
+        :param str heuristic: As for :meth:`CliqueTree.from_edges`.
+        """
+        families = [(*self.parents[d], d) for d in range(len(self.names))]
+        pairs = [(one, other) for family in families for one in family for other in family if one < other]
+        tree = CliqueTree.from_edges(pairs, self.cardinalities, heuristic)
+        return JunctionTree.from_bayesian_network(self.parents, [torch.as_tensor(table) for table in self.tables], tree)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of free probabilities."""
+        return sum(
+            (self.cardinalities[d] - 1) * math.prod(self.cardinalities[other] for other in self.parents[d])
+            for d in range(len(self.names))
+        )

@@ -1,0 +1,169 @@
+"""Chordal graphs of bounded cliques that fit data, edge by edge."""
+
+__all__ = ["ChordalScore", "grow_chordal_graph", "polish_chordal_graph"]
+
+import heapq
+import math
+import time
+from collections.abc import Iterable
+from itertools import combinations
+
+import numpy as np
+from scipy.special import xlogy
+
+from pyro_structured.ops.categorical_rows import CategoricalRows
+from pyro_structured.ops.chordal_graph import Neighbors
+
+Pair = tuple[int, int]
+# Nats by which polishing may lose at first.
+TEMPERATURE = 10.0
+MOST_RUINED = 4
+
+
+class ChordalScore:
+    r"""Penalised log-likelihoods of decomposable models, as sums over cliques less sums over separators.
+
+    .. math::
+        T(S) = \sum_{x_S} N(x_S) \log N(x_S) - \frac{c}{2} \log N \cdot |S|,
+
+    where :math:`|S|` is the number of joint states: for c = 1, the Bayesian information criterion.
+
+    :param CategoricalRows rows: The data.
+    :param float penalty: The factor c.
+    """
+
+    def __init__(self, rows: CategoricalRows, penalty: float = 1.0) -> None:
+        self.rows = rows
+        self._price = penalty * 0.5 * math.log(max(rows.total, 2.0))
+        self._terms: dict[frozenset[int], float] = {}
+
+    def term(self, variables: frozenset[int]) -> float:
+        """That of a clique or separator."""
+        found = self._terms.get(variables)
+        if found is None:
+            counts = self.rows.counts(sorted(variables))
+            found = self._terms[variables] = float(xlogy(counts, counts).sum()) - self._price * len(counts)
+        return found
+
+    def gain(self, pair: Pair, separator: frozenset[int]) -> float:
+        """What an edge between variables with these common neighbours adds."""
+        one, other = pair
+        joined = self.term(separator | {one, other}) + self.term(separator)
+        return joined - self.term(separator | {one}) - self.term(separator | {other})
+
+
+def grow_chordal_graph(
+    score: ChordalScore,
+    neighbors: Neighbors,
+    treewidth: int,
+    pairs: Iterable[Pair] | None = None,
+    noise: np.random.Generator | None = None,
+) -> float:
+    """Adds the best edge that keeps a graph chordal, and its cliques small, until none has a gain.
+
+    :param ChordalScore score: What edges are worth.
+    :param neighbors: A chordal graph, which is changed.
+    :param int treewidth: Cliques have at most one variable more.
+    :param pairs: Pairs to begin with; ``None``: all.
+    :param noise: Gains are multiplied by random numbers, log-normal of scale 0.2; ``None``: they are not.
+    :return: The sum of the gains.
+    """
+    heap: list[tuple[float, Pair, frozenset[int], float]] = []
+
+    def push(pair: Pair) -> None:
+        one, other = pair
+        separator = frozenset(neighbors[one] & neighbors[other])
+        if other not in neighbors[one] and len(separator) < treewidth:
+            gain = score.gain(pair, separator)
+            if gain > 0:
+                factor = 1.0 if noise is None else math.exp(0.2 * noise.standard_normal())
+                heapq.heappush(heap, (-gain * factor, pair, separator, gain))
+
+    for pair in combinations(range(len(neighbors)), 2) if pairs is None else pairs:
+        push(pair)
+    total = 0.0
+    while heap:
+        _, (one, other), separator, gain = heapq.heappop(heap)
+        if other in neighbors[one] or separator != neighbors[one] & neighbors[other]:
+            continue
+        if not _separates(neighbors, separator, one, other):
+            continue
+        neighbors[one].add(other)
+        neighbors[other].add(one)
+        total += gain
+        # Only these pairs have a new common neighbour.
+        for node, end in ((one, other), (other, one)):
+            for near in neighbors[end] - neighbors[node] - {node}:
+                push((node, near) if node < near else (near, node))
+    return total
+
+
+def _separates(neighbors: Neighbors, separator: frozenset[int], one: int, other: int) -> bool:
+    """Whether every path goes through the separator: then, an edge keeps a chordal graph chordal."""
+    seen, stack = {one, *separator}, [one]
+    while stack:
+        for near in neighbors[stack.pop()]:
+            if near == other:
+                return False
+            if near not in seen:
+                seen.add(near)
+                stack.append(near)
+    return True
+
+
+def polish_chordal_graph(
+    score: ChordalScore, neighbors: Neighbors, treewidth: int, seconds: float, rng: np.random.Generator
+) -> float:
+    """Strips edges of a few variables at a time and grows the graph again, while that improves it.
+
+    Simulated annealing: losses of some nats are accepted in the beginning. The graph stays chordal, and its cliques as
+    small.
+
+    :param neighbors: A chordal graph, which becomes the best one that was met.
+    :param float seconds: Processor time.
+    :return: The improvement of the score, at least 0.
+    """
+    start = time.process_time()
+    present, best, kept = 0.0, 0.0, [set(near) for near in neighbors]
+    while (share := (time.process_time() - start) / seconds) < 1:
+        before = [set(near) for near in neighbors]
+        ruined = _some_neighbors(neighbors, rng)
+        change = -_strip(score, neighbors, ruined, rng)
+        pairs = {(min(d, e), max(d, e)) for d in ruined for e in range(len(neighbors)) if d != e}
+        change += grow_chordal_graph(score, neighbors, treewidth, pairs, rng)
+        if change < 0 and rng.random() >= math.exp(change / (TEMPERATURE * (1 - share) ** 2 + 1e-9)):
+            neighbors[:] = before
+            continue
+        present += change
+        if present > best + 1e-9:
+            best, kept = present, [set(near) for near in neighbors]
+    neighbors[:] = kept
+    return best
+
+
+def _some_neighbors(neighbors: Neighbors, rng: np.random.Generator) -> list[int]:
+    found = [int(rng.integers(len(neighbors)))]
+    for _ in range(int(rng.integers(MOST_RUINED))):
+        around = sorted(set().union(*(neighbors[d] for d in found)) - set(found))
+        if around:
+            found.append(around[int(rng.integers(len(around)))])
+    return found
+
+
+def _strip(score: ChordalScore, neighbors: Neighbors, ruined: list[int], rng: np.random.Generator) -> float:
+    """Removes edges of variables as long as the graph stays chordal; the score that is lost."""
+    lost = 0.0
+    for d in ruined:
+        order = rng.permutation(sorted(neighbors[d])).tolist()
+        waiting = True
+        while waiting:
+            waiting = False
+            for e in list(order):
+                common = neighbors[d] & neighbors[e]
+                if all(other in neighbors[one] for one, other in combinations(common, 2)):
+                    neighbors[d].discard(e)
+                    neighbors[e].discard(d)
+                    lost += score.gain((d, e), frozenset(common))
+                    order.remove(e)
+                    waiting = bool(order)
+    return lost

@@ -1,0 +1,77 @@
+"""Cliques of junction trees and their packed tables."""
+
+import pickle
+from itertools import combinations
+
+import pytest
+import torch
+
+from pyro_structured.structures import CliqueTree
+
+
+def test_chain_and_grid():
+    assert CliqueTree.chain(1, 3).cliques == ((0,),)
+    assert sorted(CliqueTree.chain(4, 2).separators) == [(1,), (2,)]
+    for height, width in ((1, 1), (1, 5), (3, 4), (4, 3), (3, 3)):
+        tree = CliqueTree.grid(height, width, 2)
+        assert tree.treewidth == min(height, width, height * width - 1)
+        places = torch.arange(height * width).reshape(height, width)
+        across, down = ((places[:, :-1], places[:, 1:]), (places[:-1], places[1:]))
+        for one, other in (across, down):
+            assert set(zip(one.flatten().tolist(), other.flatten().tolist(), strict=True)) <= set(tree.edges)
+
+
+def test_from_cliques():
+    """Given cliques stay if they can; otherwise they are contained."""
+    tree = CliqueTree.from_cliques([[2, 1], [1], [0, 1]], [2, 2, 2, 3])
+    assert tree.cliques == ((1, 2), (1,), (0, 1), (3,))
+    wanted = [[0, 1, 2], [2, 3], [3, 4], [4, 0]]
+    tree = CliqueTree.from_cliques(wanted, [2] * 5)
+    assert all(tree.find(clique) is not None for clique in wanted) and tree.treewidth == 2
+    assert tree.find([1, 3]) is None
+
+
+def test_pack_and_split():
+    tree = CliqueTree([[1, 0], [1, 2]], [2, 3, 4])
+    tables = [torch.randn(5, 1, 2, 3), torch.randn(7, 3, 4)]
+    packed = tree.pack(tables)
+    assert packed.shape == (5, 7, tree.table_size)
+    for found, table in zip(tree.split(packed), tables, strict=True):
+        assert torch.equal(found, table.expand(found.shape))
+    assert packed[0, 0, 6 + 4 * 2 + 3] == tables[1][0, 2, 3]
+
+
+def test_equality_and_pickle():
+    tree = CliqueTree.from_edges(torch.tensor([[0, 1], [1, 2]]), [2, 3, 2])
+    assert tree == CliqueTree([[0, 1], [1, 2]], [2, 3, 2]) != CliqueTree([[0, 1], [1, 2]], [2, 3, 3])
+    _ = tree.plan.order(torch.device("cpu"))
+    assert pickle.loads(pickle.dumps(tree)) == tree and hash(pickle.loads(pickle.dumps(tree))) == hash(tree)
+    assert set(tree.edges) == {pair for clique in tree.cliques for pair in combinations(clique, 2)}
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: CliqueTree([[0, 1], [1, 2], [0, 2]], [2, 2, 2]), "cliques: expected those of a chordal graph"),
+        (lambda: CliqueTree([[0]], [2, 2]), r"cliques: expected sets that cover range\(2\), got \[1\] in none"),
+        (lambda: CliqueTree([[0, 0]], [2]), "cliques: expected sets .* got some twice"),
+        (lambda: CliqueTree([[], [0]], [2]), "cliques: expected sets .* got an empty one"),
+        (lambda: CliqueTree([[0]], [0]), "cardinalities: expected at least one number, all of at least 1"),
+        (
+            lambda: CliqueTree.from_edges([(0, 2)], [2, 2]),
+            r"edges: expected pairs .* in range\(2\)",
+        ),
+        (lambda: CliqueTree.from_edges([(0, 1)], [2, 2], "best"), "heuristic: expected one of .* got 'best'"),
+        (lambda: CliqueTree.from_cliques([[0, 5]], [2, 2]), r"cliques: expected variables in range\(2\), got \[5\]"),
+        (lambda: CliqueTree.chain(2, 2).pack([]), "tables: expected 1, one for each clique, got 0"),
+        (lambda: CliqueTree.chain(2, 2).pack([torch.zeros(3, 2)]), r"tables: expected shape .* for number 0"),
+        (
+            lambda: CliqueTree.chain(2, 2).split(torch.zeros(3)),
+            "clique_logits: expected .* a last axis of 4",
+        ),
+        (lambda: CliqueTree.grid(0, 1, 2), "height: expected an integer of at least 1"),
+    ],
+)
+def test_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
