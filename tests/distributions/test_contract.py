@@ -9,6 +9,7 @@ import torch
 import pyro_structured.distributions as sdist
 from pyro_structured.structures import (
     CategoryCounts,
+    CliqueTree,
     ConnectedComponents,
     Count,
     Matching,
@@ -312,6 +313,20 @@ def argmin(problem):
     return factory
 
 
+LOOP = CliqueTree.from_edges([(0, 1), (1, 2), (2, 3), (3, 0)], [2, 2, 3, 2])
+FOREST = CliqueTree([[2, 0], [1], [0], [3]], [3, 1, 2, 2])
+
+
+def junction_tree(batch_shape, dtype, device="cpu"):
+    return sdist.JunctionTree(numbers(batch_shape, LOOP.table_size, dtype, device), LOOP)
+
+
+def junction_forest(batch_shape, dtype, device="cpu"):
+    tables = numbers(batch_shape, FOREST.table_size, dtype, device)
+    tables[..., [1, 4]] = -math.inf
+    return sdist.JunctionTree(tables, FOREST)
+
+
 FACTORIES = {
     "Argmin": [argmin(problem) for problem in (TopK(4, 2), Ranking(3, maximize=True), Matching(3), GRAPH)],
     "RandOM": [
@@ -342,6 +357,7 @@ FACTORIES = {
         one_variable,
     ],
     "RecursiveCardinalityStraightThrough": [straight_through],
+    "JunctionTree": [junction_tree, junction_forest],
     "KSubset": [k_subset, k_subset_with_tensor],
     "KSubsetStraightThrough": [k_subset_straight_through],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],
