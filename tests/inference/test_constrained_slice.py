@@ -170,7 +170,7 @@ def test_several_sites_and_streaming():
     pyro.set_rng_seed(0)
     mcmc = StreamingMCMC(ConstrainedSlice(model), num_samples=20, warmup_steps=10, disable_progbar=True)
     mcmc.run(torch.tensor([0, 1]), torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]))
-    assert set(mcmc.get_statistics()) >= {"mean", "y_costs", "path_costs"} or mcmc.get_statistics()
+    assert mcmc.get_statistics(group_by_chain=False).keys() == {"mean", "y_costs", "path_costs"}
 
 
 TRIPS = ShortestPath(ROADS, 4, torch.tensor([0, 0, 1]), torch.tensor([3, 2, 3]))
