@@ -13,6 +13,7 @@ import numpy as np
 from pyro_structured.models.bayesian_network import BayesianNetwork
 
 COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+PROPERTIES = re.compile(r"([{;}]\s*)(?:property\s[^;]*;\s*)+")
 VARIABLE = re.compile(
     r"variable\s+(\S+)\s*\{[^{}]*?type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^{}]*)\}[^{}]*\}", re.DOTALL
 )
@@ -32,17 +33,21 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     """
     path = Path(path)
     text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
-    text = COMMENTS.sub(" ", text)
+    text = PROPERTIES.sub(r"\1", COMMENTS.sub(" ", text))
     states = {name: _split(values) for name, _, values in VARIABLE.findall(text)}
     for name, number, values in VARIABLE.findall(text):
         if len(_split(values)) != int(number):
             raise ValueError(f"{path}: expected {number} states of {name}, got {len(_split(values))}")
+    if len(states) < len(VARIABLE.findall(text)):
+        raise ValueError(f"{path}: expected variables to be declared once, got one again")
     found = {}
     for header, body in PROBABILITY.findall(text):
         child, _, above = (part.strip() for part in header.partition("|"))
         unknown = [name for name in [child, *_split(above)] if name not in states]
         if unknown:
             raise ValueError(f"{path}: expected variables that are declared, got {unknown[0]}")
+        if child in found:
+            raise ValueError(f"{path}: expected probabilities of {child} once, got them again")
         found[child] = (_split(above), _table(path, child, [*_split(above), child], states, body))
     missing = [name for name in states if name not in found]
     if missing or not states:
@@ -92,11 +97,15 @@ def _table(path: Path, child: str, family: list[str], states: dict[str, list[str
     """Probabilities with the child's axis last."""
     shape = [len(states[name]) for name in family]
     table = np.full(shape, np.nan)
-    for kind, numbers in TABLE.findall(body):
+    rest = ROW.sub(" ", TABLE.sub(" ", body)).strip()
+    if rest:
+        raise ValueError(f"{path}: expected rows that end with a semicolon for {child}, got {rest!r}")
+    # Defaults are for what nothing else says.
+    for kind, numbers in sorted(TABLE.findall(body)):
         values = _floats(path, child, numbers)
-        if kind == "default":
+        if kind == "default" and len(values) == shape[-1]:
             table[:] = values
-        elif len(values) == table.size:
+        elif kind == "table" and len(values) == table.size:
             table[:] = np.moveaxis(np.reshape(values, [shape[-1], *shape[:-1]]), 0, -1)
         else:
             raise ValueError(f"{path}: expected {table.size} numbers for {child}, got {len(values)}")

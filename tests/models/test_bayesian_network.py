@@ -98,7 +98,7 @@ def test_tables_and_defaults(tmp_path):
         variable c { type discrete [2] { t, f }; }
         /* another
            one */
-        probability (a) { table 0.25, 0.75; }
+        probability (a) { table 0.25, 0.75; property old table 0.5 0.5; property b; }
         probability ( b | a ) { table 0.1, 0.2, 0.3, 0.3, 0.6, 0.5; }
         probability (c | a, b) { default 0.5, 0.5; (no, z) 1e-3, 0.999; }
         """
@@ -118,6 +118,10 @@ def test_tables_and_defaults(tmp_path):
         ("table 0.5, 0.5", "table 0.5, half", "expected numbers for c, got '0.5, half'"),
         ("table 0.5, 0.5", "table 0.5, 0.6", "tables: expected probabilities that add up to 1 for 'c'"),
         ("table 0.5, 0.5;", "(t) 0.5, 0.5;", r"expected states of \[\] for c, got \['t'\]"),
+        ("table 0.5, 0.5;", "default 0.5;", "expected 2 numbers for c, got 1"),
+        ("table 0.5, 0.5;", "table 0.5, 0.5; (t) 1, 0", "expected rows that end with a semicolon for c"),
+        ("probability (c)", "variable c { type discrete [2] { f, t }; } probability (c)", "to be declared once"),
+        ("probability (c)", "probability (c) { table 1, 0; } probability (c)", "probabilities of c once"),
         ("table 0.5, 0.5;", "", r"expected probabilities for all states of \[\] of c"),
     ],
 )
