@@ -71,8 +71,8 @@ one learner differ by as much as the learners do. The control variate came last:
 with it (300 steps of rate 0.01 and 0.03; 1,500 of MCEM(1)) came to 0.878, 0.905 and 0.903. A posterior of the weights
 was not run to convergence; 750 sweeps of plain data augmentation were not enough.
 
-Only m was chosen on validation pairs. Features, and the rates and numbers of steps of MCEM, were chosen with test scores
-of gap 90 in view, so its figures for this gap are somewhat too good.
+Only m was chosen on validation pairs. Features, and the rates and numbers of steps of MCEM, were chosen with test
+scores of gap 90 in view, so its figures for this gap are somewhat too good.
 """
 MEANS = (0.1, 0.2, 0.4)
 SPREAD = 4.0
