@@ -28,7 +28,7 @@ def upward(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> tuple[T
             peak = peak.masked_fill(peak == -torch.inf, 0.0)
             shares = (weights - peak).exp()
             total = shares.sum(2, keepdim=True)
-            message = (safe_log(total) + peak).reshape(-1, weights.shape[-1])
+            message = (safe_log(total) + peak).flatten(0, 2)
             found.append((shares / total.masked_fill(total == 0, 1.0), message))
         conditionals.append([shares for shares, _ in found])
         messages = torch.cat([message for _, message in found])
@@ -38,18 +38,18 @@ def upward(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> tuple[T
 
 def _weights(group: CliqueGroup, tables: Tensor, evidence: Tensor | None, messages: Tensor | None) -> Tensor:
     """Log-weights of the entries of a group's tables with all that is below, shape ``(G, S, R, rows)``."""
-    number, separators, rest = group.shape
+    number, _, rest = group.shape
     weights = tables.index_select(0, group.entries)
     for places in group.messages:
         assert messages is not None
         weights = weights + messages.index_select(0, places)
-    weights = weights.reshape(number, separators, rest, -1)
+    weights = weights.reshape(*group.shape, weights.shape[-1])
     if evidence is None:
         return weights
     for places in group.states:
-        weights = weights + evidence.index_select(0, places).reshape(number, 1, rest, -1)
+        weights = weights + evidence.index_select(0, places).reshape(number, 1, rest, evidence.shape[-1])
     # Cliques that add no variable have no evidence of their own.
-    return weights.expand(-1, -1, -1, max(evidence.shape[-1], weights.shape[-1]))
+    return weights.expand(torch.broadcast_shapes(weights.shape, evidence.shape[-1:]))
 
 
 def joint_marginals(plan: CliquePlan, conditionals: list[list[Tensor]]) -> list[list[Tensor]]:
@@ -61,11 +61,11 @@ def joint_marginals(plan: CliquePlan, conditionals: list[list[Tensor]]) -> list[
         for group, share in zip(level, shares, strict=True):
             if above is not None:
                 number, separators, _ = group.shape
-                source = above.index_select(0, group.sources).reshape(number, separators, -1, above.shape[-1])
+                source = above.index_select(0, group.sources).unflatten(0, (number, separators, -1))
                 share = share * source.sum(2).unsqueeze(2)
             found.append(share)
         marginals.append(found)
-        above = torch.cat([each.reshape(-1, each.shape[-1]) for each in found])
+        above = torch.cat([each.flatten(0, 2) for each in found])
     return marginals
 
 
@@ -75,7 +75,7 @@ def single_marginals(plan: CliquePlan, marginals: list[list[Tensor]]) -> Tensor:
     total = first.new_zeros(plan.num_states, first.shape[-1])
     for level, tables in zip(plan.levels(first.device), marginals, strict=True):
         for group, table in zip(level, tables, strict=True):
-            rest = table.sum(1).reshape(-1, table.shape[-1])
+            rest = table.sum(1).flatten(0, 1)
             for places in group.states:
                 total = total.index_add(0, places, rest)
     return total
@@ -86,9 +86,9 @@ def sample_states(plan: CliquePlan, conditionals: list[list[Tensor]], num_sample
 
     :return: Integers of shape ``(n, num_samples, rows)``.
     """
-    rows, device = conditionals[0][0].shape[-1], conditionals[0][0].device
-    values = torch.zeros(plan.num_variables, num_samples, rows, dtype=torch.long, device=device)
-    for level, tables in zip(plan.levels(device), conditionals, strict=True):
+    first = conditionals[0][0]
+    values = first.new_zeros(plan.num_variables, num_samples, first.shape[-1], dtype=torch.long)
+    for level, tables in zip(plan.levels(first.device), conditionals, strict=True):
         for group, table in zip(level, tables, strict=True):
             place = _separator_states(group, values).unsqueeze(2)
             chosen = table.gather(1, place.expand(-1, -1, group.shape[2], -1))
@@ -106,9 +106,9 @@ def most_probable_states(plan: CliquePlan, tables: Tensor, evidence: Tensor | No
     for level in reversed(levels):
         found = [_weights(group, tables, evidence, messages).max(2) for group in level]
         best.append([places for _, places in found])
-        messages = torch.cat([peaks.reshape(-1, peaks.shape[-1]) for peaks, _ in found])
+        messages = torch.cat([peaks.flatten(0, 1) for peaks, _ in found])
     assert messages is not None
-    values = tables.new_zeros(plan.num_variables, 1, messages.shape[-1], dtype=torch.long)
+    values = messages.new_zeros(plan.num_variables, 1, messages.shape[-1], dtype=torch.long)
     for level, choices in zip(levels, best[::-1], strict=True):
         for group, choice in zip(level, choices, strict=True):
             _write(group, values, choice.gather(1, _separator_states(group, values)))

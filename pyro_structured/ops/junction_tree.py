@@ -71,9 +71,9 @@ def _parts(
     clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, copies: int = 1
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Groups of rows, which become the last axis."""
-    rows = max(len(clique_logits), len(evidence))
-    step = max(1, NUMBERS_AT_ONCE // (plan.table_size * copies))
-    for start in range(0, rows, step):
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    step = max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
+    for start in range(0, max(1, rows), step):
         tables, weights = (
             (each if len(each) == 1 else each[start : start + step]).T.contiguous()
             for each in (clique_logits, evidence)
@@ -90,7 +90,7 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, marginals:
             continue
         joint = clique_passes.joint_marginals(plan, conditionals)
         single = clique_passes.single_marginals(plan, joint)
-        packed = torch.cat([table.reshape(-1, table.shape[-1]) for level in joint for table in level])
+        packed = torch.cat([table.flatten(0, 2) for level in joint for table in level])
         found.append(TreeBeliefs(log_z, single.T, packed.index_select(0, plan.order(packed.device)).T))
     return found[0] if len(found) == 1 else TreeBeliefs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

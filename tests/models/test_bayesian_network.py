@@ -137,8 +137,10 @@ def test_bad_networks(tmp_path):
     fair, two = np.full(2, 0.5), np.full((2, 2), 0.5)
     with pytest.raises(ValueError, match=r"parents: expected no .* own ancestor, got a cycle among \[0, 1\]"):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[1], [0]], [two, two])
-    with pytest.raises(ValueError, match=r"parents: expected numbers of other variables, got \[2\] for 'b'"):
+    with pytest.raises(ValueError, match=r"parents: expected different .* for variable 1, got \[2\]"):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [2]], [fair, two])
+    with pytest.raises(ValueError, match=r"parents: expected different .* for variable 1, got \[0, 0\]"):
+        BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [0, 0]], [fair, np.full((2, 2, 2), 0.5)])
     with pytest.raises(ValueError, match=r"tables: expected shape \(2, 2\) for 'b', got \(2,\)"):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [0]], [fair, fair])
     with pytest.raises(ValueError, match="names: expected different ones"):
