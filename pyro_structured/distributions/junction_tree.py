@@ -2,6 +2,7 @@
 
 __all__ = ["JunctionTree"]
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -72,7 +73,7 @@ class JunctionTree(DiscreteVector):
     """
 
     arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    _derived = ("_leveled", "_beliefs")
+    _derived = ("_leveled", "_beliefs", "_single_beliefs")
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
         check_vector("clique_logits", clique_logits)
@@ -198,7 +199,15 @@ class JunctionTree(DiscreteVector):
 
     @lazy_property
     def _beliefs(self) -> TreeBeliefs:
-        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan)))
+        return self._infer(clique_marginals=True)
+
+    @lazy_property
+    def _single_beliefs(self) -> TreeBeliefs:
+        """Without marginals of cliques, in less time."""
+        return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
+
+    def _infer(self, clique_marginals: bool) -> TreeBeliefs:
+        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan, clique_marginals)))
 
     @property
     def _num_states(self) -> tuple[int, ...]:
@@ -210,8 +219,10 @@ class JunctionTree(DiscreteVector):
 
     @property
     def _log_z(self) -> Tensor:
-        if "_beliefs" in self.__dict__:
-            return self._beliefs.log_partition
+        for name in ("_beliefs", "_single_beliefs"):
+            if name in self.__dict__:
+                log_z: Tensor = self.__dict__[name].log_partition
+                return log_z
         return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
 
     @property
@@ -244,10 +255,15 @@ class JunctionTree(DiscreteVector):
         """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
         variable's own.
         """
-        parts = self._supported_beliefs.marginals.split(self.tree.cardinalities, -1)
-        widest = max(self.tree.cardinalities)
-        padded = [torch.nn.functional.pad(part, (0, widest - part.shape[-1])) for part in parts]
-        return self._cast(torch.stack(padded, -2))
+        beliefs, sizes = self._single_beliefs, self.tree.cardinalities
+        require_support(beliefs.log_partition, self._empty)
+        padded = torch.nn.functional.pad(beliefs.marginals, (0, 1))
+        starts = itertools.accumulate(sizes, initial=0)
+        places = [
+            [start + state if state < size else -1 for state in range(max(sizes))]
+            for start, size in zip(starts, sizes, strict=False)
+        ]
+        return self._cast(padded[..., torch.tensor(places, device=padded.device)])
 
     @property
     def marginal_logits(self) -> Tensor:

@@ -35,13 +35,14 @@ def log_conditionals(plan: CliquePlan, joint: Tensor) -> Tensor:
         separators, shape ``(..., table_size)``.
     :return: The same shape; -inf where a probability is zero.
     """
+    rows = joint.reshape(joint.shape[:-1].numel(), joint.shape[-1])
     found = []
     for level in plan.levels(joint.device):
-        for group in level:
-            table = joint[..., group.entries].unflatten(-1, group.shape)
-            total = table.sum(-1, keepdim=True)
-            found.append((table / total.masked_fill(total == 0, 1.0)).log().flatten(-3))
-    return torch.cat(found, -1)[..., plan.order(joint.device)]
+        for table in level.split(rows[:, level.entries].T):
+            total = table.sum(1, keepdim=True)
+            found.append((table / total.masked_fill(total == 0, 1.0)).log().flatten(0, 1))
+    packed = torch.cat(found).index_select(0, plan.order(joint.device))
+    return packed.T.reshape(joint.shape)
 
 
 def total_score(plan: CliquePlan, tables: Tensor, states: Tensor) -> Tensor:
