@@ -26,7 +26,6 @@ from pyro_structured.structures.argument_checks import check_size
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
-POLISH_PENALTIES = PENALTIES["chordal"]
 # Of the rows, where none are given for validation.
 HELD_OUT = 0.1
 # Numbers of the beliefs of the rows that are held at once.
@@ -195,11 +194,11 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
                 try_tree(search.tree(setting), setting)
             if self.polish:
                 start = self._best()
+                # Thresholds of graph cuts are too much for the score of a chordal graph.
+                penalty = min(start.setting.penalty, 1.0)
+                setting = start.setting._replace(treewidth=self.treewidth, penalty=penalty, polish=self.polish)
                 rng = np.random.default_rng(generator.randint(2**31))
-                for penalty in self._polish_penalties():
-                    share = self.polish / len(self._polish_penalties())
-                    setting = TreeSetting(self.treewidth, penalty, start.setting.information, polish=share)
-                    try_tree(search.polish(start.tree, setting, rng), setting)
+                try_tree(search.polish(start.tree, setting, rng), setting)
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
@@ -211,10 +210,6 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
 
     def _penalties(self) -> tuple[float, ...]:
         return PENALTIES[self.method] if self.penalty is None else self._checked("penalty", self.penalty)
-
-    def _polish_penalties(self) -> tuple[float, ...]:
-        """Thresholds of graph cuts are too much for the score of a chordal graph."""
-        return self._penalties() if self.method == "chordal" else POLISH_PENALTIES
 
     def _settings(self) -> list[TreeSetting]:
         check_size("treewidth", self.treewidth)

@@ -222,7 +222,7 @@ def test_an_interrupt_keeps_the_best_tree(monkeypatch):
 def test_polishing_is_judged_too():
     _, values, _ = random_data(4, 8, 300)
     model = ThinJunctionTree(3, method="graph_cut", polish=0.1, random_state=0).fit(values)
-    assert [each.setting.polish > 0 for each in model.candidates_[-3:]] == [True] * 3
+    assert [each.setting.polish > 0 for each in model.candidates_[-2:]] == [False, True]
     best = max(model.candidates_, key=lambda each: each.score)
     assert model.tree_ == best.tree and model.smoothing_ == best.smoothing and model.tree_.treewidth <= 3
 
