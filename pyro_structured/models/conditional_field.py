@@ -89,15 +89,19 @@ class ConditionalField:
             torch.from_numpy(places), torch.from_numpy(numbers), size, check_invariants=True
         ).coalesce()
 
-    def distribution(self, features: Tensor, weights: FieldWeights) -> JunctionTree:
-        """The labels of all rows given features of shape ``(N, p)``."""
+    def clique_logits(self, features: Tensor, weights: FieldWeights) -> Tensor:
+        """Packed tables of all rows given features of shape ``(N, p)``."""
         inputs = torch.nn.functional.pad(features, (1, 0), value=1.0)
         logits = sum(
             torch.sparse.mm(design, weight.T @ inputs[:, : len(weight)].T)
             for design, weight in zip(self._design, weights, strict=True)
         )
         assert isinstance(logits, Tensor)
-        return JunctionTree(logits.T, self.tree, validate_args=False)
+        return logits.T
+
+    def distribution(self, features: Tensor, weights: FieldWeights) -> JunctionTree:
+        """The labels of all rows; arguments as for :meth:`clique_logits`."""
+        return JunctionTree(self.clique_logits(features, weights), self.tree, validate_args=False)
 
     def node_tables(self, weights: Tensor) -> list[np.ndarray]:
         """Log-weights of the states of each label for all features, shape ``(1 + p, states)``."""

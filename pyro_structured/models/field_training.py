@@ -13,6 +13,7 @@ from torch.func import functional_call
 from tqdm import tqdm
 
 from pyro_structured.models.conditional_field import ConditionalField, FieldWeights
+from pyro_structured.ops.junction_tree import log_partition_of_tree
 
 # Pairs of steps and changes of the gradient that L-BFGS remembers.
 MEMORY = 20
@@ -70,11 +71,17 @@ class _Objective:
     ) -> None:
         self.field, self.data, self.feature_map = field, data, feature_map
         self.total = float(data.weights.sum())
-        self.complete = bool(data.known.all())
+        self.entries = field.tree.plan.table_index(data.labels)
+        self.evidence = None if bool(data.known.all()) else _evidence(field, data)
         with torch.no_grad():
-            width = feature_map(data.inputs[:1]).shape[1]
+            found = feature_map(data.inputs[:1])
+        if found.dim() != 2 or len(found) != 1:
+            raise ValueError(f"feature_map: expected an output of shape (N, p), got {tuple(found.shape)} for N = 1")
         self.names = [name for name, _ in feature_map.named_parameters()]
-        self.start = [*field.zeros(width, edge_features), *(each.detach() for each in feature_map.parameters())]
+        self.start = [
+            *field.zeros(found.shape[1], edge_features),
+            *(each.detach() for each in feature_map.parameters()),
+        ]
         self.penalised = self.flat([torch.ones_like(each) for each in self.start])
         self.penalised[: self.start[0].shape[1]] = 0.0  # the labels' intercepts
         self.num_potentials = self.start[0].numel() + self.start[1].numel()
@@ -93,11 +100,13 @@ class _Objective:
 
     def __call__(self, vector: Tensor) -> Tensor:
         weights, parameters = self.unpack(vector)
-        labels = self.field.distribution(functional_call(self.feature_map, parameters, self.data.inputs), weights)
-        if self.complete:
-            log_probs = labels.log_prob(self.data.labels)
+        features = functional_call(self.feature_map, parameters, self.data.inputs)
+        logits, plan = self.field.clique_logits(features, weights), self.field.tree.plan
+        if self.evidence is None:
+            scores = logits.gather(1, self.entries).sum(1)
         else:
-            log_probs = labels.marginal_log_prob(self.data.labels, self.data.known)
+            scores = log_partition_of_tree(logits, self.evidence, plan)
+        log_probs = scores - log_partition_of_tree(logits, logits.new_zeros(1, 0), plan)
         return 0.5 * self.scale * (self.penalised @ vector.square()) - self.data.weights @ log_probs / self.total
 
     def gradient(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -105,6 +114,14 @@ class _Objective:
         value = self(leaf)
         (found,) = torch.autograd.grad(value, leaf)
         return float(value.detach()), found.numpy()
+
+
+def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
+    """Log-weights of the states of all labels: -inf where another one is known."""
+    sizes = field.tree.cardinalities
+    columns = [data.labels[:, d : d + 1] != torch.arange(size) for d, size in enumerate(sizes)]
+    excluded = torch.cat([each & data.known[:, d : d + 1] for d, each in enumerate(columns)], 1)
+    return torch.zeros(excluded.shape, dtype=torch.double).masked_fill(excluded, -torch.inf)
 
 
 class _SplitObjective:

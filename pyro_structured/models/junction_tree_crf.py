@@ -42,7 +42,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     The graph comes from estimates of the information of pairs of labels about each other, given the features: what a
     label adds to logistic regressions, of which those on the features have not seen the row. Then all weights maximise
     the exact likelihood, less penalties. Missing labels (NaN or ``None``) are summed out; then, the maximum is a local
-    one.
+    one. An interrupt from the keyboard during training keeps the weights of the last iteration.
 
     **Exact**: the likelihood, its gradient, all probabilities and the most probable labels, in float64; the solution,
     up to ``tol``, where the objective is convex, which is so without missing labels and feature map; L1 gives exact
@@ -51,7 +51,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     :param int treewidth: Cliques have at most one label more.
     :param str method: ``"chordal"`` adds the edge of largest information given the labels that both are neighbours
         of, which keeps the graph chordal. ``"pairwise"`` adds those of largest information given the features alone, as
-        the paper does; for the treewidth 1 it is a maximum spanning forest.
+        the paper does; for the treewidth 1 it is a maximum spanning forest. Which one fits better depends on the data.
     :param float penalty: An edge has to add so many times what the Bayesian information criterion asks, at least 0;
         with 1, there are fewer edges.
     :param edges: Pairs of labels, a graph of your own, whose treewidth may be larger; ``None``: it is learned. No pairs
@@ -76,7 +76,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     :ivar n_iter\_: Number of iterations.
 
     Penalties are chosen by ``GridSearchCV(JunctionTreeCRF(), {"l2": [0.1, 1, 10]}, scoring=lambda crf, X, y:
-    crf.log_prob(X, y).mean())``. Features should have similar scales. Cost O(N (p n + tables)) for an iteration.
+    crf.log_prob(X, y).mean())``. Features should have similar scales. Cost O(N (p n + tables)) for an
+    iteration, and O(N) for each of about n² small regressions that find the graph.
 
     **References**
 
@@ -104,7 +105,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         method: str = "chordal",
         penalty: float = 0.5,
-        edges: Iterable[tuple[int, int]] | None = None,
+        edges: Iterable[Iterable[int]] | None = None,
         edge_features: bool = False,
         l2: float = 1.0,
         l1: float = 0.0,
@@ -133,22 +134,14 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         :raises ValueError: if a parameter is out of range, or a column has no label.
         """
         self._check_parameters()
-        inputs = validate_data(self, X, dtype=np.float64)
-        if y is None:
-            raise ValueError("y: JunctionTreeCRF requires y to be passed, but the target y is None")
-        check_consistent_length(X, y)
-        weights = checked_weights(sample_weight, len(inputs))
-        labels = LabelColumns(y, weights > 0)
-        states, known = labels.encode(y)
-        data = FieldData(*map(torch.tensor, (inputs, states, known, weights))).part(torch.from_numpy(weights > 0))
+        data = self._read(X, y, sample_weight)
         start = torch.nn.Identity() if self.feature_map is None else copy.deepcopy(self.feature_map).double().eval()
         options = FieldOptions(self.l2, self.l1, self.tol, self.max_iter)
-        sizes = [len(each) for each in labels.classes]
+        sizes = [len(each) for each in self._labels.classes]
         given = self._learned_edges(data, sizes, start, options) if self.edges is None else self.edges
         pairs = checked_groups("edges", given)
         self.tree_ = CliqueTree.from_edges(pairs, sizes)
         self.edges_ = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
-        self._labels, self.classes_ = labels, labels.classes[0] if labels.single else labels.classes
         self._field = ConditionalField(self.tree_, self.edges_)
         fit = train_field(self._field, data, start, self.edge_features, options)
         self._weights, self.feature_map_, self.n_iter_, interrupted = fit
@@ -172,8 +165,22 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
+        if not isinstance(self.edge_features, bool):
+            raise ValueError(f"edge_features: expected True or False, got {self.edge_features!r}")
         if self.feature_map is not None and not isinstance(self.feature_map, torch.nn.Module):
             raise ValueError(f"feature_map: expected a torch.nn.Module or None, got {type(self.feature_map).__name__}")
+
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> FieldData:
+        """Rows that count, with numbered labels."""
+        inputs = validate_data(self, X, dtype=np.float64)
+        if y is None:
+            raise ValueError("y: JunctionTreeCRF requires y to be passed, but the target y is None")
+        check_consistent_length(X, y)
+        weights = checked_weights(sample_weight, len(inputs))
+        labels = LabelColumns(y, weights > 0)
+        self._labels, self.classes_ = labels, labels.classes[0] if labels.single else labels.classes
+        rows = FieldData(*map(torch.tensor, (inputs, *labels.encode(y), weights)))
+        return rows.part(rows.weights > 0)
 
     def _learned_edges(
         self, data: FieldData, sizes: list[int], feature_map: torch.nn.Module, options: FieldOptions

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.models import JunctionTreeCRF
+from pyro_structured.models.conditional_field import ConditionalField
 from pyro_structured.structures import CliqueTree
 
 
@@ -159,7 +160,8 @@ def test_feature_map():
     assert crf.score(X[400:], y[400:]) > 0.9
     assert JunctionTreeCRF(l2=0.01).fit(X[:400], y[:400]).score(X[400:], y[400:]) < 0.7
     assert crf.coef_[0].shape == (2, 16)
-    assert all(torch.equal(before[name], each) for name, each in module.state_dict().items())
+    for name, each in module.state_dict().items():
+        assert each.dtype == before[name].dtype and torch.equal(each, before[name])
 
 
 def test_chosen_by_cross_validation():
@@ -192,14 +194,14 @@ def test_copies_are_equal():
 def test_interrupted_training(monkeypatch):
     X, y = chain_rows(100)
     calls = itertools.count()
-    log_prob = JunctionTree.log_prob
+    clique_logits = ConditionalField.clique_logits
 
-    def interrupt(self, value):
+    def interrupt(*arguments):
         if next(calls) == 8:
             raise KeyboardInterrupt
-        return log_prob(self, value)
+        return clique_logits(*arguments)
 
-    monkeypatch.setattr(JunctionTree, "log_prob", interrupt)
+    monkeypatch.setattr(ConditionalField, "clique_logits", interrupt)
     with pytest.warns(ConvergenceWarning, match=r"it was interrupted after \d iterations"):
         crf = JunctionTreeCRF(edges=[(0, 1)]).fit(X, y)
     assert crf.log_prob(X, y).mean() > -5 * np.log(2)
@@ -223,6 +225,11 @@ def test_no_convergence():
         ({"tol": np.inf}, "tol: expected a number of at least 0, got inf"),
         ({"method": "magic"}, r"method: expected one of \('chordal', 'pairwise'\), got 'magic'"),
         ({"feature_map": abs}, r"feature_map: expected a torch.nn.Module or None, got builtin_function_or_method"),
+        (
+            {"feature_map": torch.nn.Flatten(0)},
+            r"feature_map: expected an output of shape \(N, p\), got \(3,\) for N = 1",
+        ),
+        ({"edge_features": 2}, "edge_features: expected True or False, got 2"),
         ({"edges": [(0, 9)]}, r"edges: expected pairs of different variables in range\(5\), got \[0, 9\]"),
         ({"edges": 3}, "edges: expected sequences of integers, got 3"),
     ],

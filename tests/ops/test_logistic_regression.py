@@ -19,7 +19,7 @@ def draws(num_classes, scale=1.0, batch=3, number=400):
 @pytest.mark.parametrize("ridge", [0.1, 5.0])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_two_classes(ridge, scale):
-    """Also where Newton steps overshoot, and with other weights in each regression."""
+    """With other weights in each regression."""
     features, target, weights = draws(2, scale)
     found = logistic_likelihood(features, target, 2, weights, ridge)
     for row, x, w in zip(found, features.numpy(), weights.numpy(), strict=True):
@@ -35,6 +35,20 @@ def test_several_classes():
         peer = LogisticRegression(C=1e8, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(x, target, w)
         expected = -log_loss(target, peer.predict_proba(x), sample_weight=w, normalize=False)
         assert float(row) == pytest.approx(expected, rel=1e-6)
+
+
+def test_steps_that_overshoot():
+    """A few large features: with whole steps, Newton's method would not converge here."""
+    torch.manual_seed(26)
+    features = 5 * torch.randn(1, 30, 4).double() ** 3
+    features[..., 0] = 1.0
+    target = torch.distributions.Categorical(logits=features[0] @ torch.randn(4, 2).double()).sample()
+    weights = torch.rand(1, 30).double()
+    found = float(logistic_likelihood(features, target, 2, weights, 1e-3))
+    peer = LogisticRegression(C=1e3, fit_intercept=False, tol=1e-10, max_iter=100_000, solver="newton-cholesky")
+    logits = features[0].numpy() @ peer.fit(features[0], target, weights[0]).coef_[0]
+    expected = -weights[0].numpy() @ np.logaddexp(0.0, np.where(target == 1, -logits, logits))
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_rows_without_weight_do_not_count():
