@@ -266,7 +266,7 @@ def draw_picture(path, shown):
             ax.plot(*places.T, "o", color="white", markeredgecolor="black", markersize=8, zorder=3)
             ax.set(title=f"{name}, {size} labels", aspect="equal")
             ax.axis("off")
-    axes[0, 0].legend(fontsize="small", loc="lower left")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=150)
 
 
