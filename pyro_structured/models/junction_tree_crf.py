@@ -21,12 +21,13 @@ from pyro_structured.models.chordal_search import grow_chordal_graph
 from pyro_structured.models.conditional_field import ConditionalField
 from pyro_structured.models.conditional_information import ConditionalScore, PairScore, held_out_logits
 from pyro_structured.models.field_training import FieldData, FieldOptions, train_field
+from pyro_structured.models.graph_cut_search import cut_graph
 from pyro_structured.models.label_columns import LabelColumns
 from pyro_structured.ops.chordal_graph import neighbor_sets
 from pyro_structured.structures import CliqueTree
 from pyro_structured.structures.argument_checks import checked_groups
 
-METHODS = ("chordal", "pairwise")
+METHODS = ("chordal", "pairwise", "graph_cut")
 
 
 class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,8 +51,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     :param int treewidth: Cliques have at most one label more.
     :param str method: ``"chordal"`` adds the edge of largest information given the labels that both are neighbours
-        of, which keeps the graph chordal. ``"pairwise"`` adds those of largest information given the features alone, as
-        the paper does; for the treewidth 1 it is a maximum spanning forest. Which one fits better depends on the data.
+        of, which keeps the graph chordal. ``"pairwise"`` adds those of largest information given the features alone;
+        for the treewidth 1 it is a maximum spanning forest. ``"graph_cut"`` gives this information to
+        :func:`cut_graph`, as the paper does. Which one fits better depends on the data.
     :param float penalty: An edge has to add so many times what the Bayesian information criterion asks, at least 0;
         with 1, there are fewer edges.
     :param edges: Pairs of labels, a graph of your own, whose treewidth may be larger; ``None``: it is learned. No pairs
@@ -185,13 +187,15 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learned_edges(
         self, data: FieldData, sizes: list[int], feature_map: torch.nn.Module, options: FieldOptions
     ) -> list[tuple[int, int]]:
-        """Those of a chordal graph."""
+        """Those of a graph of small treewidth."""
         if sum(size > 1 for size in sizes) < 2:
             return []
         score = ConditionalScore(held_out_logits(data, sizes, feature_map, options), data, self.penalty)
-        pairs = PairScore(score.pair_gains())
+        gains = score.pair_gains()
+        if self.method == "graph_cut":
+            return cut_graph(gains, self.treewidth, np.log(sizes).tolist())
         neighbors = neighbor_sets(len(sizes), [])
-        grow_chordal_graph(score if self.method == "chordal" else pairs, neighbors, self.treewidth)
+        grow_chordal_graph(score if self.method == "chordal" else PairScore(gains), neighbors, self.treewidth)
         return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
 
     def to_pyro(self, X: Any) -> JunctionTree:

@@ -93,7 +93,7 @@ def test_unseen_and_missing_labels():
     assert crf.score(X, other) == right.mean()
 
 
-@pytest.mark.parametrize("method", ["chordal", "pairwise"])
+@pytest.mark.parametrize("method", ["chordal", "pairwise", "graph_cut"])
 def test_the_chain_is_found(method):
     X, y = chain_rows(2000)
     crf = JunctionTreeCRF(treewidth=1, method=method).fit(X, y)
@@ -108,7 +108,7 @@ def test_features_explain_dependence():
     assert JunctionTreeCRF(penalty=1.0).fit(X, y).edges_ == ()
 
 
-@pytest.mark.parametrize("method", ["chordal", "pairwise"])
+@pytest.mark.parametrize("method", ["chordal", "pairwise", "graph_cut"])
 @pytest.mark.parametrize("treewidth", [1, 2, 3])
 def test_treewidth_is_never_exceeded(treewidth, method):
     rng = np.random.default_rng(0)
@@ -223,7 +223,7 @@ def test_no_convergence():
         ({"l1": "much"}, "l1: expected a number of at least 0, got 'much'"),
         ({"penalty": np.nan}, "penalty: expected a number of at least 0, got nan"),
         ({"tol": np.inf}, "tol: expected a number of at least 0, got inf"),
-        ({"method": "magic"}, r"method: expected one of \('chordal', 'pairwise'\), got 'magic'"),
+        ({"method": "magic"}, r"method: expected one of \('chordal', 'pairwise', 'graph_cut'\), got 'magic'"),
         ({"feature_map": abs}, r"feature_map: expected a torch.nn.Module or None, got builtin_function_or_method"),
         (
             {"feature_map": torch.nn.Flatten(0)},
