@@ -233,3 +233,7 @@ def test_picture():
     model = ThinJunctionTree(2, penalty=0.0).fit(values)
     ax = model.plot()
     assert len(ax.texts) == len(model.tree_.cliques) and len(ax.lines) == len(model.separators_)
+    shown = "".join(text.get_text() for text in model.plot(feature_names=list("abcdefgh")).texts)
+    assert shown.count("•") == 8 and "a" in shown
+    with pytest.raises(ValueError, match="feature_names: expected 8, one for each column, got 1"):
+        model.plot(feature_names=["a"])
