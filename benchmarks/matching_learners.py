@@ -151,7 +151,7 @@ def measure(name, make, num_steps, data, held_out, options):
         learner.step(*data)
     seconds = time.process_time() - start
     plain, _ = estimates(name, *data, PlainMonteCarlo(100 if options.quick else 10_000))
-    smc = ShellSMC(20 if options.quick else 300)
+    smc = ShellSMC(20 if options.quick else 500)
     return Result(plain, *estimates(name, *data, smc), floored(estimates(name, *held_out, smc)[0]), seconds)
 
 

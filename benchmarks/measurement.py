@@ -15,7 +15,18 @@ import torch
 torch.set_num_threads(1)
 
 DOCS = Path(__file__).parents[1] / "docs"
-PACKAGES = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "python-flint", "fast-poibin", "numba")
+PACKAGES = (
+    "torch",
+    "pyro-ppl",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "python-flint",
+    "fast-poibin",
+    "numba",
+    "pyagrum",
+    "pgmpy",
+)
 # Seconds: longer runs need neither a warm-up nor many repeats.
 LONG_RUN, VERY_LONG_RUN = 1.0, 10.0
 SHORTEST_MEASUREMENT = 0.02

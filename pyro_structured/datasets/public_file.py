@@ -41,8 +41,8 @@ class PublicFile:
         """Where the content is downloaded."""
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{quote(self.path)}"
 
-    def read(self) -> bytes:
-        """The content, from the cache if an intact copy is there, or else from the network.
+    def fetch(self) -> Path:
+        """Where an intact copy is, in the cache: one that is there already, or that is downloaded.
 
         The cache is the folder ``pyro_structured`` below ``XDG_CACHE_HOME``, or else below ``~/.cache``.
 
@@ -51,8 +51,8 @@ class PublicFile:
         """
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cached = Path(root, "pyro_structured", self.repository, self.commit, self.path)
-        if cached.is_file() and sha256(content := cached.read_bytes()).hexdigest() == self.sha256:
-            return content
+        if cached.is_file() and sha256(cached.read_bytes()).hexdigest() == self.sha256:
+            return cached
         content = self._download()
         digest = sha256(content).hexdigest()
         if digest != self.sha256:
@@ -63,7 +63,11 @@ class PublicFile:
             part = Path(folder) / cached.name
             part.write_bytes(content)
             part.replace(cached)
-        return content
+        return cached
+
+    def read(self) -> bytes:
+        """The content, as :meth:`fetch` finds it."""
+        return self.fetch().read_bytes()
 
     def _download(self) -> bytes:
         content = bytearray()

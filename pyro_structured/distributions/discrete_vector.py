@@ -87,7 +87,8 @@ class DiscreteVector(TorchDistribution):
         """Log-probability, everything latent summed out; -inf for impossible values, also for those outside the
         support.
         """
-        if self._validate_args:
+        # The constraints of torch cannot be checked where there are no rows.
+        if self._validate_args and value.numel():
             self._validate_sample(value)
         return self._cast(self._score(value) - self._supported_log_z)
 

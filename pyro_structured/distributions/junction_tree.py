@@ -2,7 +2,7 @@
 
 __all__ = ["JunctionTree"]
 
-import functools
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,9 +15,9 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.distributions.argument_checks import check_data, check_vector
 from pyro_structured.distributions.discrete_vector import DiscreteVector
 from pyro_structured.ops.cardinality import require, require_support
-from pyro_structured.ops.clique_tables import count_cliques, log_conditionals
+from pyro_structured.ops.clique_tables import count_cliques, log_conditionals, sum_table, total_score
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
-from pyro_structured.ops.evidence import no_evidence
+from pyro_structured.ops.evidence import no_evidence, state_weights
 from pyro_structured.ops.junction_tree import (
     TreeBeliefs,
     infer_tree,
@@ -26,8 +26,10 @@ from pyro_structured.ops.junction_tree import (
     sample_tree,
 )
 from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.argument_checks import checked_indices
 from pyro_structured.structures.clique_tree import CliqueTree
+from pyro_structured.structures.factors import conditional_factors, multiply_factors
 
 EMPTY_SUPPORT = (
     "clique_logits: expected at least one value of positive probability in every batch element, but the support is "
@@ -71,7 +73,7 @@ class JunctionTree(DiscreteVector):
     """
 
     arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    _derived = ("_leveled", "_beliefs")
+    _derived = ("_leveled", "_beliefs", "_single_beliefs")
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
         check_vector("clique_logits", clique_logits)
@@ -86,6 +88,8 @@ class JunctionTree(DiscreteVector):
         self._evidence = no_evidence(tree.num_variables, clique_logits.device)
         self._empty = EMPTY_SUPPORT
         event_shape = torch.Size([tree.num_variables])
+        # The constraints of torch cannot be checked where there are no rows.
+        validate_args = validate_args if clique_logits.numel() else False
         super().__init__(clique_logits.shape[:-1], event_shape, validate_args=validate_args)
 
     @classmethod
@@ -138,21 +142,7 @@ class JunctionTree(DiscreteVector):
             >>> JunctionTree.from_factors([([1], one), ([2, 0], both)], [2, 2, 2]).tree.cliques
             ((1,), (0, 2))
         """
-        pairs = [(checked_indices("factors", variables), table) for variables, table in factors]
-        sizes = tuple(checked_indices("cardinalities", cardinalities))
-        tree = CliqueTree.from_cliques([scope for scope, _ in pairs if scope], sizes) if tree is None else tree
-        device = pairs[0][1].device if pairs else None
-        tables = [torch.zeros(shape, device=device) for shape in tree.table_shapes]
-        for scope, table in pairs:
-            owner, shape = tree.find(scope), tuple(sizes[d] for d in scope)
-            if owner is None or tuple(table.shape[table.dim() - len(scope) :]) != shape:
-                raise ValueError(
-                    f"factors: expected variables of one clique and shape (..., {shape}) for {scope}, got "
-                    f"{tuple(table.shape)}"
-                )
-            tables[owner] = tables[owner] + _spread(table, scope, tree.cliques[owner])
-        dtype = functools.reduce(torch.promote_types, (table.dtype for table in tables))
-        return cls(tree.pack([table.to(dtype) for table in tables]), tree)
+        return cls(*multiply_factors(factors, cardinalities, tree))
 
     @classmethod
     def from_bayesian_network(
@@ -171,10 +161,7 @@ class JunctionTree(DiscreteVector):
             >>> JunctionTree.from_bayesian_network([[], [0]], [rain, wet]).marginals_of([1])
             tensor([0.7200, 0.2800])
         """
-        factors = [
-            ((*above, d), (table / table.sum(-1, keepdim=True)).log())
-            for d, (above, table) in enumerate(zip(parents, tables, strict=True))
-        ]
+        factors = conditional_factors(parents, tables)
         return cls.from_factors(factors, [table.shape[-1] for table in tables], tree)
 
     @staticmethod
@@ -191,26 +178,19 @@ class JunctionTree(DiscreteVector):
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
         """Tables without constants, which would swallow their digits, and the sum of the constants."""
-        return level_tables(_narrow(self.clique_logits), [size - 1 for size in self.tree.table_sizes])
+        return level_tables(narrow_repeated(self.clique_logits), [size - 1 for size in self.tree.table_sizes])
 
     @property
     def _arguments(self) -> tuple[Tensor, Tensor]:
         """Tables and evidence as matrices, with one row where all are the same."""
-        value, observed, consistent = self._evidence
-        tables, sizes = self._leveled[0], torch.tensor(self.tree.cardinalities, device=value.device)
-        owner = torch.repeat_interleave(sizes)
-        state = torch.arange(len(owner), device=value.device) - (sizes.cumsum(0) - sizes)[owner]
-        if observed.dim() == 1 and not bool(observed.any()) and bool(consistent.all()):
-            weights = tables.new_zeros(1, 0)
-        else:
-            excluded = observed[..., owner] & (value[..., owner] != state) | ~consistent.unsqueeze(-1)
-            weights = tables.new_zeros(excluded.shape).masked_fill(excluded, -torch.inf)
+        tables = self._leveled[0]
+        weights = state_weights(self._evidence, self.tree.cardinalities, tables)
         return self._rows(tables), self._rows(weights)
 
     def _rows(self, tensor: Tensor) -> Tensor:
         if tensor.dim() == 1 or tensor.shape[:-1].numel() == 1:
             return tensor.reshape(1, tensor.shape[-1])
-        return tensor.expand(self.batch_shape + tensor.shape[-1:]).reshape(-1, tensor.shape[-1])
+        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
 
     def _unflatten(self, rows: Tensor) -> Tensor:
         """The batch in place of rows, of which there is one where all are the same."""
@@ -219,7 +199,15 @@ class JunctionTree(DiscreteVector):
 
     @lazy_property
     def _beliefs(self) -> TreeBeliefs:
-        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan)))
+        return self._infer(clique_marginals=True)
+
+    @lazy_property
+    def _single_beliefs(self) -> TreeBeliefs:
+        """Without marginals of cliques, in less time."""
+        return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
+
+    def _infer(self, clique_marginals: bool) -> TreeBeliefs:
+        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan, clique_marginals)))
 
     @property
     def _num_states(self) -> tuple[int, ...]:
@@ -231,8 +219,10 @@ class JunctionTree(DiscreteVector):
 
     @property
     def _log_z(self) -> Tensor:
-        if "_beliefs" in self.__dict__:
-            return self._beliefs.log_partition
+        for name in ("_beliefs", "_single_beliefs"):
+            if name in self.__dict__:
+                log_z: Tensor = self.__dict__[name].log_partition
+                return log_z
         return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
 
     @property
@@ -245,13 +235,7 @@ class JunctionTree(DiscreteVector):
         given, observed, consistent = self._evidence
         sizes = torch.tensor(self.tree.cardinalities, device=value.device)
         inside = (value >= 0) & (value < sizes) & (value == value.long())
-        index = self.tree.plan.table_index(torch.where(inside, value, 0).long())
-        tables = self._leveled[0]
-        batch = torch.broadcast_shapes(index.shape[:-1], tables.shape[:-1])
-        if tables.shape[:-1].numel() == 1:
-            score = tables.reshape(-1)[index].sum(-1).expand(batch)
-        else:
-            score = tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)
+        score = total_score(self.tree.plan, self._leveled[0], torch.where(inside, value, 0).long())
         agrees = (inside & (~observed | (value == given))).all(-1) & consistent
         return score.masked_fill(~agrees, -torch.inf)
 
@@ -261,9 +245,8 @@ class JunctionTree(DiscreteVector):
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             arguments = self._arguments
-            rows = max(map(len, arguments))
             # Rows that are all the same are so many samples of one.
-            copies = self.batch_shape.numel() // rows
+            copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
             drawn = sample_tree(*arguments, self.tree.plan, shape.numel() * copies)
         return drawn.reshape(shape + self.batch_shape + self.event_shape)
 
@@ -272,10 +255,15 @@ class JunctionTree(DiscreteVector):
         """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
         variable's own.
         """
-        parts = self._supported_beliefs.marginals.split(self.tree.cardinalities, -1)
-        widest = max(self.tree.cardinalities)
-        padded = [torch.nn.functional.pad(part, (0, widest - part.shape[-1])) for part in parts]
-        return self._cast(torch.stack(padded, -2))
+        beliefs, sizes = self._single_beliefs, self.tree.cardinalities
+        require_support(beliefs.log_partition, self._empty)
+        padded = torch.nn.functional.pad(beliefs.marginals, (0, 1))
+        starts = itertools.accumulate(sizes, initial=0)
+        places = [
+            [start + state if state < size else -1 for state in range(max(sizes))]
+            for start, size in zip(starts, sizes, strict=False)
+        ]
+        return self._cast(padded[..., torch.tensor(places, device=padded.device)])
 
     @property
     def marginal_logits(self) -> Tensor:
@@ -313,9 +301,8 @@ class JunctionTree(DiscreteVector):
         owner = self.tree.find(wanted)
         if owner is None:
             return self._enumerated_marginals(wanted)
-        return _joint(
-            self.tree.split(self._supported_beliefs.clique_marginals)[owner], self.tree.cliques[owner], wanted
-        )
+        table = self.tree.split(self._supported_beliefs.clique_marginals)[owner]
+        return sum_table(table, self.tree.cliques[owner], wanted)
 
     def _enumerated_marginals(self, wanted: Sequence[int]) -> Tensor:
         sizes = [self.tree.cardinalities[d] for d in wanted]
@@ -369,30 +356,3 @@ class JunctionTree(DiscreteVector):
         """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
         like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
         return enumerate_joint_states(self.tree.cardinalities, self.batch_shape, expand, like)
-
-
-def _narrow(tensor: Tensor) -> Tensor:
-    """Without what expansion has repeated, all but the last axis."""
-    for axis in range(tensor.dim() - 1):
-        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
-            tensor = tensor.narrow(axis, 0, 1)
-    return tensor
-
-
-def _joint(table: Tensor, clique: tuple[int, ...], wanted: Sequence[int]) -> Tensor:
-    """Sums a clique's table over all but some variables, and puts these in their order."""
-    first = table.dim() - len(clique)
-    others = [first + place for place, d in enumerate(clique) if d not in wanted]
-    kept = [d for d in clique if d in wanted]
-    summed = table.sum(others) if others else table
-    return summed.permute([*range(first), *(first + kept.index(d) for d in wanted)])
-
-
-def _spread(table: Tensor, scope: list[int], clique: tuple[int, ...]) -> Tensor:
-    """A factor with an axis for every variable of a clique."""
-    first = table.dim() - len(scope)
-    ordered = table.permute([*range(first), *(first + scope.index(d) for d in clique if d in scope)])
-    for place, d in enumerate(clique):
-        if d not in scope:
-            ordered = ordered.unsqueeze(first + place)
-    return ordered

@@ -5,6 +5,8 @@ __all__ = [
     "ExchangeableSPN",
     "MEVMClassifier",
     "MEVMDensity",
+    "ThinJunctionTree",
+    "cut_graph",
     "learn_nested_subsets",
     "merge_partition",
     "read_bif",
@@ -15,8 +17,10 @@ __all__ = [
 from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif import read_bif, write_bif
 from pyro_structured.models.exchangeable_spn import ExchangeableSPN
+from pyro_structured.models.graph_cut_search import cut_graph
 from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.mevm_classifier import MEVMClassifier
 from pyro_structured.models.mevm_density import MEVMDensity
 from pyro_structured.models.nested_subset_learner import learn_nested_subsets
+from pyro_structured.models.thin_junction_tree import ThinJunctionTree
 from pyro_structured.models.welch_partition import welch_partition

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from pyro_structured.distributions.junction_tree import JunctionTree
+from pyro_structured.ops.ancestral_order import ancestral_order
+from pyro_structured.structures.argument_checks import checked_parents
 from pyro_structured.structures.clique_tree import CliqueTree
 
 
@@ -51,7 +53,7 @@ class BayesianNetwork:
         for name, group in (("names", self.names), *(("states", each) for each in self.states)):
             if not group or len(set(group)) < len(group):
                 raise ValueError(f"{name}: expected different ones, at least one, got {list(group)}")
-        self._check_order()
+        checked_parents(self.parents)
         for d, table in enumerate(self.tables):
             shape = tuple(self.cardinalities[other] for other in (*self.parents[d], d))
             if np.shape(table) != shape:
@@ -63,15 +65,6 @@ class BayesianNetwork:
                     f"{np.min(total)} to {np.max(total)}"
                 )
 
-    def _check_order(self) -> None:
-        wrong = [d for d, above in enumerate(self.parents) if not set(above) <= set(range(len(self.names))) - {d}]
-        if wrong:
-            got = f"{list(self.parents[wrong[0]])} for {self.names[wrong[0]]!r}"
-            raise ValueError(f"parents: expected numbers of other variables, got {got}")
-        if len(self.order) < len(self.names):
-            rest = sorted(set(range(len(self.names))) - set(self.order))
-            raise ValueError(f"parents: expected no variable to be its own ancestor, got a cycle among {rest}")
-
     @property
     def cardinalities(self) -> tuple[int, ...]:
         """Numbers of states of the variables."""
@@ -79,13 +72,8 @@ class BayesianNetwork:
 
     @property
     def order(self) -> list[int]:
-        """Variables, after their parents; without those on cycles."""
-        order: list[int] = []
-        rest = list(range(len(self.names)))
-        while ready := [d for d in rest if set(self.parents[d]) <= set(order)]:
-            order += ready
-            rest = [d for d in rest if d not in ready]
-        return order
+        """Variables, after their parents."""
+        return ancestral_order(self.parents)
 
     def to_junction_tree(self, heuristic: str = "min_fill") -> JunctionTree:
         """The same distribution, for exact inference: parents of a variable are in one clique with it.

@@ -18,6 +18,8 @@ Pair = tuple[int, int]
 # Nats by which polishing may lose at first.
 TEMPERATURE = 10.0
 MOST_RUINED = 4
+# Of a clique; more are never counted.
+MOST_STATES = 2**20
 
 
 class ChordalScore:
@@ -28,14 +30,18 @@ class ChordalScore:
 
     where :math:`|S|` is the number of joint states: for c = 1, the Bayesian information criterion.
 
+    Where entries are missing, what an edge adds is that of the rows in which all these variables are known; the sum
+    then depends on the order of the edges.
+
     :param CategoricalRows rows: The data.
     :param float penalty: The factor c.
     """
 
     def __init__(self, rows: CategoricalRows, penalty: float = 1.0) -> None:
         self.rows = rows
-        self._price = penalty * 0.5 * math.log(max(rows.total, 2.0))
+        self._penalty, self._price = penalty, penalty * 0.5 * math.log(max(rows.total, 2.0))
         self._terms: dict[frozenset[int], float] = {}
+        self._gains: dict[tuple[Pair, frozenset[int]], float] = {}
 
     def term(self, variables: frozenset[int]) -> float:
         """That of a clique or separator."""
@@ -46,10 +52,28 @@ class ChordalScore:
         return found
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
-        """What an edge between variables with these common neighbours adds."""
+        """What an edge between variables with these common neighbours adds; -inf if their clique would be too large."""
         one, other = pair
-        joined = self.term(separator | {one, other}) + self.term(separator)
-        return joined - self.term(separator | {one}) - self.term(separator | {other})
+        every = separator | {one, other}
+        if math.prod(self.rows.cardinalities[d] for d in every) > MOST_STATES:
+            return -math.inf
+        if self.rows.is_complete:
+            joined = self.term(every) + self.term(separator)
+            return joined - self.term(separator | {one}) - self.term(separator | {other})
+        found = self._gains.get((pair, separator))
+        if found is None:
+            found = self._gains[pair, separator] = self._gain_of_complete_rows(sorted(every), pair)
+        return found
+
+    def _gain_of_complete_rows(self, variables: list[int], pair: Pair) -> float:
+        table = self.rows.counts(variables).reshape([self.rows.cardinalities[d] for d in variables])
+        price = self._penalty * 0.5 * math.log(max(table.sum(), 2.0))
+        places = [variables.index(d) for d in pair]
+        found = 0.0
+        for left_out, sign in (((), 1), ((places[0],), -1), ((places[1],), -1), (tuple(places), 1)):
+            counts = table.sum(left_out)
+            found += sign * (float(xlogy(counts, counts).sum()) - price * counts.size)
+        return found
 
 
 def grow_chordal_graph(

@@ -1,6 +1,6 @@
 """Rows of categories, and how often their joint states occur."""
 
-__all__ = ["CategoricalRows", "mutual_information"]
+__all__ = ["CategoricalRows", "least_information", "mutual_information"]
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from scipy.special import xlogy
 class CategoricalRows:
     """Rows of discrete variables with weights; equal rows are merged.
 
-    :param np.ndarray values: States, integers of shape ``(N, n)``.
+    :param np.ndarray values: States, integers of shape ``(N, n)``; -1 where one is missing.
     :param cardinalities: Numbers of states of the variables.
     :param np.ndarray weights: Weights of the rows, at least 0, shape ``(N,)``; ``None``: all are 1.
     :ivar values: Different rows, column by column, shape ``(n, R)``.
@@ -32,27 +32,56 @@ class CategoricalRows:
         """Sum of the weights."""
         return float(self.weights.sum())
 
+    @cached_property
+    def observed(self) -> np.ndarray:
+        """What is not missing, shape ``(n, R)``."""
+        found: np.ndarray = self.values >= 0
+        return found
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing."""
+        return bool(self.observed.all())
+
     def counts(self, variables: Sequence[int]) -> np.ndarray:
-        """Weights of the joint states of some variables, the last one fastest, shape ``(states,)``."""
-        code = np.zeros(self.values.shape[1], dtype=np.int64)
+        """Weights of the joint states of some variables, the last one fastest, shape ``(states,)``.
+
+        Of the rows in which none of these variables is missing.
+        """
+        values, weights = self.values, self.weights
+        if not self.is_complete:
+            complete = self.observed[list(variables)].all(0)
+            values, weights = values[:, complete], weights[complete]
+        code = np.zeros(values.shape[1], dtype=np.int64)
         for d in variables:
-            code = code * self.cardinalities[d] + self.values[d]
-        found: np.ndarray = np.bincount(code, self.weights, math.prod(self.cardinalities[d] for d in variables))
+            code = code * self.cardinalities[d] + values[d]
+        found: np.ndarray = np.bincount(code, weights, math.prod(self.cardinalities[d] for d in variables))
+        return found
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Numbers of the variables' first states, if single states are numbered through all variables."""
+        return np.cumsum((0, *self.cardinalities[:-1]))
+
+    @cached_property
+    def hits(self) -> np.ndarray:
+        """Whether rows have single states, shape ``(R, states)``."""
+        found = np.zeros((self.values.shape[1], sum(self.cardinalities)))
+        for start, column, known in zip(self.starts, self.values, self.observed, strict=True):
+            found[known.nonzero()[0], start + column[known]] = 1.0
         return found
 
     @cached_property
     def pair_counts(self) -> np.ndarray:
-        """Weights of pairs of single states, which are numbered through all variables, by one product of matrices."""
-        starts = np.concatenate([[0], np.cumsum(self.cardinalities)])
-        hits = np.zeros((self.values.shape[1], starts[-1]))
-        for d, column in enumerate(self.values):
-            hits[np.arange(len(column)), starts[d] + column] = 1.0
-        found: np.ndarray = (hits * self.weights[:, None]).T @ hits
+        """Weights of pairs of single states, by one product of matrices."""
+        found: np.ndarray = (self.hits * self.weights[:, None]).T @ self.hits
         return found
 
 
 def mutual_information(rows: CategoricalRows) -> np.ndarray:
     r"""Mutual information of all pairs of variables, in nats, from one pass through the data.
+
+    That of two variables is of the rows in which neither of them is missing; zero if there are none.
 
     :return: Symmetric, shape ``(n, n)``, entropies on the diagonal. Cost :math:`O(N (\sum_d r_d)^2)`.
 
@@ -64,9 +93,57 @@ def mutual_information(rows: CategoricalRows) -> np.ndarray:
                [0.693, 0.693, 0.   ],
                [0.   , 0.   , 0.693]])
     """
-    starts = np.concatenate([[0], np.cumsum(rows.cardinalities)[:-1]]).astype(int)
-    joint = rows.pair_counts / rows.total
-    single = joint.diagonal()
-    terms = xlogy(joint, joint) - xlogy(joint, single[:, None]) - xlogy(joint, single)
-    found: np.ndarray = np.maximum(np.add.reduceat(np.add.reduceat(terms, starts, 0), starts, 1), 0.0)
+    return _mean_information(*_information(rows.pair_counts, rows.starts))
+
+
+def least_information(rows: CategoricalRows) -> np.ndarray:
+    r"""What pairs of variables tell about each other, in nats, given none or any one other variable, at the least.
+
+    .. math::
+        \min\bigl(I(u; v), \min_{w} I(u; v \mid w)\bigr).
+
+    Small where a third variable explains why two depend on each other.
+
+    :return: Symmetric, shape ``(n, n)``, zeros on the diagonal. Cost :math:`O(n N (\sum_d r_d)^2)`.
+
+    Example::
+
+        >>> x = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 0]])  # the last is noisy
+        >>> least_information(CategoricalRows(x, [2, 2, 2])).round(3)
+        array([[0.   , 0.637, 0.   ],
+               [0.637, 0.   , 0.   ],
+               [0.   , 0.   , 0.   ]])
+    """
+    least = mutual_information(rows)
+    np.fill_diagonal(least, 0.0)
+    for d, column in enumerate(rows.values):
+        given, total = np.zeros_like(least), np.zeros_like(least)
+        for state in range(rows.cardinalities[d]):
+            hits = rows.hits[column == state]
+            counts = (hits * rows.weights[column == state, None]).T @ hits
+            for part, more in zip((given, total), _information(counts, rows.starts), strict=True):
+                part += more
+        # Nothing depends on a variable once it is known; that tells nothing about others.
+        given[d] = given[:, d] = np.inf
+        np.minimum(least, _mean_information(given, total), out=least, where=total > 0)
+    return least
+
+
+def _information(counts: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mutual information of all pairs from the counts of pairs of states, times their rows; and the rows."""
+
+    def add_up(states: np.ndarray) -> np.ndarray:
+        """Over the states of the second variable."""
+        return np.add.reduceat(states, starts, 1)
+
+    # Of the first variable, in the rows in which the second one is known.
+    single = add_up(counts)
+    rows = add_up(single.T).T
+    owner = np.searchsorted(starts, np.arange(len(counts)), side="right") - 1
+    terms = add_up(xlogy(counts, counts) - xlogy(counts, single.T[owner])) - xlogy(single, single)
+    return add_up(terms.T).T + xlogy(rows, rows), rows
+
+
+def _mean_information(information: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.maximum(information + information.T, 0.0) / np.where(rows > 0, 2 * rows, 1.0)
     return found

@@ -1,11 +1,13 @@
 """The order of passes through a junction tree, and which entries of its tables go together."""
 
-__all__ = ["CliqueGroup", "CliquePlan"]
+__all__ = ["CliqueBlock", "CliqueLevel", "CliquePlan", "split_runs"]
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,41 +15,77 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class CliqueGroup:
-    r"""Cliques of one level whose tables are alike: G of them.
+class CliqueBlock:
+    r"""Cliques of one level that are alike: G of them, with M states of all their separators together.
 
-    The variables of a clique are those that it has in common with its parent, the separator, with S joint states; and
-    the others, with R joint states. *Messages* of a level are those of its groups, one after the other, G S for each.
+    The variables of a clique are those that it has in common with its parent, the separator; and the others, with R
+    joint states.
 
-    :ivar tuple shape: ``(G, S, R)``.
-    :ivar Tensor entries: Places of the cliques' entries in the packed tables, shape ``(G * S * R,)``, by separator's
-        state.
-    :ivar Tensor messages: Messages of the next level that an entry meets, shape ``(children, G * S * R)``.
-    :ivar Tensor sources: Entries of the level above that sum up to a separator's state, shape ``(G * S * T,)``.
-    :ivar Tensor states: Single states that joint states of the other variables consist of, numbered through all
-        variables, shape ``(variables, G * R)``.
+    :ivar tuple shape: ``(M, R)``.
+    :ivar Tensor starts: Where the states of the cliques' separators start among the M, shape ``(G,)``.
     :ivar Tensor separators: Variables of the separators, shape ``(G, variables)``.
-    :ivar Tensor separator_strides: What a state of them adds to the number of the joint state, of the same shape.
+    :ivar Tensor separator_strides: What a state of them adds to the number of the joint state, of the same shape; 0
+        where a separator has fewer variables.
     :ivar Tensor variables: The other variables, shape ``(G, variables)``.
     :ivar Tensor strides: As for the separators.
     :ivar Tensor cardinalities: Their numbers of states.
     """
 
-    shape: tuple[int, int, int]
-    entries: Tensor
-    messages: Tensor
-    sources: Tensor
-    states: Tensor
+    shape: tuple[int, int]
+    starts: Tensor
     separators: Tensor
     separator_strides: Tensor
     variables: Tensor
     strides: Tensor
     cardinalities: Tensor
 
-    def to(self, device: torch.device) -> "CliqueGroup":
+    def to(self, device: torch.device) -> "CliqueBlock":
         """The same on a device."""
-        tensors = (getattr(self, field.name).to(device) for field in fields(self)[1:])
-        return CliqueGroup(self.shape, *tensors)
+        return CliqueBlock(self.shape, *(getattr(self, field.name).to(device) for field in fields(self)[1:]))
+
+
+@dataclass(frozen=True)
+class CliqueLevel:
+    """Cliques at one distance from the roots, whose E entries stand block by block, by separator's state.
+
+    *Messages* are those of all separators' states, in the same order.
+
+    :ivar tuple blocks: Those of the level.
+    :ivar tuple sums: How many numbers add up to a message, as pairs ``(messages, numbers)``.
+    :ivar tuple source_sums: The same for entries of the level above that add up to a separator's state.
+    :ivar Tensor entries: Places of the entries in the packed tables, shape ``(E,)``.
+    :ivar Tensor owners: Which message an entry adds to, shape ``(E,)``.
+    :ivar Tensor sources: Entries of the level above that add up to the separators' states, one after the other.
+    :ivar Tensor messages: Messages of the next level that an entry meets, shape ``(children, E)``; their number where
+        there are fewer children.
+    :ivar Tensor states: Single states that an entry's other variables have, numbered through all variables, shape
+        ``(variables, E)``; their number where there are fewer variables.
+    """
+
+    blocks: tuple[CliqueBlock, ...]
+    sums: tuple[tuple[int, int], ...]
+    source_sums: tuple[tuple[int, int], ...]
+    entries: Tensor
+    owners: Tensor
+    sources: Tensor
+    messages: Tensor
+    states: Tensor
+
+    def to(self, device: torch.device) -> "CliqueLevel":
+        """The same on a device."""
+        blocks = tuple(block.to(device) for block in self.blocks)
+        tensors = (getattr(self, field.name).to(device) for field in fields(self)[3:])
+        return CliqueLevel(blocks, self.sums, self.source_sums, *tensors)
+
+    def split(self, entries: Tensor) -> list[Tensor]:
+        """Numbers of the entries by block, shapes ``(M, R, rows)``."""
+        return split_runs(entries, tuple(block.shape for block in self.blocks))
+
+
+def split_runs(numbers: Tensor, runs: tuple[tuple[int, int], ...]) -> list[Tensor]:
+    """Parts of the first axis as matrices, shapes ``(*run, rows)``."""
+    parts = numbers.split([math.prod(run) for run in runs])
+    return [part.reshape(*run, numbers.shape[-1]) for part, run in zip(parts, runs, strict=True)]
 
 
 class CliquePlan:
@@ -78,7 +116,7 @@ class CliquePlan:
             for clique, separator in zip(cliques, self._separators, strict=True)
         ]
         self._levels = self._build()
-        order = torch.cat([group.entries for level in self._levels for group in level])
+        order = torch.cat([level.entries for level in self._levels])
         self._order = order.argsort()
         widest = max(map(len, cliques))
         strides = [_strides([cardinalities[d] for d in clique]) for clique in cliques]
@@ -93,26 +131,39 @@ class CliquePlan:
         self.__dict__.update(state)
         self._on_device = lru_cache(maxsize=8)(self._move)
 
-    def levels(self, device: torch.device) -> list[list[CliqueGroup]]:
-        """Groups of cliques, from the roots."""
-        return self._on_device(device)[0]
+    def levels(self, device: torch.device) -> list[CliqueLevel]:
+        """Levels of cliques, from the roots."""
+        levels: list[CliqueLevel] = self._on_device(device)[0]
+        return levels
 
     def order(self, device: torch.device) -> Tensor:
-        """Where the packed tables' entries are among those of all groups."""
-        return self._on_device(device)[1]
+        """Where the packed tables' entries are among those of all levels."""
+        order: Tensor = self._on_device(device)[1]
+        return order
 
     def table_index(self, states: Tensor) -> Tensor:
         """The cliques' entries of joint states, shape ``(..., cliques)``, from integers of shape ``(..., n)``."""
-        _, _, scopes, strides, starts = self._on_device(states.device)
-        return (states[..., scopes] * strides).sum(-1) + starts
+        _, _, scopes, strides, starts, _ = self._on_device(states.device)
+        places: Tensor = (states[..., scopes] * strides).sum(-1) + starts
+        return places
 
-    def _move(self, device: torch.device) -> tuple[list[list[CliqueGroup]], Tensor, Tensor, Tensor, Tensor]:
-        levels = [[group.to(device) for group in level] for level in self._levels]
+    def magnitude(self, tables: Tensor) -> Tensor:
+        """A bound on logarithms, without infinite ones, of all sums of products of entries.
+
+        :param Tensor tables: The largest log-weights, without their signs, of all entries, shape ``(table_size,)``.
+        """
+        owner = self._on_device(tables.device)[5]
+        peaks = tables.new_zeros(len(self._cliques)).scatter_reduce(0, owner, tables, "amax")
+        return peaks.sum() + sum(map(math.log, self._sizes))
+
+    def _move(self, device: torch.device) -> tuple[Any, ...]:
+        levels = [level.to(device) for level in self._levels]
         starts = torch.from_numpy(self._starts[:-1])
-        order, scopes, strides = (tensor.to(device) for tensor in (self._order, self._scopes, self._strides))
-        return levels, order, scopes, strides, starts.to(device)
+        owner = torch.repeat_interleave(torch.from_numpy(np.diff(self._starts)))
+        tensors = (self._order, self._scopes, self._strides, starts, owner)
+        return levels, *(tensor.to(device) for tensor in tensors)
 
-    def _build(self) -> list[list[CliqueGroup]]:
+    def _build(self) -> list[CliqueLevel]:
         children: list[list[int]] = [[] for _ in self._cliques]
         level = [index for index, parent in enumerate(self._parents) if parent == index]
         for index, parent in enumerate(self._parents):
@@ -122,58 +173,72 @@ class CliquePlan:
         while level:
             found: dict[tuple[int, ...], list[int]] = {}
             for index in level:
-                found.setdefault(self._key(index, len(children[index])), []).append(index)
-            members.append(list(found.values()))
-            level = [child for group in members[-1] for index in group for child in children[index]]
-        # Where entries start in their level, and messages in theirs.
-        places, messages = np.zeros(len(self._cliques), dtype=int), np.zeros(len(self._cliques), dtype=int)
-        for groups in members:
-            entry = message = 0
-            for index in (index for group in groups for index in group):
-                places[index], messages[index] = entry, message
-                entry += self._size(self._cliques[index])
-                message += self._size(self._separators[index])
-        return [[self._group(group, children, places, messages) for group in groups] for groups in members]
+                found.setdefault(self._key(index), []).append(index)
+            members.append([found[key] for key in sorted(found)])
+            level = [child for block in members[-1] for index in block for child in children[index]]
+        # Where entries and messages start in their level.
+        entries, messages = np.zeros(len(self._cliques), dtype=int), np.zeros(len(self._cliques), dtype=int)
+        for blocks in members:
+            order = [index for block in blocks for index in block]
+            entries[order] = _starts([self._size(self._cliques[index]) for index in order])
+            messages[order] = _starts([self._size(self._separators[index]) for index in order])
+        return [self._level(blocks, children, entries, messages) for blocks in members]
 
     def _size(self, variables: tuple[int, ...]) -> int:
         return math.prod(self._sizes[d] for d in variables)
 
-    def _key(self, index: int, num_children: int) -> tuple[int, ...]:
-        separator, rest = self._separators[index], self._rests[index]
-        above = self._cliques[self._parents[index]]
-        return self._size(separator), self._size(rest), self._size(above), num_children, len(separator), len(rest)
+    def _key(self, index: int) -> tuple[int, ...]:
+        rest, parent = self._rests[index], self._parents[index]
+        above = 0 if parent == index else self._size(self._cliques[parent]) // self._size(self._separators[index])
+        return self._size(rest), above, len(rest)
 
-    def _group(
-        self, group: list[int], children: list[list[int]], places: np.ndarray, messages: np.ndarray
-    ) -> CliqueGroup:
-        first = group[0]
-        shape = len(group), self._size(self._separators[first]), self._size(self._rests[first])
-        scopes = [self._separators[index] + self._rests[index] for index in group]
-        entries = [
-            self._starts[i] + self._places(self._cliques[i], scope) for i, scope in zip(group, scopes, strict=True)
-        ]
+    def _level(
+        self, blocks: list[list[int]], children: list[list[int]], entries: np.ndarray, messages: np.ndarray
+    ) -> CliqueLevel:
+        order = [index for block in blocks for index in block]
+        scopes = {index: self._separators[index] + self._rests[index] for index in order}
+        below = [child for index in order for child in children[index]]
+        num_messages = sum(self._size(self._separators[child]) for child in below)
         met = [
-            [messages[child] + self._places(self._separators[child], scope) for child in children[index]]
-            for index, scope in zip(group, scopes, strict=True)
+            [messages[child] + self._places(self._separators[child], scopes[index]) for child in children[index]]
+            for index in order
         ]
-        sources = [self._sources(index, places) for index in group]
-        states = [self._rest_states(self._rests[index]) for index in group]
-        tensors = (
-            np.concatenate(entries),
-            np.concatenate(met, -1) if met[0] else np.zeros((0, math.prod(shape))),
-            np.concatenate(sources),
-            np.concatenate(states, -1),
-            [self._separators[index] for index in group],
-            [_strides([self._sizes[d] for d in self._separators[index]]) for index in group],
-            [self._rests[index] for index in group],
-            [_strides([self._sizes[d] for d in self._rests[index]]) for index in group],
-            [[self._sizes[d] for d in self._rests[index]] for index in group],
+        states = [[self._first_states[d] + self._places((d,), scopes[i]) for d in self._rests[i]] for i in order]
+        sizes = [self._size(self._cliques[index]) for index in order]
+        places = [self._starts[index] + self._places(self._cliques[index], scopes[index]) for index in order]
+        shapes = [(self._size(self._separators[index]), self._size(self._rests[index])) for index in order]
+        above = [self._key(index)[1] for index in order]
+        return CliqueLevel(
+            tuple(self._block(block, messages) for block in blocks),
+            _runs(shapes),
+            _runs([(number, size) for (number, _), size in zip(shapes, above, strict=True)]),
+            _integers(np.concatenate(places)),
+            _integers(np.repeat(np.arange(sum(m for m, _ in shapes)), np.concatenate([[r] * m for m, r in shapes]))),
+            _integers(np.concatenate([self._sources(index, entries) for index in order])),
+            _integers(_padded(met, sizes, num_messages)),
+            _integers(_padded(states, sizes, self.num_states)),
         )
-        return CliqueGroup(shape, *(torch.from_numpy(np.asarray(each, dtype=np.int64)) for each in tensors))
+
+    def _block(self, block: list[int], messages: np.ndarray) -> CliqueBlock:
+        separators, rests = [self._separators[index] for index in block], [self._rests[index] for index in block]
+        widest = max(map(len, separators))
+        tensors = (
+            messages[block] - messages[block[0]],
+            [separator + (0,) * (widest - len(separator)) for separator in separators],
+            [[*self._strides_of(separator), *[0] * (widest - len(separator))] for separator in separators],
+            rests,
+            [self._strides_of(rest) for rest in rests],
+            [[self._sizes[d] for d in rest] for rest in rests],
+        )
+        shape = sum(self._size(separator) for separator in separators), self._size(rests[0])
+        return CliqueBlock(shape, *map(_integers, tensors))
+
+    def _strides_of(self, variables: tuple[int, ...]) -> list[int]:
+        return _strides([self._sizes[d] for d in variables])
 
     def _places(self, variables: tuple[int, ...], scope: tuple[int, ...]) -> np.ndarray:
         """For all joint states of a scope, in order, those of some of its variables, as numbers in their own order."""
-        strides = dict(zip(variables, _strides([self._sizes[d] for d in variables]), strict=True))
+        strides = dict(zip(variables, self._strides_of(variables), strict=True))
         found = np.zeros(1, dtype=int)
         for d in scope:
             found = (found[:, None] + strides.get(d, 0) * np.arange(self._sizes[d])).ravel()
@@ -189,11 +254,30 @@ class CliquePlan:
         found: np.ndarray = places[parent] + self._places(above, separator + rest)
         return found
 
-    def _rest_states(self, rest: tuple[int, ...]) -> np.ndarray:
-        size = self._size(rest)
-        found = [self._first_states[d] + self._places((d,), rest) for d in rest]
-        return np.stack(found) if found else np.zeros((0, size), dtype=int)
-
 
 def _strides(sizes: Sequence[int]) -> list[int]:
     return [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+
+
+def _runs(pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Neighbours of the same second number as one, the first ones added."""
+    groups = itertools.groupby(pairs, key=lambda pair: pair[1])
+    return tuple((sum(number for number, _ in group), size) for size, group in groups)
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes[:-1]])
+
+
+def _padded(rows: Sequence[Sequence[np.ndarray]], sizes: Sequence[int], filler: int) -> np.ndarray:
+    """Lists of index arrays, one after the other, with a filler where a list is shorter than others."""
+    longest = max(map(len, rows))
+    full = [
+        np.stack([*row, *[np.full(size, filler)] * (longest - len(row))]) if longest else np.zeros((0, size))
+        for row, size in zip(rows, sizes, strict=True)
+    ]
+    return np.concatenate(full, -1)
+
+
+def _integers(numbers: object) -> Tensor:
+    return torch.from_numpy(np.asarray(numbers, dtype=np.int64))

@@ -1,11 +1,14 @@
 """Evidence about variables: independent weights of their values, and observations."""
 
-__all__ = ["log_odds", "merge_evidence", "no_evidence", "reweight"]
+__all__ = ["log_odds", "merge_evidence", "no_evidence", "reweight", "state_weights"]
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from pyro_structured.ops.anywhere import anywhere
 
 
 def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,6 +59,30 @@ def merge_evidence(
     old_value, old_observed, consistent = known
     clash = old_observed & observed & (old_value != value)
     return torch.where(observed, value, old_value), old_observed | observed, consistent & ~clash.any(-1)
+
+
+def state_weights(known: tuple[Tensor, Tensor, Tensor], cardinalities: Sequence[int], like: Tensor) -> Tensor:
+    """Log-weights of the states of all variables, one after the other: -inf where observations exclude a state.
+
+    :param known: Observations, in the form of :func:`merge_evidence`; inconsistent ones exclude everything.
+    :param cardinalities: Numbers of states of the n variables.
+    :param Tensor like: Says the dtype and the device.
+    :return: Shape ``(..., sum(cardinalities))``; ``(1, 0)`` if nothing was observed.
+
+    Example::
+
+        >>> known = torch.tensor([0, 1]), torch.tensor([False, True]), torch.tensor(True)
+        >>> state_weights(known, [2, 3], like=torch.zeros(()))
+        tensor([0., 0., -inf, 0., -inf])
+    """
+    value, observed, consistent = known
+    if observed.dim() == 1 and not anywhere(observed) and not anywhere(~consistent):
+        return like.new_zeros(1, 0)
+    sizes = torch.tensor(cardinalities, device=value.device)
+    owner = torch.repeat_interleave(sizes)
+    state = torch.arange(len(owner), device=value.device) - (sizes.cumsum(0) - sizes)[owner]
+    excluded = observed[..., owner] & (value[..., owner] != state) | ~consistent.unsqueeze(-1)
+    return torch.where(excluded, like.new_tensor(-torch.inf), like.new_zeros(()))
 
 
 def log_odds(off: Tensor, on: Tensor) -> Tensor:

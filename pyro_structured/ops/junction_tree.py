@@ -12,13 +12,16 @@ from pyro_structured.ops import clique_passes
 from pyro_structured.ops.clique_plan import CliquePlan
 from pyro_structured.ops.rows import merge_mapped
 
+# What to compute, each with all before it.
+LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
 # Numbers that the passes hold for a group of rows at a time: they stay in the cache.
 NUMBERS_AT_ONCE = 2**19
 
 
 class TreeBeliefs(NamedTuple):
     """``log_partition`` of shape ``(rows,)``, ``marginals``, probabilities of all single states, of shape ``(rows,
-    num_states)``, and ``clique_marginals``, of all entries of the tables, of shape ``(rows, table_size)``.
+    num_states)``, and ``clique_marginals``, of all entries of the tables, of shape ``(rows, table_size)``, or ``(rows,
+    0)`` where they were not asked for.
     """
 
     log_partition: Tensor
@@ -29,12 +32,13 @@ class TreeBeliefs(NamedTuple):
 def log_partition_of_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """Logarithm of the sum of all weights, shape ``(rows,)``; arguments as for :func:`infer_tree`."""
     # Its derivatives need the marginals, which are cheapest now.
-    marginals = torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad)
-    found: Tensor = _TreeInference.apply(clique_logits, evidence, plan, marginals)[0]  # type: ignore[no-untyped-call]
+    derivatives = torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad)
+    queries = CLIQUE_MARGINALS if derivatives else LOG_PARTITION
+    found: Tensor = _TreeInference.apply(clique_logits, evidence, plan, queries)[0]  # type: ignore[no-untyped-call]
     return found
 
 
-def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> TreeBeliefs:
+def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique_marginals: bool = True) -> TreeBeliefs:
     """Computes the log partition function and all marginals.
 
     :param Tensor clique_logits: Log-weights of the entries of all tables, shape ``(rows, table_size)``, or ``(1,
@@ -42,9 +46,11 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tre
     :param Tensor evidence: Log-weights of the states of all variables, one after the other, shape ``(rows,
         num_states)`` or ``(1, num_states)``, -inf where a state is excluded; with no columns if there is none.
     :param CliquePlan plan: The tree.
+    :param bool clique_marginals: Whether to return them, which takes longer.
     :return: Differentiable results; marginals are zero in rows where nothing is possible. Cost O(table_size) a row.
     """
-    return TreeBeliefs(*_TreeInference.apply(clique_logits, evidence, plan, True))  # type: ignore[no-untyped-call]
+    queries = CLIQUE_MARGINALS if clique_marginals else MARGINALS
+    return TreeBeliefs(*_TreeInference.apply(clique_logits, evidence, plan, queries))  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -52,8 +58,7 @@ def sample_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, num_s
     """Exact samples, integers of shape ``(num_samples, rows, n)``; arguments as for :func:`infer_tree`."""
     parts = []
     for tables, weights in _parts(clique_logits, evidence, plan, num_samples):
-        _, conditionals = clique_passes.upward(plan, tables, weights)
-        parts.append(clique_passes.sample_states(plan, conditionals, num_samples))
+        parts.append(clique_passes.sample_states(plan, clique_passes.upward(plan, tables, weights), num_samples))
     return torch.cat(parts, -1).movedim(0, -1)
 
 
@@ -71,9 +76,9 @@ def _parts(
     clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, copies: int = 1
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Groups of rows, which become the last axis."""
-    rows = max(len(clique_logits), len(evidence))
-    step = max(1, NUMBERS_AT_ONCE // (plan.table_size * copies))
-    for start in range(0, rows, step):
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    step = max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
+    for start in range(0, max(1, rows), step):
         tables, weights = (
             (each if len(each) == 1 else each[start : start + step]).T.contiguous()
             for each in (clique_logits, evidence)
@@ -81,18 +86,19 @@ def _parts(
         yield tables, weights if len(weights) else None
 
 
-def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, marginals: bool) -> TreeBeliefs:
+def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
     found = []
     for tables, weights in _parts(clique_logits, evidence, plan):
-        log_z, conditionals = clique_passes.upward(plan, tables, weights)
-        if not marginals:
-            found.append(TreeBeliefs(log_z, log_z.new_zeros(len(log_z), 0), log_z.new_zeros(len(log_z), 0)))
-            continue
-        joint = clique_passes.joint_marginals(plan, conditionals)
-        single = clique_passes.single_marginals(plan, joint)
-        packed = torch.cat([table.reshape(-1, table.shape[-1]) for level in joint for table in level])
-        found.append(TreeBeliefs(log_z, single.T, packed.index_select(0, plan.order(packed.device)).T))
-    return found[0] if len(found) == 1 else TreeBeliefs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        passed = clique_passes.upward(plan, tables, weights)
+        single = packed = passed.log_partition.new_zeros(0, len(passed.log_partition))
+        if queries >= MARGINALS:
+            joint = clique_passes.joint_marginals(plan, passed)
+            single = clique_passes.single_marginals(plan, joint)
+        if queries >= CLIQUE_MARGINALS:
+            packed = torch.cat(joint).index_select(0, plan.order(packed.device))
+        found.append((passed.log_partition, single, packed))
+    log_z, single, packed = found[0] if len(found) == 1 else (torch.cat(p, -1) for p in zip(*found, strict=True))
+    return TreeBeliefs(log_z, single.T, packed.T)
 
 
 class _TreeInference(torch.autograd.Function):
@@ -100,13 +106,13 @@ class _TreeInference(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, marginals: bool
+        clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return _solve(clique_logits, evidence, plan, marginals)
+        return _solve(clique_logits, evidence, plan, queries)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        clique_logits, evidence, ctx.plan, ctx.marginals = inputs
+        clique_logits, evidence, ctx.plan, ctx.queries = inputs
         ctx.save_for_backward(clique_logits, evidence, *output[1:])
         ctx.set_materialize_grads(False)
 
@@ -117,16 +123,15 @@ class _TreeInference(torch.autograd.Function):
         clique_logits, evidence, single, joint = ctx.saved_tensors
         grads = [torch.zeros_like(clique_logits), torch.zeros_like(evidence)]
         if grad_log_z is not None:
-            if not ctx.marginals:
+            if ctx.queries < CLIQUE_MARGINALS:
                 _, single, joint = infer_tree(clique_logits, evidence, ctx.plan)
-            weight = grad_log_z.unsqueeze(-1)
-            grads[0] = (weight * joint).sum_to_size(clique_logits.shape)
+            grads[0] = _weighted(grad_log_z, joint, len(clique_logits))
             if evidence.shape[-1]:
-                grads[1] = (weight * single).sum_to_size(evidence.shape)
+                grads[1] = _weighted(grad_log_z, single, len(evidence))
         if grad_single is not None or grad_joint is not None:
             cotangents = (
-                torch.zeros_like(values) if grad is None else grad
-                for grad, values in ((grad_single, single), (grad_joint, joint))
+                single.new_zeros(len(single), size) if grad is None else grad
+                for grad, size in ((grad_single, ctx.plan.num_states), (grad_joint, ctx.plan.table_size))
             )
             second = _MarginalPullback.apply(clique_logits, evidence, *cotangents, ctx.plan)  # type: ignore[no-untyped-call]
             grads = [first + other for first, other in zip(grads, second, strict=True)]
@@ -139,11 +144,16 @@ class _TreeInference(torch.autograd.Function):
         clique_logits: Tensor,
         evidence: Tensor,
         plan: CliquePlan,
-        marginals: bool,
+        queries: int,
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         flat = _merge(info.batch_size, in_dims, clique_logits, evidence)
-        results = _TreeInference.apply(*flat, plan, marginals)  # type: ignore[no-untyped-call]
+        results = _TreeInference.apply(*flat, plan, queries)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0)
+
+
+def _weighted(weights: Tensor, values: Tensor, rows: int) -> Tensor:
+    """Rows times weights, or their sum if there is to be one row."""
+    return weights.unsqueeze(-1) * values if rows == len(values) else weights.unsqueeze(0) @ values
 
 
 class _MarginalPullback(torch.autograd.Function):
@@ -198,7 +208,7 @@ def _pull_back(
     with torch.enable_grad():
         if not create_graph:
             parameters = (parameters[0].detach().requires_grad_(), parameters[1].detach().requires_grad_())
-        beliefs = _solve(*parameters, plan, marginals=True)
+        beliefs = _solve(*parameters, plan, CLIQUE_MARGINALS)
         return _gradients(beliefs[1:], parameters, cotangents, create_graph)
 
 

@@ -1,6 +1,6 @@
 """Functions of matrices, applied to tensors with any batch shape and under ``torch.vmap``."""
 
-__all__ = ["map_rows", "merge_mapped"]
+__all__ = ["map_rows", "merge_mapped", "narrow_repeated"]
 
 from collections.abc import Callable
 
@@ -35,3 +35,17 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
         for tensor, dim in zip(tensors, in_dims, strict=False)
     )
     return [tensor.flatten(0, 1) for tensor in moved]
+
+
+def narrow_repeated(tensor: Tensor) -> Tensor:
+    """Without what expansion has repeated, along all axes but the last.
+
+    Example::
+
+        >>> narrow_repeated(torch.zeros(3, 1, 2).expand(3, 4, 2)).shape
+        torch.Size([3, 1, 2])
+    """
+    for axis in range(tensor.dim() - 1):
+        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor

@@ -10,6 +10,7 @@ __all__ = [
     "checked_edges",
     "checked_groups",
     "checked_indices",
+    "checked_parents",
     "checked_partition",
     "checked_tensor",
     "checked_undirected_edges",
@@ -21,6 +22,8 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 from torch import Tensor
+
+from pyro_structured.ops.ancestral_order import ancestral_order
 
 # A statistic has a weight, and a size, for every level.
 MAX_LEVELS = 2**22
@@ -106,6 +109,19 @@ def checked_groups(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]
         return [[operator.index(d) for d in group] for group in groups]
     except TypeError:
         raise ValueError(f"{name}: expected sequences of integers, got {groups!r}") from None
+
+
+def checked_parents(parents: Iterable[Iterable[int]]) -> list[list[int]]:
+    """For each of n variables its parents, without repetitions and cycles, or a ValueError."""
+    groups = checked_groups("parents", parents)
+    for d, group in enumerate(groups):
+        if len(set(group)) < len(group) or not set(group) <= set(range(len(groups))) - {d}:
+            others = f"different numbers of other variables, below {len(groups)},"
+            raise ValueError(f"parents: expected {others} for variable {d}, got {group}")
+    rest = sorted(set(range(len(groups))) - set(ancestral_order(groups)))
+    if rest:
+        raise ValueError(f"parents: expected no variable to be its own ancestor, got a cycle among {rest}")
+    return groups
 
 
 def checked_partition(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:

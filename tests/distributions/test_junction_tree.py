@@ -214,5 +214,105 @@ def test_from_factors():
     x = d.sample()
     expected = factors[0][1][range(5), x[:, 2], x[:, 0]] + factors[1][1][x[:, 1]] + factors[2][1][x[:, 0], x[:, 1]] + 1
     close(d.unnormalized_log_prob(x), expected.double(), 1e-6)
-    with pytest.raises(ValueError, match=r"factors: expected variables of one clique and shape .*\(2,\).* got \(3,\)"):
-        JunctionTree.from_factors([([0], torch.zeros(3))], [2])
+
+
+@pytest.mark.parametrize("batch", [(0,), (2, 0)])
+def test_empty_batches(batch):
+    """Every query has a result without rows, also where the evidence has none, and derivatives."""
+    tree = CliqueTree([[0, 1], [1, 2], [2], [3]], [2, 3, 2, 2])
+    value, observed = torch.zeros(4, dtype=torch.long), torch.tensor([True, False, False, True])
+    logits = torch.randn(*batch, tree.table_size, requires_grad=True)
+    for d in (
+        JunctionTree(logits, tree),
+        JunctionTree(torch.randn(tree.table_size), tree).expand(batch),
+        JunctionTree(torch.randn(tree.table_size), tree).condition(value.expand(*batch, 4), observed),
+    ):
+        assert d.batch_shape == batch
+        assert d.sample((3,)).shape == (3, *batch, 4) and d.mode.shape == (*batch, 4)
+        assert d.marginals.shape == (*batch, 4, 3) and d.clique_marginals.shape == (*batch, tree.table_size)
+        assert d.marginals_of([2, 1]).shape == (*batch, 2, 3) and d.marginals_of([2, 0]).shape == (*batch, 2, 2)
+        assert d.condition(value, observed).entropy().shape == d.log_partition_function.shape == batch
+        assert d.log_prob(value).shape == d.log_prob(d.sample()).shape == batch
+        assert d.marginal_log_prob(value, observed).shape == batch
+    JunctionTree(logits, tree).entropy().sum().backward()
+    assert logits.grad.shape == logits.shape
+    full = JunctionTree(torch.randn(3, tree.table_size), tree)
+    assert full.sample((0,)).shape == (0, 3, 4) and full.log_prob(torch.zeros(0, 1, 4)).shape == (0, 3)
+    assert JunctionTree.from_data(torch.zeros(0, 4), tree, 1.0).marginals.shape == (4, 3)
+
+
+def test_vmap():
+    """Over tables, over evidence, and over what is observed."""
+    tree = CliqueTree([[0, 1], [1, 2], [2], [3]], [2, 3, 2, 2])
+    torch.manual_seed(0)
+    logits, table = torch.randn(5, tree.table_size), torch.randn(tree.table_size)
+    logits[:, [1, 4]] = -torch.inf
+    value, observed = JunctionTree(table, tree).sample((5,)), torch.rand(5, 4) < 0.5
+
+    def draw(logits):
+        return JunctionTree(logits, tree).sample((50,))
+
+    drawn = torch.func.vmap(draw, randomness="different")(logits)
+    assert drawn.shape == (5, 50, 4) and bool(JunctionTree(logits[:, None], tree).log_prob(drawn).isfinite().all())
+    assert not torch.equal(drawn[0], drawn[1])
+
+    def ask(value, observed):
+        d = JunctionTree(table, tree).condition(value, observed)
+        return d.mode, d.marginals, d.sample()
+
+    mode, marginals, drawn = torch.func.vmap(ask, randomness="different")(value, observed)
+    d = JunctionTree(table, tree).condition(value, observed)
+    close(marginals, d.marginals, 1e-6)
+    assert torch.equal(mode, d.mode) and torch.equal(drawn[observed], value[observed])
+
+
+@pytest.mark.parametrize(
+    "factors, sizes, message",
+    [
+        ([([0], torch.zeros(3))], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got shape \(3,\)"),
+        ([([0], [0.0, 1.0])], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got list"),
+        ([([0, 1], torch.zeros(2))], [2, 2], r"factors: expected a tensor of shape \(..., 2, 2\) .* got shape \(2,\)"),
+        ([([0, 0], torch.zeros(2, 2))], [2], r"factors: expected different variables in range\(1\), got \[0, 0\]"),
+        ([([-1], torch.zeros(2))], [2], r"factors: expected different variables in range\(1\), got \[-1\]"),
+        (
+            [([0], torch.zeros(3, 2)), ([0], torch.zeros(4, 2))],
+            [2],
+            r"factors: expected batch shapes that broadcast, got \[\(3,\), \(4,\)\]",
+        ),
+    ],
+)
+def test_bad_factors(factors, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        JunctionTree.from_factors(factors, sizes)
+
+
+def test_factors_that_the_tree_does_not_hold():
+    one, both = torch.zeros(2), torch.zeros(2, 2)
+    with pytest.raises(ValueError, match=r"tree: expected one of variables with \(2,\) states, got \(3,\)"):
+        JunctionTree.from_factors([([0], one)], [2], CliqueTree([[0]], [3]))
+    with pytest.raises(ValueError, match=r"factors: expected .* in one clique of the tree, got \[0, 1\]"):
+        JunctionTree.from_factors([([0, 1], both)], [2, 2], CliqueTree([[0], [1]], [2, 2]))
+
+
+@pytest.mark.parametrize(
+    "parents, tables, message",
+    [
+        ([[1], [0]], [torch.ones(2, 2)] * 2, r"parents: expected no .* own ancestor, got a cycle among \[0, 1\]"),
+        ([[0]], [torch.ones(2, 2)], r"parents: expected different .* other variables, .* variable 0, got \[0\]"),
+        ([[], [0, 0]], [torch.ones(2), torch.ones(2, 2, 2)], r"parents: expected different .* got \[0, 0\]"),
+        ([[], [-1]], [torch.ones(2), torch.ones(2, 2)], r"parents: .* below 2, for variable 1, got \[-1\]"),
+        ([[], []], [torch.ones(2)], "tables: expected 2, one for each variable, got 1"),
+        ([[], [0]], [torch.ones(2)] * 2, r"tables: expected a tensor of at least 2 axes for variable 1, got .*\(2,\)"),
+        ([[]], [[0.5, 0.5]], "tables: expected a tensor of at least 1 axes for variable 0, got list"),
+        (
+            [[]],
+            [torch.zeros(2)],
+            "tables: expected rows of .* at least 0 with a positive sum for variable 0, got others",
+        ),
+        ([[]], [torch.tensor([2.0, -1.0])], "tables: expected rows of numbers of at least 0"),
+        ([[]], [torch.tensor([1.0, math.nan])], "tables: expected rows of numbers of at least 0"),
+    ],
+)
+def test_bad_networks(parents, tables, message):
+    with pytest.raises(ValueError, match=message):
+        JunctionTree.from_bayesian_network(parents, tables)

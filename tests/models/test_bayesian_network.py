@@ -2,12 +2,15 @@
 
 import gzip
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyagrum
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pyro_structured.models import BayesianNetwork, read_bif, write_bif
 
@@ -115,35 +118,135 @@ def test_tables_and_defaults(tmp_path):
         ("probability (c)", "probability (d)", "expected variables that are declared, got d"),
         ("probability (c) { table 0.5, 0.5; }", "", r"expected probabilities of every variable, got none of \['c'\]"),
         ("table 0.5, 0.5", "table 0.5", "expected 2 numbers for c, got 1"),
-        ("table 0.5, 0.5", "table 0.5, half", "expected numbers for c, got '0.5, half'"),
+        ("table 0.5, 0.5", "table 0.5, half", "expected numbers of at least 0, .* for c in line 1, got 'half'"),
+        ("table 0.5, 0.5", "table 1.5, -0.5", "expected numbers of at least 0, .* for c in line 1, got '-0.5'"),
+        ("table 0.5, 0.5", "table 0.5, nan", "expected numbers of at least 0, .* for c in line 1, got 'nan'"),
         ("table 0.5, 0.5", "table 0.5, 0.6", "tables: expected probabilities that add up to 1 for 'c'"),
         ("table 0.5, 0.5;", "(t) 0.5, 0.5;", r"expected states of \[\] for c, got \['t'\]"),
         ("table 0.5, 0.5;", "default 0.5;", "expected 2 numbers for c, got 1"),
-        ("table 0.5, 0.5;", "table 0.5, 0.5; (t) 1, 0", "expected rows that end with a semicolon for c"),
-        ("probability (c)", "variable c { type discrete [2] { f, t }; } probability (c)", "to be declared once"),
+        ("table 0.5, 0.5;", "table 0.5, 0.5; (t) 1, 0", "expected .* a semicolon after them, for c in line 1, got '}'"),
+        ("table 0.5, 0.5;", "table 0.5, 0.5; table 1, 0;", "expected numbers of c once, got them again for 'table'"),
+        ("probability (c)", "variable c { type discrete [2] { f, t }; } probability (c)", "c to be declared once"),
         ("probability (c)", "probability (c) { table 1, 0; } probability (c)", "probabilities of c once"),
         ("table 0.5, 0.5;", "", r"expected probabilities for all states of \[\] of c"),
+        ("{ t, f }", "{ t, t }", r"states: expected different ones, at least one, got \['t', 't'\]"),
+        ("{ t, f }", "{ t, }", "expected states of c in line 1, got '}'"),
+        ("(c)", "(c | c)", r"expected different parents of c, got \['c'\]"),
+        ("variable c {", "variable {", "expected a variable in line 1, got '{'"),
+        ("variable c {", "\nvariable c [", r"expected '{' in line 2, got '\['"),
+        ("variable", "variables", "expected 'network' or 'variable' or 'probability' in line 1, got 'variables'"),
+        ("{ t, f }", '{ t, "f }', "expected quotes and comments that end in line 1, got '\"f }"),
+        ("{ table", "{ /* table", "expected quotes and comments that end in line 1, got '/. table"),
+        ("0.5; }", "0.5;", "expected '\\(' or 'table' or 'default' or '}' in line 1, got 'the end'"),
+        ("table 0.5, 0.5; }", "table 0.5, 0.5; property x }", "expected a property that ends with a semicolon"),
+        ("t, f", "\xe4, f", "expected text in UTF-8, got byte 0xe4"),
     ],
 )
 def test_bad_files(old, new, message, tmp_path):
     text = "variable c { type discrete [2] { t, f }; } probability (c) { table 0.5, 0.5; }"
     path = tmp_path / "bad.bif"
-    path.write_text(text.replace(old, new))
-    with pytest.raises(ValueError, match=message):
+    path.write_bytes(text.replace(old, new).encode("latin-1"))
+    with pytest.raises(ValueError, match=f"bad.bif: .*{message}"):
         read_bif(path)
+
+
+def test_repeated_parents_and_states(tmp_path):
+    variables = "variable a { type discrete [2] { t, f }; } variable b { type discrete [1] { x }; }"
+    path = tmp_path / "bad.bif"
+    for rows, message in (
+        ("probability (b | a, a) { default 1; }", r"expected different parents of b, got \['a', 'a'\]"),
+        ("probability (b | a) { (t) 1; (f) 1; (t) 1; }", r"numbers of b once, got them again for \('t',\)"),
+    ):
+        path.write_text(f"{variables} probability (a) {{ table 0.5 0.5; }} {rows}")
+        with pytest.raises(ValueError, match=f"bad.bif: .*{message}"):
+            read_bif(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"network", gzip.compress(b"network")[:-9], gzip.compress(b"")[:12] + b"\xff" * 20]
+)
+def test_damaged_files(content, tmp_path):
+    (tmp_path / "bad.bif.gz").write_bytes(content)
+    with pytest.raises(ValueError, match="bad.bif.gz: expected what gzip has compressed, got other bytes"):
+        read_bif(tmp_path / "bad.bif.gz")
+
+
+def test_quoted_names(tmp_path):
+    """Quotes hide punctuation, comments and keywords."""
+    path = tmp_path / "quoted.bif"
+    path.write_text(
+        """network "of mine; // all" { property who = "me; you"; }
+        variable "first, one" { property; type discrete [ 3 ] { "a, b", Very Low, property }; }
+        variable table { type discrete [ 2 ] { "/* no */", table }; }
+        probability ( "first, one" ) { property "half; table 0.25 0.25 0.5; }
+        probability ( table | "first, one" ) { ("a, b") 0.5, 0.5; (Very Low) 1, 0; (property) 0, 1; }
+        """
+    )
+    network = read_bif(path)
+    assert network.names == ["first, one", "table"]
+    assert network.states == [["a, b", "Very Low", "property"], ["/* no */", "table"]]
+    np.testing.assert_array_equal(network.tables[1], [[0.5, 0.5], [1, 0], [0, 1]])
+    round_trip(network, tmp_path)
+
+
+NAMES = st.text(min_size=0, max_size=6).filter(lambda name: '"' not in name) | st.sampled_from(
+    ["//", "a/*b", "property", "table", "x y", " ", "{", "a;", "(", "\r\n", "|", "\ufeff", "default", "variable", "0.5"]
+)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_any_names(data):
+    names = data.draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
+    states = [data.draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)) for _ in names]
+    parents = [data.draw(st.lists(st.sampled_from(range(d)), unique=True)) if d else [] for d in range(len(names))]
+    rng = np.random.default_rng(0)
+    tables = [
+        rng.dirichlet(np.ones(len(states[d])), [len(states[other]) for other in above])
+        for d, above in enumerate(parents)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        round_trip(BayesianNetwork(names, states, parents, tables), Path(folder))
+
+
+TEXT = """network small { property made "by; hand"; }
+variable a { type discrete [ 2 ] { yes, no }; } // a comment
+variable b { type discrete[3] {"x", "y", "z"}; }
+probability (a) { table 0.25, 0.75; }
+probability ( b | a ) { (yes) 0.1, 0.2, 0.7; /* both */ (no) 0.5, 0.5, 0; }
+"""
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(TEXT)), st.integers(0, 12), st.text('{}()[],;|"/* \nax0.-', max_size=4))
+def test_damaged_text(place, length, instead):
+    """A network, or an error that names the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "damaged.bif")
+        path.write_text(TEXT[:place] + instead + TEXT[place + length :])
+        try:
+            network = read_bif(path)
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: expected ") or str(error).startswith(f"{path}: tables: expected"), (
+                error
+            )
+        else:
+            round_trip(network, Path(folder))
 
 
 def test_bad_networks(tmp_path):
     fair, two = np.full(2, 0.5), np.full((2, 2), 0.5)
     with pytest.raises(ValueError, match=r"parents: expected no .* own ancestor, got a cycle among \[0, 1\]"):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[1], [0]], [two, two])
-    with pytest.raises(ValueError, match=r"parents: expected numbers of other variables, got \[2\] for 'b'"):
+    with pytest.raises(ValueError, match=r"parents: expected different .* for variable 1, got \[2\]"):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [2]], [fair, two])
+    with pytest.raises(ValueError, match=r"parents: expected different .* for variable 1, got \[0, 0\]"):
+        BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [0, 0]], [fair, np.full((2, 2, 2), 0.5)])
     with pytest.raises(ValueError, match=r"tables: expected shape \(2, 2\) for 'b', got \(2,\)"):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [0]], [fair, fair])
     with pytest.raises(ValueError, match="names: expected different ones"):
         BayesianNetwork(["a", "a"], [["t", "f"]] * 2, [[], []], [fair, fair])
     with pytest.raises(ValueError, match="states: expected 1, one for each variable, got 0"):
         BayesianNetwork(["a"], [], [[]], [fair])
-    with pytest.raises(ValueError, match="network: expected names without blanks .*, got 'a b'"):
-        write_bif(BayesianNetwork(["a b"], [["t", "f"]], [[]], [fair]), tmp_path / "bad.bif")
+    with pytest.raises(ValueError, match="network: expected names without double quotes, got 'a\"b'"):
+        write_bif(BayesianNetwork(['a"b'], [["t", "f"]], [[]], [fair]), tmp_path / "bad.bif")

@@ -1,0 +1,114 @@
+"""Published Bayesian networks, and samples of one."""
+
+__all__ = ["NetworkSamples", "load_alarm_samples", "network_file"]
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pyro_structured.datasets.argument_checks import check_name
+from pyro_structured.datasets.local_archive import local_file, missing_archive, read_archive
+from pyro_structured.datasets.public_file import PublicFile
+
+REPOSITORY = "pgmpy/pgmpy"
+COMMIT = "94105f10d4177e4420e2fa6766d819c19aa6b66e"
+SHA256 = {
+    "cancer": "dcfafbaadabcd1b8c9ec531e16721a19fc06829e980a3967d6345496ea081818",
+    "earthquake": "77a41f1d509cea15eb7caf9dba932907837149e7145a2cc9d6c95c80849e62b0",
+    "survey": "676e1fe97efec18b31d1a0a3bcd9b7d52985129c60a78b69172c99e82902ef96",
+    "asia": "7d5e7b8549834824c1b05f367eb7860fa3fca3adaf3649f0c7be6035af197197",
+    "sachs": "ed1830fbde101ed50cce3c7a3c8cbf1d2f5225531cf35ff09fb3cec0af101bce",
+    "alarm": "f5860caa7137b5817e0c4f169cce0f1451ce6c246b96f5ce4fb4a8167993be29",
+}
+SAMPLES = "bif/alarm_samples.npz"
+
+
+class NetworkSamples(NamedTuple):
+    """Independent rows of a Bayesian network: states of all variables, uint8, counted from 0.
+
+    :param numpy.ndarray train: For fitting, shape ``(10000, n)``.
+    :param numpy.ndarray validation: For choosing hyperparameters, shape ``(2000, n)``.
+    :param numpy.ndarray test: For the final comparison, shape ``(10000, n)``.
+    :param tuple cardinalities: Numbers of states of the variables.
+    :param tuple names: Names of the variables.
+    :param float log_likelihood: Mean log-probability of a test row in nats, under the network itself.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    cardinalities: tuple[int, ...]
+    names: tuple[str, ...]
+    log_likelihood: float
+
+
+def network_file(name: str) -> Path:
+    """Finds the file of a published Bayesian network, for :func:`pyro_structured.models.read_bif`.
+
+    ==============  =========  =====  ===============
+    name            variables  edges  free parameters
+    ==============  =========  =====  ===============
+    ``cancer``              5      4               10
+    ``earthquake``          5      4               10
+    ``survey``              6      6               21
+    ``asia``                8      8               18
+    ``sachs``              11     17              178
+    ``alarm``              37     46              509
+    ==============  =========  =====  ===============
+
+    It is a file of the local folder, if there is one; or else 2 kB at most are downloaded from the GitHub repository
+    pgmpy/pgmpy, checked and cached. The networks are those of the bnlearn repository, under CC BY-SA 3.0.
+
+    :param str name: One of the names above.
+    :return: A file of the Bayesian Interchange Format, compressed by gzip.
+    :raises ValueError: if the name is unknown, or a download has another checksum.
+    :raises FileNotFoundError: if the local folder lacks ``bif/<name>.bif.gz``.
+    :raises ConnectionError: if a download fails.
+
+    **References**
+
+    Beinlich, Suermondt, Chavez, Cooper (1989): The ALARM monitoring system. AIME. (``alarm``.)
+    Lauritzen, Spiegelhalter (1988): Local computations with probabilities on graphical structures and their application
+    to expert systems. JRSS B 50(2). (``asia``.)
+    Sachs, Perez, Pe'er, Lauffenburger, Nolan (2005): Causal protein-signaling networks derived from multiparameter
+    single-cell data. Science. (``sachs``.)
+
+    Example::
+
+        >>> from pyro_structured.models import read_bif  # doctest: +SKIP
+        >>> read_bif(network_file("alarm")).num_parameters  # doctest: +SKIP
+        509
+    """
+    check_name(name, SHA256)
+    file = PublicFile(REPOSITORY, COMMIT, f"pgmpy/utils/example_models/{name}.bif.gz", SHA256[name])
+    return local_file(f"bif/{name}.bif.gz", file) or file.fetch()
+
+
+def load_alarm_samples() -> NetworkSamples:
+    """Loads rows that were drawn from the ALARM network, to compare learners on.
+
+    They are read from the local folder only; rows that serve the same purpose are drawn by
+    ``read_bif(network_file("alarm")).to_junction_tree().sample((22000,))``.
+
+    :return: Training, validation and test rows.
+    :raises FileNotFoundError: if there is no local folder, or if it lacks ``bif/alarm_samples.npz``.
+
+    Example::
+
+        >>> samples = load_alarm_samples()  # doctest: +SKIP
+        >>> samples.train.shape, round(samples.log_likelihood, 3)  # doctest: +SKIP
+        ((10000, 37), -10.53)
+    """
+    source = "none, but samples of the network that network_file('alarm') finds are alike"
+    archive = read_archive(SAMPLES, source)
+    if archive is None:
+        raise missing_archive(SAMPLES, source)
+    return NetworkSamples(
+        archive["train"],
+        archive["valid"],
+        archive["test"],
+        tuple(archive["card"].tolist()),
+        tuple(archive["names"].tolist()),
+        float(archive["true_test_ll"]),
+    )

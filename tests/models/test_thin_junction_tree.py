@@ -1,0 +1,235 @@
+"""Thin junction trees: bounded treewidth, exact queries, missing values, scikit-learn's conventions."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pyro_structured.distributions import JunctionTree
+from pyro_structured.models import ThinJunctionTree
+from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
+from pyro_structured.models.tree_tables import fit_tree_tables
+from pyro_structured.ops.categorical_rows import CategoricalRows
+from pyro_structured.structures import CliqueTree
+
+
+def random_data(seed, size=6, number=150, missing=0.0):
+    """Every column is a noisy function of an earlier one."""
+    rng = np.random.default_rng(seed)
+    cardinalities = rng.integers(1, 4, size)
+    values = rng.integers(cardinalities, size=(number, size))
+    for d in range(1, size):
+        copied = rng.random(number) < 0.7
+        values[copied, d] = values[copied, int(rng.integers(d))] % cardinalities[d]
+    values[rng.random(values.shape) < missing] = -1
+    return rng, values, cardinalities.tolist()
+
+
+def all_states(cardinalities):
+    return torch.tensor(list(itertools.product(*map(range, cardinalities))))
+
+
+@parametrize_with_checks([ThinJunctionTree(treewidth=1, smoothing=1.0), ThinJunctionTree(2, method="graph_cut")])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# Random weights are in test_graph_cut_search.py, and 2,000 of them in benchmarks/thin_structures.py.
+@settings(max_examples=12)
+@given(st.integers(0, 10**9), st.integers(1, 4), st.sampled_from([0.0, 0.2]))
+def test_width_is_never_exceeded(seed, treewidth, missing):
+    rng, values, cardinalities = random_data(seed, int(np.random.default_rng(seed).integers(1, 9)), 80, missing)
+    search = TreeSearch(CategoricalRows(values, cardinalities), tolerance=float(rng.choice([0.0, 0.05])))
+    for method in ("chordal", "graph_cut"):
+        for setting in tree_settings(method, treewidth, (0.0, 1.0), (0.1, 1.0), ("mutual", "least")):
+            tree = search.tree(setting)
+            assert tree.treewidth <= setting.treewidth
+            polished = search.polish(tree, setting._replace(polish=0.001), rng)
+            assert polished.treewidth <= setting.treewidth
+
+
+def test_wider_is_never_worse():
+    _, values, cardinalities = random_data(0, 8, 400)
+    for method in ("chordal", "graph_cut"):
+        scores = []
+        for treewidth in (1, 2, 3):
+            model = ThinJunctionTree(treewidth, method=method).fit(values[:300], X_val=values[300:])
+            scores.append(max(each.score for each in model.candidates_))
+            assert model.score(values[300:]) == pytest.approx(scores[-1], abs=1e-9)
+            assert model.tree_.treewidth <= treewidth
+        assert scores == sorted(scores)
+
+
+def test_spanning_trees_of_graph_cuts_are_chow_and_liu_s():
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    from pyro_structured.ops.categorical_rows import mutual_information
+
+    _, values, cardinalities = random_data(3, 8, 400)
+    rows = CategoricalRows(values, cardinalities)
+    information = mutual_information(rows)
+    np.fill_diagonal(information, 0.0)
+    tree = TreeSearch(rows).tree(TreeSetting(1, 0.0, "mutual"))
+    assert sum(information[edge] for edge in tree.edges) == pytest.approx(-minimum_spanning_tree(-information).sum())
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=12)
+def test_queries_are_those_of_brute_force(seed):
+    _, values, cardinalities = random_data(seed, 5, 60, missing=0.2)
+    data = np.where(values < 0, np.nan, values)
+    data[0] = 0
+    names = [list(range(size)) for size in cardinalities]
+    model = ThinJunctionTree(2, smoothing=1.0, penalty=0.25, categories=names).fit(data)
+    states = all_states(cardinalities)
+    joint = np.exp(model.score_samples(states.numpy()))
+    assert joint.sum() == pytest.approx(1.0)
+    rows = data[:8]
+    log_probs, posteriors = model.score_samples(rows), model.predict_proba(rows)
+    for index, row in enumerate(rows):
+        known = ~np.isnan(row)
+        agrees = (states.numpy()[:, known] == row[known]).all(1)
+        assert log_probs[index] == pytest.approx(np.log(joint[agrees].sum()))
+        for d, size in enumerate(cardinalities):
+            expected = [joint[agrees & (states[:, d].numpy() == state)].sum() for state in range(size)]
+            assert posteriors[index, d, :size] == pytest.approx(np.array(expected) / joint[agrees].sum())
+            assert not posteriors[index, d, size:].any()
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 20.0]))
+@settings(max_examples=12)
+def test_objective_never_falls(seed, smoothing):
+    _, values, cardinalities = random_data(seed, 5, 60, missing=0.3)
+    rows = CategoricalRows(values, cardinalities)
+    tree = TreeSearch(rows).tree(TreeSetting(2, 0.0))
+    found, objectives = fit_tree_tables(rows, tree, smoothing)
+    assert (np.diff(objectives) > -1e-12).all() and len(objectives) > 1
+    if not smoothing:
+        known = torch.from_numpy(rows.observed.T)
+        log_probs = found.marginal_log_prob(torch.from_numpy(rows.values.T).clamp(min=0), known)
+        expected = float(log_probs @ torch.from_numpy(rows.weights)) / rows.total
+        assert objectives[-1] == pytest.approx(expected)
+
+
+def test_missing_at_random_leads_to_the_same_tables():
+    rng = np.random.default_rng(1)
+    tree = CliqueTree.chain(4, 3)
+    true = JunctionTree(torch.from_numpy(rng.normal(size=tree.table_size)), tree)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        values = true.sample((40_000,)).numpy()
+    values = np.where(rng.random(values.shape) < 0.3, -1, values)
+    found, _ = fit_tree_tables(CategoricalRows(values, tree.cardinalities), tree, 1.0)
+    assert (found.clique_marginals - true.clique_marginals).abs().max() < 0.01
+
+
+def test_complete_rows_need_no_iterations():
+    _, values, cardinalities = random_data(2)
+    rows = CategoricalRows(values, cardinalities)
+    tree = CliqueTree.from_edges([(0, 1), (1, 2)], cardinalities)
+    found, objectives = fit_tree_tables(rows, tree, 2.0)
+    assert objectives == []
+    # The same rows, with one entry of a variable of one state missing.
+    alone = values.copy()
+    alone[0, cardinalities.index(1) if 1 in cardinalities else 5] = -1
+    again, _ = fit_tree_tables(CategoricalRows(alone, cardinalities), tree, 2.0, tol=0.0)
+    assert (found.clique_marginals - again.clique_marginals).abs().max() < 0.02
+
+
+def test_categories_of_any_kind():
+    rng = np.random.default_rng(0)
+    color = rng.choice(["red", "green"], 300)
+    data = np.array([color, np.where(color == "red", 1.5, 7.0), rng.choice([True, None], 300)], dtype=object).T
+    data[0, 0] = None
+    model = ThinJunctionTree(1, categories=[["red", "green", "blue"], [7.0, 1.5], [False, True]]).fit(data)
+    assert [column.tolist() for column in model.categories_] == [["red", "green", "blue"], [7.0, 1.5], [False, True]]
+    drawn = model.sample(50)
+    assert set(drawn[:, 0]) <= {"red", "green", "blue"} and (1.5 == drawn[drawn[:, 0] == "red", 1]).mean() > 0.9
+    probabilities = model.predict_proba([["red", np.nan, None]])
+    assert probabilities[0, 1, 1] > 0.9 and probabilities[0, 0].tolist() == [1.0, 0.0, 0.0]
+    assert np.isfinite(model.score_samples([["blue", 7.0, False]])).all()
+    assert model.sample(2).dtype == object and ThinJunctionTree(1).fit([[1, 2], [0, 2]]).sample().dtype.kind in "iu"
+
+
+def test_data_frames():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"kind": ["a", "b", None, "a"], "size": [1.0, 2.0, np.nan, 1.0]})
+    model = ThinJunctionTree(1).fit(frame)
+    assert np.isfinite(model.score_samples(frame)).all()
+
+
+def test_bad_input():
+    data = np.array([[0, 1], [1, 0], [1, 1]])
+    for arguments, message in [
+        ({"treewidth": 0}, "treewidth: expected"),
+        ({"method": "greedy"}, r"method: expected one of \('chordal', 'graph_cut'\), got 'greedy'"),
+        ({"penalty": -1}, "penalty: expected a number of at least 0, or several, got -1"),
+        ({"smoothing": ()}, "smoothing: expected a number of at least 0"),
+        ({"discount": "x"}, "discount: expected a number"),
+        ({"information": "entropy"}, r"information: expected some of \('mutual', 'least'\), got 'entropy'"),
+        ({"tolerance": [1, 2]}, r"tolerance: expected one number, got \[1, 2\]"),
+        ({"polish": -1.0}, "polish: expected a number of at least 0"),
+        ({"categories": "all"}, "categories: expected 'auto' or a list for each column, got 'all'"),
+        ({"categories": [[0, 1]]}, "categories: expected one list for each of 2 columns, got 1"),
+        ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got .*1.* in row 1"),
+        ({"max_iter": 0}, "max_iter: expected"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            ThinJunctionTree(**arguments).fit(data)
+    with pytest.raises(ValueError, match="X: expected at least one value in each column, got only missing"):
+        ThinJunctionTree().fit([[np.nan, 1.0], [np.nan, 0.0]])
+    model = ThinJunctionTree().fit(data)
+    with pytest.raises(ValueError, match=re.escape("X: expected categories of column 1 among [0, 1], got")):
+        model.score_samples([[0, 2]])
+    with pytest.raises(ValueError, match="X_val: expected 2 columns, as in X, got 3"):
+        model.fit(data, X_val=[[0, 1, 2]])
+    with pytest.raises(ValueError, match="X_val: expected categories of column 0"):
+        model.fit(data, X_val=[[5, 1]])
+    with pytest.raises(ValueError, match="n_samples"):
+        model.sample(0)
+
+
+def test_large_tables_are_avoided():
+    values = np.arange(2000)[:, None] // np.array([1, 1, 1, 2, 2])
+    for method in ("chordal", "graph_cut"):
+        model = ThinJunctionTree(4, method=method, penalty=0.0, discount=0.1, information="mutual", smoothing=1.0)
+        model.fit(values % 500, X_val=values[:10] % 500)
+        assert max(model.tree_.table_sizes) <= 2**20
+
+
+def test_an_interrupt_keeps_the_best_tree(monkeypatch):
+    _, values, _ = random_data(0)
+    found = TreeSearch.tree
+
+    def interrupted(self, setting):
+        if setting.penalty == 0.25:
+            raise KeyboardInterrupt
+        return found(self, setting)
+
+    monkeypatch.setattr(TreeSearch, "tree", interrupted)
+    with pytest.warns(UserWarning, match="fit was interrupted: the best tree so far is kept"):
+        model = ThinJunctionTree(2).fit(values)
+    assert len(model.candidates_) == 2 and np.isfinite(model.score(values))
+    with pytest.raises(KeyboardInterrupt):
+        ThinJunctionTree(2, penalty=0.25).fit(values)
+
+
+def test_polishing_is_judged_too():
+    _, values, _ = random_data(4, 8, 300)
+    model = ThinJunctionTree(3, method="graph_cut", polish=0.1, random_state=0).fit(values)
+    assert [each.setting.polish > 0 for each in model.candidates_[-2:]] == [False, True]
+    best = max(model.candidates_, key=lambda each: each.score)
+    assert model.tree_ == best.tree and model.smoothing_ == best.smoothing and model.tree_.treewidth <= 3
+
+
+def test_picture():
+    pytest.importorskip("matplotlib")
+    _, values, _ = random_data(5, 8)
+    model = ThinJunctionTree(2, penalty=0.0).fit(values)
+    ax = model.plot()
+    assert len(ax.texts) == len(model.tree_.cliques) and len(ax.lines) == len(model.separators_)
