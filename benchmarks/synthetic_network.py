@@ -5,7 +5,8 @@ import numpy as np
 from pyro_structured.models import BayesianNetwork
 from pyro_structured.ops.chordal_graph import elimination_order, neighbor_sets, width_of
 
-KINDS = ("tables", "logistic")
+KINDS = ("tables", "sharp", "logistic")
+SHAPES = {"tables": 0.5, "sharp": 0.1}
 
 
 def random_network(num_variables, kind, max_parents, widths, rng):
@@ -13,7 +14,8 @@ def random_network(num_variables, kind, max_parents, widths, rng):
 
     Parents are drawn again until the width of the moral graph, triangulated by min-fill, is in a range.
 
-    :param str kind: ``"tables"``: probabilities are drawn from Beta(1/2, 1/2), one for each state of the parents.
+    :param str kind: ``"tables"``: probabilities are drawn from Beta(1/2, 1/2), one for each state of the parents;
+        ``"sharp"``: from Beta(1/10, 1/10), nearly deterministic; both are kept in [0.01, 0.99].
         ``"logistic"``: their logits are sums of the parents' effects, each ±1, times factors from U(1, 3).
     :param widths: The smallest and the largest width.
     """
@@ -35,8 +37,8 @@ def moral_width(parents):
 
 def random_table(num_parents, kind, rng):
     shape = (2,) * num_parents
-    if kind == "tables":
-        ones = rng.beta(0.5, 0.5, shape).clip(0.01, 0.99)
+    if kind in SHAPES:
+        ones = rng.beta(SHAPES[kind], SHAPES[kind], shape).clip(0.01, 0.99)
     else:
         effects = rng.uniform(1, 3, num_parents) * rng.choice([-1, 1], num_parents)
         logits = rng.uniform(-1, 1) + (2 * np.moveaxis(np.indices(shape), 0, -1) - 1) @ effects / 2
