@@ -259,7 +259,11 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         :raises ValueError: if the observed entries of a row are impossible, which happens only without smoothing.
         """
         check_is_fitted(self)
-        parts = _in_parts(self._read(X), self.tree_.table_size)
+        codes = self._read(X)
+        impossible = np.isneginf(_log_probs(self._distribution, codes))
+        if impossible.any():
+            raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
+        parts = _in_parts(codes, self.tree_.table_size)
         return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
