@@ -43,9 +43,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
                     "categories"
                 )
             if len(set(column)) < len(column) or _is_missing(np.array(list(column), dtype=object)).any():
-                raise ValueError(
-                    f"categories: expected different values, none missing, for column {place}, got {column}"
-                )
+                raise ValueError(f"categories: expected different values, none NaN, for column {place}, got {column}")
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
         return self._codes(values, "X")
 
