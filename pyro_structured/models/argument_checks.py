@@ -1,9 +1,11 @@
 """Checks of data that learners share."""
 
-__all__ = ["check_binary"]
+__all__ = ["check_binary", "checked_numbers"]
 
+from numbers import Real
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 
@@ -14,3 +16,15 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
         raise ValueError(f"values: expected a tensor of shape (N, n) with n of at least {fewest_columns}, got {got}")
     if not bool(((values == 0) | (values == 1)).all()):
         raise ValueError("values: expected zeros and ones, got other numbers")
+
+
+def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
+    """One number or several, finite and at least 0; otherwise, raises a ValueError with the argument's name."""
+    numbers = (value,) if isinstance(value, Real) else value
+    try:
+        found = tuple(float(number) for number in numbers)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(0 <= number < np.inf for number in found) or isinstance(value, (str, bool)):
+        raise ValueError(f"{name}: expected a number of at least 0, or several, got {value!r}")
+    return found
