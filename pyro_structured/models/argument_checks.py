@@ -1,7 +1,8 @@
 """Checks of data that learners share."""
 
-__all__ = ["check_binary", "checked_weights"]
+__all__ = ["check_binary", "checked_numbers", "checked_weights"]
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -32,3 +33,15 @@ def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
     if not ((weights >= 0) & (weights <= MOST_WEIGHT)).all() or not weights.any():
         raise ValueError(f"sample_weight: expected numbers from 0 to {MOST_WEIGHT:g}, not all zero, got others")
     return np.broadcast_to(weights, number)
+
+
+def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
+    """One number or several, finite and at least 0; otherwise, raises a ValueError with the argument's name."""
+    numbers = (value,) if isinstance(value, Real) else value
+    try:
+        found = tuple(float(number) for number in numbers)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(0 <= number < np.inf for number in found) or isinstance(value, (str, bool)):
+        raise ValueError(f"{name}: expected a number of at least 0, or several, got {value!r}")
+    return found

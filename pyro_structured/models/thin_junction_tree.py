@@ -3,33 +3,27 @@
 __all__ = ["ThinJunctionTree"]
 
 import warnings
-from collections.abc import Iterator, Sequence
-from numbers import Real
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from pyro_structured.distributions import JunctionTree
-from pyro_structured.models.categorical_estimator import CategoricalEstimator
+from pyro_structured.models.argument_checks import checked_numbers
+from pyro_structured.models.categorical_density import CategoricalDensity
 from pyro_structured.models.junction_tree_plot import plot_junction_tree
 from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
-from pyro_structured.models.tree_tables import fit_tree_tables
+from pyro_structured.models.tree_tables import fit_tree_tables, log_probs_of_codes, parts_of_codes
 from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
 from pyro_structured.structures.argument_checks import check_size
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
-# Of the rows, where none are given for validation.
-HELD_OUT = 0.1
-# Numbers of the beliefs of the rows that are held at once.
-HELD_AT_ONCE = 2**24
 
 
 class TreeCandidate(NamedTuple):
@@ -47,7 +41,7 @@ class TreeCandidate(NamedTuple):
     score: float
 
 
-class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc]
+class ThinJunctionTree(CategoricalDensity):
     r"""Density of categorical vectors: a junction tree with cliques of at most k + 1 variables, learned from rows.
 
     .. math::
@@ -147,24 +141,16 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         :raises ValueError: if a parameter is out of range, a column has no value, or a validation row has a category
             that is not in the data.
         """
-        smoothings = self._checked("smoothing", self.smoothing)
+        smoothings = checked_numbers("smoothing", self.smoothing)
         settings = self._settings()
         codes = self._learn_categories(X)
-        sizes = [len(column) for column in self.categories_]
         generator = check_random_state(self.random_state)
-        everything = CategoricalRows(codes, sizes)
-        if X_val is not None:
-            training, judged = everything, CategoricalRows(self._read_held_out(X_val), sizes)
-        elif len(codes) > 1:
-            order = generator.permutation(len(codes))
-            number = max(1, round(HELD_OUT * len(codes)))
-            training, judged = (CategoricalRows(codes[part], sizes) for part in (order[number:], order[:number]))
-        else:
-            training = judged = everything
+        training, judged = self._divide(codes, X_val, generator)
         self.candidates_: list[TreeCandidate] = []
         best = self._search(training, judged, settings, smoothings, generator)
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
+        everything = CategoricalRows(codes, best.tree.cardinalities)
         self._distribution, self.log_likelihoods_ = fit_tree_tables(
             everything, best.tree, best.smoothing, self.max_iter
         )
@@ -209,7 +195,7 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         return max(self.candidates_, key=lambda candidate: candidate.score)
 
     def _penalties(self) -> tuple[float, ...]:
-        return PENALTIES[self.method] if self.penalty is None else self._checked("penalty", self.penalty)
+        return PENALTIES[self.method] if self.penalty is None else checked_numbers("penalty", self.penalty)
 
     def _settings(self) -> list[TreeSetting]:
         check_size("treewidth", self.treewidth)
@@ -220,22 +206,10 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         if not information or not set(information) <= set(INFORMATION):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
-            if len(self._checked(name, getattr(self, name))) != 1:
+            if len(checked_numbers(name, getattr(self, name))) != 1:
                 raise ValueError(f"{name}: expected one number, got {getattr(self, name)!r}")
-        discounts = self._checked("discount", self.discount)
+        discounts = checked_numbers("discount", self.discount)
         return tree_settings(self.method, int(self.treewidth), self._penalties(), discounts, information)
-
-    @staticmethod
-    def _checked(name: str, value: Any) -> tuple[float, ...]:
-        """One number or several, finite and at least 0."""
-        numbers = (value,) if isinstance(value, Real) else value
-        try:
-            found = tuple(float(number) for number in numbers)
-        except (TypeError, ValueError):
-            found = ()
-        if not found or not all(0 <= number < np.inf for number in found) or isinstance(value, (str, bool)):
-            raise ValueError(f"{name}: expected a number of at least 0, or several, got {value!r}")
-        return found
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries are summed out.
@@ -244,11 +218,7 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         :raises ValueError: if there is a category that was not in the data, and is not among ``categories``.
         """
         check_is_fitted(self)
-        return _log_probs(self._distribution, self._read(X))
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-probability of rows, in nats."""
-        return float(self.score_samples(X).mean())
+        return log_probs_of_codes(self._distribution, self._read(X))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of all categories of each variable, given the entries of a row that are not missing.
@@ -260,10 +230,10 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         """
         check_is_fitted(self)
         codes = self._read(X)
-        impossible = np.isneginf(_log_probs(self._distribution, codes))
+        impossible = np.isneginf(log_probs_of_codes(self._distribution, codes))
         if impossible.any():
             raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
-        parts = _in_parts(codes, self.tree_.table_size)
+        parts = parts_of_codes(codes, self.tree_.table_size)
         return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
@@ -299,22 +269,5 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         return hasattr(self, "_distribution")
 
 
-def _in_parts(codes: np.ndarray, table_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Values and what is observed, as many rows at once as memory allows."""
-    values = torch.from_numpy(codes)
-    for part in values.split(max(1, HELD_AT_ONCE // table_size)):
-        yield part.clamp(min=0), part >= 0
-
-
-def _log_probs(distribution: JunctionTree, codes: np.ndarray) -> np.ndarray:
-    found = []
-    for values, observed in _in_parts(codes, distribution.tree.table_size):
-        if bool(observed.all()):
-            found.append(distribution.log_prob(values))
-        else:
-            found.append(distribution.marginal_log_prob(values, observed))
-    return torch.cat(found).numpy()
-
-
 def _mean_log_prob(distribution: JunctionTree, rows: CategoricalRows) -> float:
-    return float(np.average(_log_probs(distribution, rows.values.T), weights=rows.weights))
+    return float(np.average(log_probs_of_codes(distribution, rows.values.T), weights=rows.weights))

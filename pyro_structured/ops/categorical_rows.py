@@ -27,6 +27,16 @@ class CategoricalRows:
         self.values = np.ascontiguousarray(rows.T.astype(np.int64))
         self.weights = np.bincount(inverse.ravel(), weights, len(rows))
 
+    def reweighted(self, weights: np.ndarray) -> "CategoricalRows":
+        """The same rows with other weights, without those of weight 0.
+
+        :param np.ndarray weights: At least 0, shape ``(R,)``.
+        """
+        found, kept = CategoricalRows.__new__(CategoricalRows), weights > 0
+        found.cardinalities = self.cardinalities
+        found.values, found.weights = np.ascontiguousarray(self.values[:, kept]), weights[kept]
+        return found
+
     @cached_property
     def total(self) -> float:
         """Sum of the weights."""

@@ -113,7 +113,8 @@ def test_objective_never_falls(seed, smoothing):
         known = torch.from_numpy(rows.observed.T)
         log_probs = found.marginal_log_prob(torch.from_numpy(rows.values.T).clamp(min=0), known)
         expected = float(log_probs @ torch.from_numpy(rows.weights)) / rows.total
-        assert objectives[-1] == pytest.approx(expected)
+        # After the largest number of iterations, there is one more step than objectives.
+        assert -1e-12 < expected - objectives[-1] < (1e-4 if len(objectives) == 100 else 1e-12)
 
 
 def test_missing_at_random_leads_to_the_same_tables():

@@ -1,0 +1,198 @@
+"""Mixtures of junction trees: an objective that never falls, exact queries, gaps, scikit-learn's conventions."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pyro_structured.models import JunctionTreeMixture, ThinJunctionTree
+from pyro_structured.models.tree_mixture_em import TreeMixtureEM, near_random_rows
+from pyro_structured.models.tree_tables import TreeRows, fit_tree_tables
+from pyro_structured.ops.categorical_rows import CategoricalRows
+from pyro_structured.structures import CliqueTree
+
+
+def random_data(seed, size=5, number=120, missing=0.0):
+    """Two kinds of rows: every column is a noisy function of an earlier one, which depends on the kind."""
+    rng = np.random.default_rng(seed)
+    cardinalities = rng.integers(2, 4, size)
+    values, kind = rng.integers(cardinalities, size=(number, size)), rng.integers(2, size=number)
+    for d in range(1, size):
+        for each in range(2):
+            copied = (rng.random(number) < 0.8) & (kind == each)
+            values[copied, d] = (values[copied, int(rng.integers(d))] + each) % cardinalities[d]
+    values[rng.random(values.shape) < missing] = -1
+    values[0] = 0
+    return values, cardinalities.tolist()
+
+
+@parametrize_with_checks([JunctionTreeMixture(2, treewidth=1, max_iter=10)])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3]), st.sampled_from([0.1, 10.0]))
+def test_objective_never_falls(seed, missing, smoothing):
+    values, cardinalities = random_data(seed, missing=missing)
+    rows = CategoricalRows(values, cardinalities)
+    learner = TreeMixtureEM(rows, rows, 2, 0.1, smoothing, 1e-7, 14)
+    start = near_random_rows(rows, 3, np.random.RandomState(seed % 100))
+    assert start.sum(1) == pytest.approx(1.0)
+    phases = list(learner.run(start))
+    assert (np.diff([phase.objective for phase in phases]) > -1e-12).all() and len(phases) > 2
+    mixture, objective, score, _ = phases[-1]
+    assert max(each.tree.treewidth for each in mixture.components) <= 2
+    # From the definition, without what the learner remembers.
+    joint = mixture.log_joint(rows.values.T)
+    assert score == pytest.approx(np.average(np.logaddexp.reduce(joint, 1), weights=rows.weights))
+    expected = rows.total * score
+    for each in mixture.components:
+        states = torch.tensor(list(itertools.product(*map(range, cardinalities))))
+        sizes = [[np.prod([cardinalities[d] for d in s]) for s in g] for g in (each.tree.cliques, each.tree.separators)]
+        expected += smoothing * each.log_prob(states).mean().item()
+        expected -= 0.05 * np.log(rows.total) * (sum(sizes[0]) - sum(sizes[1]))
+    assert objective == pytest.approx(expected / rows.total)
+
+
+@settings(max_examples=4)
+@given(st.integers(0, 10**6))
+def test_queries_are_those_of_brute_force(seed):
+    values, cardinalities = random_data(seed, missing=0.2)
+    data = np.where(values < 0, np.nan, values)
+    names = [list(range(size)) for size in cardinalities]
+    model = JunctionTreeMixture(2, penalty=0.1, categories=names, max_iter=6, random_state=seed % 100).fit(data)
+    states = np.array(list(itertools.product(*map(range, cardinalities))))
+    parts = model.weights_ * np.stack([each.log_prob(torch.from_numpy(states)).exp() for each in model.components_], 1)
+    assert parts.sum() == pytest.approx(1.0)
+    rows = np.concatenate([data[:8], [[np.nan] * len(cardinalities)]])
+    log_probs, posteriors = model.score_samples(rows), model.predict_proba(rows)
+    for row, log_prob, posterior in zip(rows, log_probs, posteriors, strict=True):
+        known = ~np.isnan(row)
+        agreeing = parts[(states[:, known] == row[known]).all(1)].sum(0)
+        assert log_prob == pytest.approx(np.log(agreeing.sum()))
+        assert posterior == pytest.approx(agreeing / agreeing.sum())
+    assert (model.predict(rows) == posteriors.argmax(1)).all()
+
+
+def test_one_component_is_a_thin_junction_tree():
+    values, _ = random_data(1, 6, 400)
+    for missing in (False, True):
+        data = values.astype(float)
+        if missing:
+            data[np.random.default_rng(0).random(data.shape) < 0.05] = np.nan
+        arguments = {"treewidth": 2, "penalty": 0.5, "smoothing": 1.0}
+        tree = ThinJunctionTree(**arguments).fit(data[:300], X_val=data[300:])
+        model = JunctionTreeMixture(1, tol=1e-9, n_iter_no_change=100, **arguments).fit(data[:300], X_val=data[300:])
+        assert model.trees_ == [tree.tree_] and model.weights_ == pytest.approx(1.0)
+        assert model.score_samples(data) == pytest.approx(tree.score_samples(data), abs=1e-2 if missing else 1e-12)
+
+
+def test_kinds_are_found():
+    rng = np.random.default_rng(0)
+    kind, a, b, c = rng.integers(2, size=(4, 2000))
+    data = np.stack([a, np.where(kind, a, b), np.where(kind, b, a), c, np.where(kind, c, 1 - c), b], 1)
+    model = JunctionTreeMixture(2, treewidth=1, n_init=3, random_state=0).fit(data[:1500], X_val=data[1500:])
+    single = JunctionTreeMixture(1, treewidth=1).fit(data[:1500], X_val=data[1500:])
+    assert model.score(data[1500:]) > single.score(data[1500:]) + 0.3
+    certain = model.predict_proba(data).max(1) > 0.99
+    agreement = (model.predict(data) == kind)[certain].mean()
+    assert certain.mean() > 0.5 and max(agreement, 1 - agreement) > 0.99
+    assert model.trees_[0] != model.trees_[1]
+
+
+def test_the_best_candidate_is_taken():
+    values, _ = random_data(3, 6, 300)
+    model = JunctionTreeMixture(2, penalty=[0.1, 1.0], smoothing=[0.1, 10.0], n_init=2, max_iter=10, random_state=0)
+    model.fit(values[:200], X_val=values[200:])
+    assert [(each.penalty, each.smoothing) for each in model.candidates_] == [
+        (penalty, smoothing) for penalty in (0.1, 1.0) for smoothing in (0.1, 10.0) for _ in range(2)
+    ]
+    best = max(model.candidates_, key=lambda each: each.score)
+    assert (model.penalty_, model.smoothing_) == (best.penalty, best.smoothing)
+    assert model.score(values[200:]) == pytest.approx(best.score)
+    assert len(model.objectives_) == model.n_iter_ <= 10
+    again = JunctionTreeMixture(**model.get_params()).fit(values[:200], X_val=values[200:])
+    assert again.score(values) == model.score(values)
+
+
+def test_samples_have_the_mixture_s_frequencies():
+    values, cardinalities = random_data(5, 3, 300)
+    data = np.array(["x", "y", "z"], dtype=object)[values]
+    model = JunctionTreeMixture(2, random_state=0).fit(data)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = model.sample(20_000)
+    states, counts = np.unique(drawn.astype(str), axis=0, return_counts=True)
+    assert np.exp(model.score_samples(states.astype(object))) == pytest.approx(counts / len(drawn), abs=0.015)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=6)
+def test_remembered_entries_give_the_same_tables(seed):
+    values, cardinalities = random_data(seed)
+    rng = np.random.default_rng(seed)
+    rows = CategoricalRows(values, cardinalities)
+    tree = CliqueTree.from_edges([(0, 1), (1, 2), (2, 3), (3, 0)], cardinalities)
+    weights = rng.random(len(rows.weights)) * rng.integers(2, size=len(rows.weights))
+    entries = TreeRows(rows, tree)
+    found = entries.fit(weights, 0.5)
+    expected, _ = fit_tree_tables(rows.reweighted(weights), tree, 0.5)
+    assert torch.allclose(found.clique_marginals, expected.clique_marginals)
+    assert entries.log_probs(found) == pytest.approx(expected.log_prob(torch.from_numpy(rows.values.T)).numpy())
+
+
+def test_more_components_than_rows():
+    model = JunctionTreeMixture(5, random_state=0).fit([[0, 1], [1, 0], [1, 0]])
+    assert model.weights_.sum() == pytest.approx(1.0) and np.isfinite(model.score([[1, 1]]))
+
+
+def test_bad_input():
+    data = np.array([[0, 1], [1, 0], [1, 1]])
+    for arguments, message in [
+        ({"n_components": 0}, "n_components: expected an integer of at least 1, got 0"),
+        ({"treewidth": 1.5}, "treewidth: expected"),
+        ({"n_init": 0}, "n_init: expected"),
+        ({"max_iter": 0}, "max_iter: expected"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change: expected"),
+        ({"tol": -1.0}, "tol: expected a number of at least 0"),
+        ({"tol": [0.1, 0.2]}, r"tol: expected one number, got \[0.1, 0.2\]"),
+        ({"penalty": "bic"}, "penalty: expected a number of at least 0, or several, got 'bic'"),
+        ({"smoothing": -1}, "smoothing: expected a number of at least 0"),
+        ({"smoothing": [0, 1]}, r"smoothing: expected more than 0, got \[0, 1\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            JunctionTreeMixture(**arguments).fit(data)
+    with pytest.raises(ValueError, match="X: expected at least one value in each column, got only missing"):
+        JunctionTreeMixture().fit([[np.nan, 1.0], [np.nan, 0.0]])
+    model = JunctionTreeMixture(1).fit(data)
+    with pytest.raises(ValueError, match=re.escape("X: expected categories of column 1 among [0, 1], got")):
+        model.predict_proba([[0, 2]])
+    with pytest.raises(ValueError, match="X_val: expected categories of column 0"):
+        model.fit(data, X_val=[[5, 1]])
+    with pytest.raises(ValueError, match="n_samples"):
+        model.sample(0)
+
+
+def test_an_interrupt_keeps_the_best_mixture(monkeypatch):
+    values, _ = random_data(0)
+    run, allowed = TreeMixtureEM.run, 3
+
+    def interrupted(self, responsibilities):
+        for phase in run(self, responsibilities):
+            if phase.num_iterations > allowed:
+                raise KeyboardInterrupt
+            yield phase
+
+    monkeypatch.setattr(TreeMixtureEM, "run", interrupted)
+    with pytest.warns(UserWarning, match="fit was interrupted: the best mixture so far is kept"):
+        model = JunctionTreeMixture(2, tol=0.0).fit(values)
+    assert 1 <= model.n_iter_ <= 3 and np.isfinite(model.score(values))
+    allowed = 0
+    with pytest.raises(KeyboardInterrupt):
+        JunctionTreeMixture(2).fit(values)
