@@ -10,7 +10,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 def test_examples_run(number, capsys):
     """The examples are short, and print what stands below them."""
     examples = re.findall(r"```python\n(.*?)```\n+prints\n+```text\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == README.count("```python") == 3
+    assert len(examples) == README.count("```python") == 4
     code, printed = examples[number]
     assert len(code.splitlines()) <= 24
     exec(compile(code, "README.md", "exec"), {})

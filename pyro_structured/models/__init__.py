@@ -3,6 +3,7 @@
 __all__ = [
     "BayesianNetwork",
     "ExchangeableSPN",
+    "JunctionTreeCRF",
     "MEVMClassifier",
     "MEVMDensity",
     "ThinJunctionTree",
@@ -18,6 +19,7 @@ from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif import read_bif, write_bif
 from pyro_structured.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.models.graph_cut_search import cut_graph
+from pyro_structured.models.junction_tree_crf import JunctionTreeCRF
 from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.mevm_classifier import MEVMClassifier
 from pyro_structured.models.mevm_density import MEVMDensity

@@ -11,11 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, validate_data
 
+from pyro_structured.models.argument_checks import checked_weights
 from pyro_structured.ops.binary_rows import BinaryRows
 
-# Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
-# scaled, these would mean something else.
-MOST_WEIGHT = 1e290
 SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
@@ -53,16 +51,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
 
     @staticmethod
     def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
-        number = X.shape[0]
-        try:
-            weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"sample_weight: expected numbers, got others: {error}") from None
-        if weights.shape not in ((), (number,)):
-            raise ValueError(f"sample_weight: expected shape ({number},), got {weights.shape}")
-        if not ((weights >= 0) & (weights <= MOST_WEIGHT)).all() or not weights.any():
-            raise ValueError(f"sample_weight: expected numbers from 0 to {MOST_WEIGHT:g}, not all zero, got others")
-        return np.broadcast_to(weights, number)
+        return checked_weights(sample_weight, X.shape[0])
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
         """Zeros, ones and NaN in place of numbers, dense or sparse."""

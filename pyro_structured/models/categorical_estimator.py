@@ -42,7 +42,9 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
                     f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
                     "categories"
                 )
-        self.categories_ = [_plain(np.array(list(column), dtype=object)) for column in columns]
+            if len(set(column)) < len(column) or _is_missing(np.array(list(column), dtype=object)).any():
+                raise ValueError(f"categories: expected different values, none NaN, for column {place}, got {column}")
+        self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
         return self._codes(values, "X")
 
     def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
@@ -102,10 +104,10 @@ def _is_missing(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def _present(column: np.ndarray) -> np.ndarray:
+def _present(column: np.ndarray) -> list[Any]:
     """The different values that are not missing, in order."""
-    present = column[~_is_missing(column)]
+    present = set(column[~_is_missing(column)].tolist())
     try:
-        return np.unique(present)
+        return sorted(present)
     except TypeError:
-        return np.array(sorted(set(present), key=lambda value: (str(type(value)), value)), dtype=object)
+        return sorted(present, key=lambda value: (str(type(value)), value))

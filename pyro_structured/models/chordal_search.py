@@ -1,12 +1,13 @@
 """Chordal graphs of bounded cliques that fit data, edge by edge."""
 
-__all__ = ["ChordalScore", "grow_chordal_graph", "polish_chordal_graph"]
+__all__ = ["ChordalScore", "EdgeScore", "grow_chordal_graph", "polish_chordal_graph"]
 
 import heapq
 import math
 import time
 from collections.abc import Iterable
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from scipy.special import xlogy
@@ -20,6 +21,13 @@ TEMPERATURE = 10.0
 MOST_RUINED = 4
 # Of a clique; more are never counted.
 MOST_STATES = 2**20
+
+
+class EdgeScore(Protocol):
+    """What edges are worth."""
+
+    def gain(self, pair: Pair, separator: frozenset[int]) -> float:
+        """What an edge between variables with these common neighbours adds."""
 
 
 class ChordalScore:
@@ -77,7 +85,7 @@ class ChordalScore:
 
 
 def grow_chordal_graph(
-    score: ChordalScore,
+    score: EdgeScore,
     neighbors: Neighbors,
     treewidth: int,
     pairs: Iterable[Pair] | None = None,
@@ -85,7 +93,7 @@ def grow_chordal_graph(
 ) -> float:
     """Adds the best edge that keeps a graph chordal, and its cliques small, until none has a gain.
 
-    :param ChordalScore score: What edges are worth.
+    :param EdgeScore score: What edges are worth.
     :param neighbors: A chordal graph, which is changed.
     :param int treewidth: Cliques have at most one variable more.
     :param pairs: Pairs to begin with; ``None``: all.
@@ -136,7 +144,7 @@ def _separates(neighbors: Neighbors, separator: frozenset[int], one: int, other:
 
 
 def polish_chordal_graph(
-    score: ChordalScore, neighbors: Neighbors, treewidth: int, seconds: float, rng: np.random.Generator
+    score: EdgeScore, neighbors: Neighbors, treewidth: int, seconds: float, rng: np.random.Generator
 ) -> float:
     """Strips edges of a few variables at a time and grows the graph again, while that improves it.
 
@@ -174,7 +182,7 @@ def _some_neighbors(neighbors: Neighbors, rng: np.random.Generator) -> list[int]
     return found
 
 
-def _strip(score: ChordalScore, neighbors: Neighbors, ruined: list[int], rng: np.random.Generator) -> float:
+def _strip(score: EdgeScore, neighbors: Neighbors, ruined: list[int], rng: np.random.Generator) -> float:
     """Removes edges of variables as long as the graph stays chordal; the score that is lost."""
     lost = 0.0
     for d in ruined:

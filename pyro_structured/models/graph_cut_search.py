@@ -9,8 +9,9 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from pyro_structured.ops.chordal_graph import Neighbors, elimination_cliques, elimination_order
-from pyro_structured.solvers.edge_cut import EdgeCuts, round_cuts
+from pyro_structured.solvers.edge_cut import EdgeCuts, check_weights, round_cuts
 from pyro_structured.solvers.separator_flow import SeparatorFlow
+from pyro_structured.structures.argument_checks import check_size
 
 # Cuts of one set of nodes whose separators are tried.
 MOST_TRIED = 60
@@ -126,6 +127,7 @@ def cut_graph(
         worse than the best it may be where its separator is smaller.
     :param float most_states: The largest number of joint states of a clique.
     :return: Edges. The graph has a treewidth of at most k: elimination with least fill shows it.
+    :raises ValueError: if the weights are of another kind, or a number is out of range.
 
     **References**
 
@@ -138,7 +140,14 @@ def cut_graph(
         >>> cut_graph(weights, 1), cut_graph(weights, 2)
         ([(0, 1), (1, 2), (2, 3)], [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)])
     """
+    weights = check_weights(weights)
+    check_size("treewidth", treewidth)
+    for name, number in (("discount", discount), ("tolerance", tolerance)):
+        if not 0 <= number < np.inf:
+            raise ValueError(f"{name}: expected a number of at least 0, got {number}")
     sizes = [np.log(2)] * len(weights) if log_sizes is None else log_sizes
+    if len(sizes) != len(weights):
+        raise ValueError(f"log_sizes: expected {len(weights)} numbers, one for each node, got {len(sizes)}")
     recursion = _Recursion(weights, treewidth, sizes, most_states, discount)
     waiting = [list(range(len(weights)))]
     while waiting:

@@ -259,7 +259,11 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         :raises ValueError: if the observed entries of a row are impossible, which happens only without smoothing.
         """
         check_is_fitted(self)
-        parts = _in_parts(self._read(X), self.tree_.table_size)
+        codes = self._read(X)
+        impossible = np.isneginf(_log_probs(self._distribution, codes))
+        if impossible.any():
+            raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
+        parts = _in_parts(codes, self.tree_.table_size)
         return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
@@ -277,14 +281,18 @@ class ThinJunctionTree(DensityMixin, CategoricalEstimator):  # type: ignore[misc
         check_is_fitted(self)
         return self._distribution
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draws the junction tree: cliques, connected where they have variables in common.
+    def plot(self, ax: Any = None, feature_names: Sequence[str] | None = None) -> Any:
+        """Draws the junction tree: cliques, below those with which they share the variables without a dot.
 
-        :param ax: Matplotlib axes; ``None``: new ones.
+        :param ax: Matplotlib axes; ``None``: new ones, of a size that fits.
+        :param feature_names: Names of the columns; ``None``: those of the data frame, or numbers.
         :return: The axes.
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        numbers = range(self.n_features_in_)
+        names = getattr(self, "feature_names_in_", numbers) if feature_names is None else feature_names
+        if len(names) != len(numbers):
+            raise ValueError(f"feature_names: expected {len(numbers)}, one for each column, got {len(names)}")
         return plot_junction_tree(self.tree_, [str(name) for name in names], ax)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -1,6 +1,6 @@
 """Cuts of a graph that leave a few nodes out: those that make two sides of the others almost independent."""
 
-__all__ = ["EdgeCuts", "minimum_edge_cut", "round_cuts"]
+__all__ = ["EdgeCuts", "check_weights", "minimum_edge_cut", "round_cuts"]
 
 from typing import NamedTuple
 
@@ -21,6 +21,16 @@ class EdgeCuts(NamedTuple):
     separators: np.ndarray
     sides: np.ndarray
     weights: np.ndarray
+
+
+def check_weights(weights: np.ndarray, name: str = "weights") -> np.ndarray:
+    """A symmetric matrix of finite numbers of at least 0, with zeros on the diagonal, or a ValueError."""
+    found = np.asarray(weights, dtype=float)
+    if found.ndim != 2 or found.shape[0] != found.shape[1]:
+        raise ValueError(f"{name}: expected a square matrix, got shape {found.shape}")
+    if not np.isfinite(found).all() or (found < 0).any() or not np.array_equal(found, found.T):
+        raise ValueError(f"{name}: expected a symmetric matrix of finite numbers of at least 0, got others")
+    return found - np.diag(found.diagonal())
 
 
 def round_cuts(
@@ -78,6 +88,7 @@ def minimum_edge_cut(
         nothing, which is much faster.
     :param bool integer: Whether the best cut is found by branch and bound, which may take long, in place of rounding.
     :return: One cut, the weight of which is without its bonus, and the bound, which is with it.
+    :raises ValueError: if an argument is of another kind or out of range.
 
     Example::
 
@@ -86,6 +97,13 @@ def minimum_edge_cut(
         >>> cut.separators.nonzero()[0].tolist(), float(cut.weights), bound
         ([2], 1.0, 1.0)
     """
+    weights = check_weights(weights)
+    bonus = None if bonus is None else check_weights(bonus, "bonus")
+    if size < 0:
+        raise ValueError(f"size: expected at least 0, got {size}")
+    for name, node in (("source", source), ("sink", sink)):
+        if not 0 <= node < len(weights) or source == sink:
+            raise ValueError(f"{name}: expected two different nodes in range({len(weights)}), got {source} and {sink}")
     if bonus is None and not integer:
         solution = SeparatorFlow(weights, size).solve(source, sink)
     else:

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,3 +79,20 @@ def test_edges_of_strong_information_are_kept():
     information = mutual_information(CategoricalRows(x, [2] * 6))
     np.fill_diagonal(information, 0.0)
     assert {(0, 3), (1, 4), (2, 5)} <= set(cut_graph(information, 2))
+
+
+def test_bad_input():
+    weights = np.ones((3, 3))
+    for arguments, message in [
+        ((np.ones((2, 3)), 1), r"weights: expected a square matrix, got shape \(2, 3\)"),
+        ((np.triu(weights), 1), "weights: expected a symmetric matrix of finite numbers of at least 0"),
+        ((-weights, 1), "weights: expected a symmetric matrix"),
+        ((weights * np.nan, 1), "weights: expected a symmetric matrix"),
+        ((weights, 0), "treewidth: expected"),
+        ((weights, 1, [1.0]), "log_sizes: expected 3 numbers, one for each node, got 1"),
+        ((weights, 1, None, -1.0), "discount: expected a number of at least 0, got -1.0"),
+        ((weights, 1, None, 0.1, np.inf), "tolerance: expected a number of at least 0, got inf"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            cut_graph(*arguments)
+    assert cut_graph(weights, 1) == cut_graph(np.ones((3, 3)) - np.eye(3), 1)

@@ -177,6 +177,11 @@ def test_bad_input():
         ({"categories": "all"}, "categories: expected 'auto' or a list for each column, got 'all'"),
         ({"categories": [[0, 1]]}, "categories: expected one list for each of 2 columns, got 1"),
         ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got .*1.* in row 1"),
+        (
+            {"categories": [[0, 0], [0, 1]]},
+            "categories: expected different values, none NaN, for column 0",
+        ),
+        ({"categories": [[0, 1], [np.nan, 0, 1]]}, "categories: expected different values, none NaN, for column 1"),
         ({"max_iter": 0}, "max_iter: expected"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -190,6 +195,8 @@ def test_bad_input():
         model.fit(data, X_val=[[0, 1, 2]])
     with pytest.raises(ValueError, match="X_val: expected categories of column 0"):
         model.fit(data, X_val=[[5, 1]])
+    with pytest.raises(ValueError, match="X: expected rows of positive probability, got others, such as row 1"):
+        ThinJunctionTree(1, smoothing=0.0).fit([[0, 1], [1, 0]] * 20).predict_proba([[0, 1], [0, 0]])
     with pytest.raises(ValueError, match="n_samples"):
         model.sample(0)
 
@@ -233,3 +240,7 @@ def test_picture():
     model = ThinJunctionTree(2, penalty=0.0).fit(values)
     ax = model.plot()
     assert len(ax.texts) == len(model.tree_.cliques) and len(ax.lines) == len(model.separators_)
+    shown = "".join(text.get_text() for text in model.plot(feature_names=list("abcdefgh")).texts)
+    assert shown.count("•") == 8 and "a" in shown
+    with pytest.raises(ValueError, match="feature_names: expected 8, one for each column, got 1"):
+        model.plot(feature_names=["a"])

@@ -114,3 +114,16 @@ def test_one_source_is_not_enough():
     found = [minimum_edge_cut(weights, 1, 0, sink, integer=True)[1] for sink in (1, 2)]
     assert min(found) == 5.0
     assert minimum_edge_cut(weights, 1, 1, 2, integer=True)[1] == 1.0
+
+
+def test_bad_input():
+    weights = np.ones((3, 3))
+    for arguments, message in [
+        ((np.ones(3), 1, 0, 1), r"weights: expected a square matrix, got shape \(3,\)"),
+        ((weights, 1, 0, 1, -weights), "bonus: expected a symmetric matrix of finite numbers of at least 0"),
+        ((weights, -1, 0, 1), "size: expected at least 0, got -1"),
+        ((weights, 1, 0, 0), r"source: expected two different nodes in range\(3\), got 0 and 0"),
+        ((weights, 1, 0, 3), r"sink: expected two different nodes in range\(3\), got 0 and 3"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            minimum_edge_cut(*arguments)
