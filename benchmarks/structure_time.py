@@ -194,7 +194,7 @@ def add_tables(report, found, sweeps):
 def draw_picture(path, found, sweeps):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(14, 5), layout="constrained")
+    figure = Figure(figsize=(15, 5), layout="constrained")
     for ax, (title, label, cases) in zip(figure.subplots(1, len(sweeps), sharey=True), sweeps, strict=True):
         for index, name in enumerate(TREES | NETWORKS):
             known = [(case[0 if label == "n" else 1], found.times.get((name, *case))) for case in cases]
@@ -210,7 +210,7 @@ def draw_picture(path, found, sweeps):
         ax.set(yscale="log")
         ax.grid(alpha=0.3)
     figure.axes[0].set_ylabel("processor seconds; x: stopped at the limit")
-    figure.axes[0].legend(fontsize="small")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)
 
 
