@@ -107,7 +107,7 @@ def test_objective_never_falls(seed, smoothing):
     _, values, cardinalities = random_data(seed, 5, 60, missing=0.3)
     rows = CategoricalRows(values, cardinalities)
     tree = TreeSearch(rows).tree(TreeSetting(2, 0.0))
-    found, objectives = fit_tree_tables(rows, tree, smoothing)
+    found, objectives = fit_tree_tables(rows, tree, smoothing, max_iter=1000)
     assert (np.diff(objectives) > -1e-12).all() and len(objectives) > 1
     if not smoothing:
         known = torch.from_numpy(rows.observed.T)
