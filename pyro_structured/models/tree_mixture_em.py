@@ -17,8 +17,8 @@ from pyro_structured.models.tree_tables import TreeRows, fit_tree_tables, log_pr
 from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
 
-# By so many nats, a row is less like another one for each variable in which they differ.
-NEARNESS = 0.5
+# By so many nats, rows that differ in all variables are less alike; with much more, components start too far apart.
+NEARNESS = 5.0
 # Iterations between two searches for structures.
 REGROWN = 5
 # For the tables of a new structure, where entries are missing.
@@ -169,5 +169,5 @@ def near_random_rows(rows: CategoricalRows, number: int, generator: np.random.Ra
     chosen = generator.choice(len(rows.weights), number, replace=number > len(rows.weights))
     known = rows.observed.T.astype(float)
     different = known @ known[chosen].T - rows.hits @ rows.hits[chosen].T
-    found: np.ndarray = softmax(-NEARNESS * different, axis=1)
+    found: np.ndarray = softmax(-NEARNESS * different / len(rows.cardinalities), axis=1)
     return found

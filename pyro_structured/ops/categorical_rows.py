@@ -9,6 +9,9 @@ from functools import cached_property
 import numpy as np
 from scipy.special import xlogy
 
+# With at most so many numbers in ``hits``, all pairs are counted at once.
+MOST_HITS = 2**22
+
 
 class CategoricalRows:
     """Rows of discrete variables with weights; equal rows are merged.
@@ -58,6 +61,10 @@ class CategoricalRows:
 
         Of the rows in which none of these variables is missing.
         """
+        if len(variables) == 2 and len(self.weights) * self._num_states <= MOST_HITS:
+            rows, columns = (slice(self.starts[d], self.starts[d] + self.cardinalities[d]) for d in variables)
+            block: np.ndarray = self.pair_counts[rows, columns].ravel()
+            return block
         values, weights = self.values, self.weights
         if not self.is_complete:
             complete = self.observed[list(variables)].all(0)
@@ -68,6 +75,11 @@ class CategoricalRows:
         found: np.ndarray = np.bincount(code, weights, math.prod(self.cardinalities[d] for d in variables))
         return found
 
+    @property
+    def _num_states(self) -> int:
+        """Of all variables."""
+        return sum(self.cardinalities)
+
     @cached_property
     def starts(self) -> np.ndarray:
         """Numbers of the variables' first states, if single states are numbered through all variables."""
@@ -76,7 +88,7 @@ class CategoricalRows:
     @cached_property
     def hits(self) -> np.ndarray:
         """Whether rows have single states, shape ``(R, states)``."""
-        found = np.zeros((self.values.shape[1], sum(self.cardinalities)))
+        found = np.zeros((self.values.shape[1], self._num_states))
         for start, column, known in zip(self.starts, self.values, self.observed, strict=True):
             found[known.nonzero()[0], start + column[known]] = 1.0
         return found
