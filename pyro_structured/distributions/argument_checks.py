@@ -50,7 +50,7 @@ def common_batch(logits: torch.Size, count_logits: torch.Size, log_weight: torch
 
 def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.Size) -> torch.Size:
     """A batch shape broadcast with that of a tensor whose last axes have a shape, or a ValueError."""
-    check_vector(name, tensor)
+    check_vector(name, tensor, min(1, shape[-1]))
     if tensor.shape[-len(shape) :] != torch.Size(shape):
         expected = ", ".join(map(str, shape))
         raise ValueError(f"{name}: expected shape (..., {expected}), got {tuple(tensor.shape)}")
@@ -72,10 +72,11 @@ def expanded_batch(batch: torch.Size, wanted: Any) -> torch.Size:
     return shape
 
 
-def check_entries(shape: torch.Size, **tensors: Tensor) -> None:
-    """Raises a ValueError unless tensors broadcast with each other and with vectors of a shape.
+def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> None:
+    """Raises a ValueError unless tensors broadcast with each other and with values of a shape.
 
-    :param torch.Size shape: Batch and event shape; the last axis is not expanded.
+    :param torch.Size shape: Batch and event shape.
+    :param int rank: So many of the last axes are not expanded.
     :param tensors: By the names of the arguments; one that is called ``observed`` has to be boolean.
     """
     for name, tensor in tensors.items():
@@ -86,9 +87,9 @@ def check_entries(shape: torch.Size, **tensors: Tensor) -> None:
             joined = torch.Size(torch.broadcast_shapes(shape, tensor.shape))
         except RuntimeError:
             joined = torch.Size()
-        if joined[-1:] != shape[-1:]:
+        if joined[-rank:] != shape[-rank:]:
             raise ValueError(
-                f"{name}: expected a shape that broadcasts with vectors of shape {tuple(shape)}, got "
+                f"{name}: expected a shape that broadcasts with values of shape {tuple(shape)}, got "
                 f"{tuple(tensor.shape)}"
             )
         shape = joined

@@ -100,13 +100,18 @@ class DiscreteVector(TorchDistribution):
         """Fixes some variables; everything else stays random.
 
         :param Tensor value: Zeros and ones, or categories, where ``observed``, anything elsewhere; shape broadcasts to
-            ``(..., n)``.
+            ``batch_shape + event_shape``.
         :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+        :return: The distribution of whole values given the observed entries, with the same queries and gradients. Its
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
             :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
         """
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
+        rank = len(self.event_shape)
+        check_entries(self.batch_shape + self.event_shape, rank, value=value, observed=observed)
+        value, observed = (
+            tensor.expand(torch.broadcast_shapes(tensor.shape, self.event_shape)).flatten(-rank)
+            for tensor in (value, observed)
+        )
         known = torch.where(observed, value, 0)
         sizes = self._num_states
         outside = (known < 0) | (known >= torch.tensor(sizes, device=known.device)) | (known != known.long())

@@ -1,6 +1,8 @@
 """Cheapest labellings of a graph's nodes with two labels."""
 
-__all__ = ["solve_minimum_cut"]
+__all__ = ["CutNetwork", "solve_minimum_cut"]
+
+from typing import Any
 
 import numpy as np
 
@@ -11,30 +13,52 @@ import numpy as np
 BITS = 60
 
 
-def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    r"""Minimises :math:`\sum_i \theta_i y_i + \sum_e w_e [y_{e_1} \ne y_{e_2}]`, as a maximum flow.
+class CutNetwork:
+    r"""Minimises :math:`\sum_i \theta_i y_i + \sum_e w_e [y_{e_1} \ne y_{e_2}]` over labels of the nodes of one graph.
 
-    :param np.ndarray preferences: :math:`\theta`, what label 1 costs more than label 0, shape ``(N, n)``.
     :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.
-    :param np.ndarray weights: w, at least 0, shape ``(N, E)``.
+    :param int num_nodes: Number of nodes n.
+    """
+
+    def __init__(self, edges: np.ndarray, num_nodes: int) -> None:
+        from ortools.graph.python.max_flow import SimpleMaxFlow
+
+        self._num_nodes = num_nodes
+        source, sink, nodes = num_nodes, num_nodes + 1, np.arange(num_nodes)
+        # Nodes on the side of the source have label 0.
+        tails = np.concatenate([np.full(num_nodes, source), nodes, edges[:, 0], edges[:, 1]])
+        heads = np.concatenate([nodes, np.full(num_nodes, sink), edges[:, 1], edges[:, 0]])
+        self._flow: Any = SimpleMaxFlow()
+        self._arcs = self._flow.add_arcs_with_capacity(
+            tails.astype(np.int32), heads.astype(np.int32), np.zeros(len(tails), np.int64)
+        )
+
+    def solve(self, preferences: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        r"""The labels of the smallest sum, booleans of shape ``(n,)``.
+
+        :param np.ndarray preferences: :math:`\theta`, what label 1 costs more than label 0, shape ``(n,)``.
+        :param np.ndarray weights: w, at least 0, shape ``(E,)``.
+        """
+        costs = np.concatenate([preferences.clip(min=0), (-preferences).clip(min=0), weights, weights])
+        _, exponent = np.frexp(costs.sum())
+        self._flow.set_arcs_capacity(self._arcs, np.rint(np.ldexp(costs, BITS - exponent)).astype(np.int64))
+        status = self._flow.solve(self._num_nodes, self._num_nodes + 1)
+        if status != self._flow.OPTIMAL:
+            raise RuntimeError(f"no maximum flow was found: {status.name}")
+        side = np.asarray(self._flow.get_source_side_min_cut())
+        labels = np.ones(self._num_nodes, dtype=bool)
+        labels[side[side < self._num_nodes]] = False
+        return labels
+
+
+def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """As :class:`CutNetwork`, for many rows.
+
+    :param np.ndarray preferences: Shape ``(N, n)``.
+    :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.
+    :param np.ndarray weights: Shape ``(N, E)``.
     :return: Labels, booleans of shape ``(N, n)``.
     """
-    from ortools.graph.python.max_flow import SimpleMaxFlow
-
-    num_nodes = preferences.shape[1]
-    source, sink, nodes = num_nodes, num_nodes + 1, np.arange(num_nodes)
-    # Nodes on the side of the source have label 0.
-    tails = np.concatenate([np.full(num_nodes, source), nodes, edges[:, 0], edges[:, 1]])
-    heads = np.concatenate([nodes, np.full(num_nodes, sink), edges[:, 1], edges[:, 0]])
-    flow = SimpleMaxFlow()
-    arcs = flow.add_arcs_with_capacity(tails.astype(np.int32), heads.astype(np.int32), np.zeros(len(tails), np.int64))
-    labels = np.ones(preferences.shape, dtype=bool)
-    for theta, weight, label in zip(preferences, weights, labels, strict=True):
-        costs = np.concatenate([theta.clip(min=0), (-theta).clip(min=0), weight, weight])
-        _, exponent = np.frexp(costs.sum())
-        flow.set_arcs_capacity(arcs, np.rint(np.ldexp(costs, BITS - exponent)).astype(np.int64))
-        if (status := flow.solve(source, sink)) != flow.OPTIMAL:
-            raise RuntimeError(f"no maximum flow was found: {status.name}")
-        side = np.asarray(flow.get_source_side_min_cut())
-        label[side[side < num_nodes]] = False
-    return labels
+    network = CutNetwork(edges, preferences.shape[1])
+    rows = [network.solve(*row) for row in zip(preferences, weights, strict=True)]
+    return np.stack(rows) if rows else np.ones(preferences.shape, dtype=bool)

@@ -9,6 +9,7 @@ __all__ = [
     "CliqueTree",
     "ConnectedComponents",
     "Count",
+    "Grid",
     "Injection",
     "LinearProblem",
     "Matching",
@@ -35,6 +36,7 @@ from pyro_structured.structures.category_counts import CategoryCounts
 from pyro_structured.structures.clique_tree import CliqueTree
 from pyro_structured.structures.connected_components import ConnectedComponents
 from pyro_structured.structures.count import Count
+from pyro_structured.structures.grid import Grid
 from pyro_structured.structures.injection import Injection
 from pyro_structured.structures.linear_problem import LinearProblem
 from pyro_structured.structures.matching import Matching

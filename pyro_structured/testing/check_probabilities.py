@@ -247,7 +247,8 @@ def conditional(case: DistributionCase) -> None:
     if not (hasattr(distribution, "condition") and distribution.has_enumerate_support):
         return
     table = SupportTable.of(distribution)
-    size = distribution.event_shape[-1]
+    shape = distribution.event_shape
+    size, axes = shape.numel(), tuple(range(-len(shape), 0))
     value = distribution.sample((2,))
     for pattern in (
         [False] * size,
@@ -255,8 +256,8 @@ def conditional(case: DistributionCase) -> None:
         [d == size - 1 for d in range(size)],
         [True] * size,
     ):
-        observed = torch.tensor(pattern, device=value.device)
-        agrees = ((table.values.unsqueeze(1) == value) | ~observed).all(-1)
+        observed = torch.tensor(pattern, device=value.device).reshape(shape)
+        agrees = ((table.values.unsqueeze(1) == value) | ~observed).all(axes)
         joint = table.log_probs.double().unsqueeze(1).masked_fill(~agrees, -torch.inf)
         evidence = torch.logsumexp(joint, 0)
         given = distribution.condition(value, observed)

@@ -45,7 +45,7 @@ def marginal_logits(case: DistributionCase) -> None:
     if found is None or not distribution.has_enumerate_support:
         return
     table = SupportTable.of(distribution)
-    joint = table.log_probs.double().unsqueeze(-1)
+    joint = table.log_probs.double()[(...,) + (None,) * event_rank(distribution)]
     is_binary = distribution.sample().is_floating_point()
     number = 2 if is_binary else found.shape[-1]
     logs = [torch.logsumexp(joint.masked_fill(table.values != y, -torch.inf), 0) for y in range(number)]
@@ -227,11 +227,12 @@ def _scores(distribution: Any) -> Iterator[tuple[str, Callable[[Any], Tensor]]]:
     evidence = distribution.enumerate_support() if distribution.has_enumerate_support else beyond
     values = torch.cat([evidence, beyond])
     yield "log_prob of possible and impossible values", lambda d: d.log_prob(values)
-    if event_rank(distribution) != 1:
+    if not distribution.event_shape:
         return
-    size = distribution.event_shape[0]
+    size = distribution.event_shape.numel()
     patterns = [[True] * size, [d < size - 1 for d in range(size)], [d == 0 for d in range(size)]]
-    observed = torch.tensor(patterns, device=value.device).reshape(-1, *(1,) * value.dim(), size)
+    ones = (1,) * (value.dim() - event_rank(distribution) + 1)
+    observed = torch.tensor(patterns, device=value.device).reshape(-1, *ones, *distribution.event_shape)
     if hasattr(distribution, "marginal_log_prob"):
         yield "marginal_log_prob", lambda d: d.marginal_log_prob(evidence, observed)
     if bool(distribution.support.check(torch.full_like(value, torch.nan, dtype=torch.float64)).all()):

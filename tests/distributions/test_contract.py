@@ -12,6 +12,7 @@ from pyro_structured.structures import (
     CliqueTree,
     ConnectedComponents,
     Count,
+    Grid,
     Matching,
     NestedSubsets,
     NestedThreshold,
@@ -327,7 +328,68 @@ def junction_forest(batch_shape, dtype, device="cpu"):
     return sdist.JunctionTree(tables, FOREST)
 
 
+GRID = Grid(2, 2)
+
+
+def shaped(batch_shape, shape, dtype, device, low=-1.5, high=1.5):
+    return numbers(batch_shape, math.prod(shape), dtype, device, low, high).unflatten(-1, shape)
+
+
+def grid_field(batch_shape, dtype, device="cpu"):
+    return sdist.GridCRF(
+        shaped(batch_shape, (2, 2), dtype, device), numbers(batch_shape, 4, dtype, device, -0.5, 1.5), GRID
+    )
+
+
+def clamped_grid_field(batch_shape, dtype, device="cpu"):
+    unary, pairwise = shaped(batch_shape, (2, 2), dtype, device), numbers(batch_shape, 4, dtype, device)
+    unary[..., 0, 0], unary[..., 1, 1], pairwise[..., 2] = math.inf, -math.inf, math.inf
+    return sdist.GridCRF(unary, pairwise, GRID)
+
+
+def pattern_field(composition, temperature, paired=True):
+    """A factory of fields with two patterns."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        table = composition
+        if composition == "table":
+            table = numbers(batch_shape, 3, dtype, device)
+            table[..., 1] = -math.inf
+        return sdist.PatternCRF(
+            shaped(batch_shape, (2, 2), dtype, device),
+            numbers(batch_shape, 4, dtype, device, -0.5, 1.5) if paired else None,
+            shaped((), (2, 2, 2), dtype, device, -2.0, 2.0),
+            numbers(batch_shape, 2, dtype, device),
+            GRID,
+            table,
+            temperature,
+        )
+
+    factory.__name__ = f"pattern_field_{composition}_{temperature}_{paired}"
+    return factory
+
+
+def boltzmann_machine(num_hidden):
+    """A factory of machines with three visible units."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        return sdist.RBM(
+            shaped((), (num_hidden, 3), dtype, device, -2.0, 2.0),
+            numbers(batch_shape, 3, dtype, device),
+            numbers(batch_shape, num_hidden, dtype, device),
+        )
+
+    factory.__name__ = f"boltzmann_machine_{num_hidden}"
+    return factory
+
+
 FACTORIES = {
+    "GridCRF": [grid_field, clamped_grid_field],
+    "PatternCRF": [
+        *(pattern_field(*kind) for kind in (("sum", 1), ("min", 1, False), ("table", 1), ("sum", 0.5), ("table", 0))),
+        pattern_field("min", 2),
+    ],
+    "RBM": [boltzmann_machine(1), boltzmann_machine(4)],
     "Argmin": [argmin(problem) for problem in (TopK(4, 2), Ranking(3, maximize=True), Matching(3), GRAPH)],
     "RandOM": [
         *(optimum(problem) for problem in (TopK(3, 2), Ranking(3), Matching(2), Matching(3), GRAPH)),

@@ -1,0 +1,157 @@
+"""Binary fields on a grid with patterns that may be met as a whole."""
+
+__all__ = ["PatternCRF"]
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.distributions.argument_checks import joined_batch
+from pyro_structured.distributions.pattern_field import EMPTY_SUPPORT, PatternField
+from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.evidence import no_evidence
+from pyro_structured.ops.rows import narrow_repeated
+from pyro_structured.structures.grid import Grid
+
+SCHEMES = ("sum", "min")
+
+
+class PatternCRF(PatternField):
+    r"""Zeros and ones on a grid, with log-odds of their own, penalties where neighbours differ, and patterns.
+
+    .. math::
+        p(y) = \frac{1}{Z} \exp\Bigl(\sum_i u_i y_i - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + f_T(y)\Bigr), \qquad
+        f_T(y) = T \log \sum_{h \in \{0,1\}^J} \exp\frac{1}{T}\Bigl(\sum_j (c_j + w_j^\top y) h_j + g(\sum_j
+        h_j)\Bigr).
+
+    Each hidden unit :math:`h_j` stands for a pattern: it favours the pixels with positive weights and no others. With
+    ``composition="sum"`` patterns are used in any number; with ``"min"``, exactly one is; a table g weighs how many
+    are. At T = 1 the hidden units are summed out, at T = 0 maximised. Values have shape ``(..., H, W)``, zeros and ones
+    in the parameters' dtype.
+
+    **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
+    NotImplementedError says what they would take. The cheapest is chosen of sums
+
+    - over hidden units, if T is a positive integer of at most 16: the states are 2^J at T = 1, (T + 1)^J above, or J if
+      exactly one is on; each takes H·W·2^min(H, W) numbers, or H·W with ``pairwise=None``;
+    - over the 2^(H·W) labelings, at any temperature, if there are at most 18 pixels.
+
+    :meth:`unnormalized_log_prob` is exact at any size, in O(H·W·J). :attr:`mode` and :meth:`entropy` need all
+    labelings.
+
+    :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
+        of its own.
+    :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;
+        negative where they prefer to differ, +inf where they have to be alike; ``None``: there are none.
+    :param Tensor weights: Weights w of the patterns, finite, shape ``(..., J, H, W)``.
+    :param Tensor pattern_logits: Biases c of the patterns, shape ``(..., J)``, less than +inf.
+    :param Grid grid: Height and width.
+    :param composition: ``"sum"``, ``"min"``, or the table g, shape ``(..., J + 1)``, less than +inf; the attribute is a
+        table in any case.
+    :param float temperature: T, at least 0.
+    :raises ValueError: if a shape or a number is out of range. Where no field has a positive probability, the first
+        query raises.
+
+    **References**
+
+    Li (2013): Exploring compositional high order pattern potentials for structured output learning. Thesis, University
+    of Toronto. Equations (4.1) and (4.6), Table 3.1.
+
+    Example::
+
+        >>> grid = Grid(2, 2)
+        >>> diagonal = torch.tensor([[[3.0, -3.0], [-3.0, 3.0]]])
+        >>> d = PatternCRF(torch.zeros(2, 2), None, diagonal, torch.tensor([-2.0]), grid)
+        >>> d.marginals
+        tensor([[0.8646, 0.1354],
+                [0.1354, 0.8646]])
+    """
+
+    support = constraints.independent(constraints.boolean, 2)
+    arg_constraints = {
+        "unary_logits": constraints.independent(constraints.real, 2),
+        "pairwise": constraints.independent(constraints.greater_than(-torch.inf), 1),
+        "weights": constraints.independent(constraints.real, 3),
+        "pattern_logits": constraints.independent(constraints.less_than(torch.inf), 1),
+        "composition": constraints.independent(constraints.less_than(torch.inf), 1),
+    }
+
+    def __init__(
+        self,
+        unary_logits: Tensor,
+        pairwise: Tensor | None,
+        weights: Tensor,
+        pattern_logits: Tensor,
+        grid: Grid,
+        composition: Tensor | str = "sum",
+        temperature: float = 1.0,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(grid, Grid):
+            raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
+        event_shape = torch.Size([grid.height, grid.width])
+        batch = joined_batch("unary_logits", unary_logits, event_shape, torch.Size())
+        self._paired = pairwise is not None
+        pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
+        batch = joined_batch("pairwise", pairwise, [grid.num_edges], batch)
+        number = pattern_logits.shape[-1] if isinstance(pattern_logits, Tensor) and pattern_logits.dim() else 0
+        batch = joined_batch("pattern_logits", pattern_logits, [number], batch)
+        batch = joined_batch("weights", weights, [number, *event_shape], batch)
+        require(~weights.isfinite(), "weights: expected finite numbers, got others")
+        self._scheme = composition if isinstance(composition, str) else None
+        table = _table(composition, pattern_logits)
+        batch = joined_batch("composition", table, [number + 1], batch)
+        if isinstance(temperature, Tensor) or not 0 <= temperature < torch.inf:
+            raise ValueError(f"temperature: expected a finite number of at least 0, got {temperature!r}")
+        self.grid, self.temperature = grid, float(temperature)
+        self.unary_logits = unary_logits
+        self.pairwise = pairwise
+        self.weights = weights
+        self.pattern_logits = pattern_logits
+        self.composition = table
+        self._edges = grid.edges.to(unary_logits.device)
+        self._evidence = no_evidence(grid.num_pixels, unary_logits.device)
+        self._empty = EMPTY_SUPPORT
+        super().__init__(batch, event_shape, validate_args=validate_args)
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        unary_logits: torch.Size,
+        pairwise: torch.Size | None,
+        weights: torch.Size,
+        pattern_logits: torch.Size,
+        grid: Grid,
+        composition: torch.Size | str = "sum",
+        temperature: float = 1.0,
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of the tensors; other arguments are themselves."""
+        parts = [unary_logits[:-2], weights[:-3], pattern_logits[:-1]]
+        parts += [part[:-1] for part in (pairwise, composition) if part is not None and not isinstance(part, str)]
+        return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
+
+    @property
+    def _unary(self) -> Tensor:
+        return narrow_repeated(self.unary_logits.flatten(-2)).double()
+
+    @property
+    def _penalties(self) -> Tensor:
+        pairs = self.pairwise if self._paired else self.pairwise[..., :0]
+        return narrow_repeated(pairs).double()
+
+    @property
+    def _patterns(self) -> tuple[Tensor, Tensor]:
+        return narrow_repeated(self.weights.flatten(-3)).double(), narrow_repeated(self.pattern_logits).double()
+
+
+def _table(composition: Tensor | str, pattern_logits: Tensor) -> Tensor:
+    """Log-weights of the numbers of patterns that are used."""
+    if not isinstance(composition, str):
+        return composition
+    if composition not in SCHEMES:
+        raise ValueError(f"composition: expected one of {SCHEMES} or a table, got {composition!r}")
+    table = pattern_logits.new_zeros(pattern_logits.shape[-1] + 1)
+    if composition == "min":
+        if len(table) == 1:
+            raise ValueError("composition: expected 'sum' or a table where there is no pattern, got 'min'")
+        table.fill_(-torch.inf)[1] = 0.0
+    return table

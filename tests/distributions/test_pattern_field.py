@@ -1,0 +1,348 @@
+"""Fields under patterns, against enumeration."""
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyro.infer import SVI, Trace_ELBO
+
+from pyro_structured.distributions import RBM, GridCRF, PatternCRF, RecursiveCardinality
+from pyro_structured.distributions import pattern_field as module
+from pyro_structured.ops.labelings import all_labelings
+from pyro_structured.structures import Grid
+from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
+
+SHAPES = [(1, 1), (1, 4), (2, 2), (3, 2), (2, 4), (3, 3)]
+
+
+@st.composite
+def fields(draw, shapes=SHAPES):
+    """A field of either sign of weights, clamps, impossible entries, compositions and temperatures; and its parts."""
+    shape, number = draw(st.sampled_from(shapes)), draw(st.integers(0, 4))
+    paired, seed = draw(st.booleans()), draw(st.integers(0, 2**31))
+    scheme = draw(st.sampled_from(["sum", "min", "table"])) if number else "sum"
+    temperature = draw(st.sampled_from([0, 0.5, 1, 2, 3]))
+    scale = draw(st.sampled_from([0.5, 3.0, 50.0]))
+    sign = draw(st.sampled_from([None, 1.0, -1.0]))
+    torch.manual_seed(seed)
+    grid = Grid(*shape)
+
+    def random(*size):
+        return scale * torch.randn(*size, dtype=torch.double)
+
+    def some(size, share):
+        return torch.rand(size) < share
+
+    unary = random(*shape)
+    unary = unary.masked_fill(some(shape, 0.1), -torch.inf).masked_fill(some(shape, 0.05), torch.inf)
+    penalties = random(grid.num_edges)
+    penalties = penalties.masked_fill(some(penalties.shape, 0.05), torch.inf) if paired else None
+    weights = random(number, *shape)
+    weights = weights if sign is None else sign * weights.abs()
+    biases = random(number).masked_fill(some((number,), 0.1), -torch.inf)
+    table = random(number + 1).masked_fill(some((number + 1,), 0.2), -torch.inf)
+    if scheme != "table":
+        table = torch.full((number + 1,), 0.0 if scheme == "sum" else -torch.inf).double()
+        table[min(1, number)] = 0.0
+    composition = table if scheme == "table" else scheme
+    return PatternCRF(unary, penalties, weights, biases, grid, composition, temperature), table, penalties
+
+
+def brute_force(d, table, penalties):
+    """All labelings and their log-weights."""
+    y = all_labelings(d.grid.num_pixels, table)
+    odds = d.unary_logits.flatten()
+    clamped = (odds == math.inf) & (y == 0)
+    score = (odds.masked_fill(odds == math.inf, 0.0).where(y == 1, 0.0)).sum(-1).masked_fill(clamped.any(-1), -math.inf)
+    if penalties is not None:
+        ends = y[:, d.grid.edges]
+        score = score - penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
+    activations = y @ d.weights.flatten(1).T + d.pattern_logits
+    units = all_labelings(len(d.pattern_logits), table)
+    chosen = activations.unsqueeze(1).where(units > 0, 0.0).sum(-1) + table[units.sum(-1).long()]
+    temperature = d.temperature
+    best = chosen.amax(1) if temperature == 0 else temperature * (chosen / temperature).logsumexp(1)
+    return y, score + best
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=400)
+@given(fields(), st.booleans(), st.integers(0, 2**31))
+def test_queries(case, over_labelings, seed):
+    d, table, penalties = case
+    y, scores = brute_force(d, table, penalties)
+    if over_labelings:
+        d._hidden = None
+    log_z = scores.logsumexp(0)
+    if log_z == -torch.inf:
+        with pytest.raises(ValueError, match="unary_logits: expected at least one field of positive probability"):
+            _ = d.log_partition_function
+        return
+    log_probs = scores - log_z
+    probs, shape = log_probs.exp(), d.event_shape
+    close(d.log_partition_function, log_z)
+    close(d.log_prob(y.reshape(-1, *shape)), log_probs)
+    close(d.unnormalized_log_prob(y.reshape(-1, *shape)), scores)
+    close(d.marginals.flatten(), probs @ y)
+    close(d.entropy(), -(probs * log_probs.masked_fill(probs == 0, 0.0)).sum())
+    close(d.log_prob(d.mode), log_probs.amax())
+    torch.manual_seed(seed)
+    value, observed = y[torch.multinomial(probs, 1)[0]], torch.rand(y.shape[1]) < 0.4
+    agrees = ((y == value) | ~observed).all(-1)
+    given_value = d.condition(value.reshape(shape), observed.reshape(shape))
+    evidence = log_probs[agrees].logsumexp(0)
+    close(d.marginal_log_prob(value.reshape(shape), observed.reshape(shape)), evidence)
+    close(given_value.marginals.flatten(), (log_probs - evidence).exp().where(agrees, 0.0) @ y)
+    other = (y == 1 - value).all(-1).nonzero()[0, 0]
+    everything = torch.ones(shape, dtype=torch.bool)
+    close(d.marginal_log_prob(1 - value.reshape(shape), everything), log_probs[other])
+
+
+@settings(max_examples=40)
+@given(fields(shapes=[(1, 3), (2, 2)]))
+def test_derivatives(case):
+    """The gradient and Hessian-vector products of log Z, along all parameters, are those of the enumerated sum."""
+    d, table, penalties = case
+    if brute_force(d, table, penalties)[1].logsumexp(0) == -torch.inf or d.temperature == 0:
+        return
+    names = ["unary_logits", "weights", "pattern_logits", "composition"] + ["pairwise"] * (penalties is not None)
+    leaves = {name: getattr(d, name).detach().clone().requires_grad_() for name in names}
+
+    def make():
+        pairwise = leaves.get("pairwise")
+        return PatternCRF(
+            leaves["unary_logits"],
+            pairwise,
+            leaves["weights"],
+            leaves["pattern_logits"],
+            d.grid,
+            leaves["composition"],
+            d.temperature,
+        )
+
+    results = []
+    one = make()
+    for log_z in (one.log_partition_function, _enumerated(make(), leaves)):
+        first = torch.autograd.grad(log_z, list(leaves.values()), create_graph=True, allow_unused=True)
+        first = [torch.zeros_like(x) if g is None else g for g, x in zip(first, leaves.values(), strict=True)]
+        torch.manual_seed(0)
+        along = sum((g.nan_to_num() * torch.randn_like(g)).sum() for g in first)
+        second = torch.autograd.grad(along, list(leaves.values()), allow_unused=True)
+        results.append(
+            (first, [torch.zeros_like(x) if g is None else g for g, x in zip(second, leaves.values(), strict=True)])
+        )
+    for found, expected in zip(*(sum(map(list, result), []) for result in results), strict=True):
+        finite = expected.isfinite()
+        torch.testing.assert_close(found[finite], expected[finite], rtol=1e-7, atol=1e-7)
+        assert found.isfinite().all()
+
+
+def _enumerated(d, leaves):
+    """Log Z with everything in the graph."""
+    y = all_labelings(d.grid.num_pixels, leaves["weights"])
+    odds = leaves["unary_logits"].flatten()
+    finite = odds.masked_fill(odds.isinf(), 0.0)
+    wrong = ((odds == math.inf) & (y == 0)) | ((odds == -math.inf) & (y == 1))
+    score = (finite * y).sum(-1).masked_fill(wrong.any(-1), -math.inf)
+    if "pairwise" in leaves:
+        ends = y[:, d.grid.edges]
+        differ = ends[..., 0] != ends[..., 1]
+        p = leaves["pairwise"]
+        score = score - (p.masked_fill(p == math.inf, 0.0) * differ).sum(-1)
+        score = score.masked_fill((differ & (p == math.inf)).any(-1), -math.inf)
+    units = all_labelings(len(d.pattern_logits), leaves["weights"])
+    c, g = leaves["pattern_logits"], leaves["composition"]
+    a = y @ leaves["weights"].flatten(1).T + c.masked_fill(c == -math.inf, 0.0)
+    never = (units[:, c == -math.inf] > 0).any(-1) | (g == -math.inf)[units.sum(-1).long()]
+    chosen = a @ units.T + g.masked_fill(g == -math.inf, 0.0)[units.sum(-1).long()]
+    chosen = chosen.masked_fill(never, -math.inf)
+    possible = score > -math.inf
+    chosen = chosen[possible][:, ~never]
+    return (score[possible] + d.temperature * (chosen / d.temperature).logsumexp(-1)).logsumexp(0)
+
+
+@pytest.mark.parametrize(("composition", "temperature"), [("sum", 1), ("min", 1), ("sum", 2), ("sum", 0)])
+@pytest.mark.parametrize("paired", [True, False])
+def test_samples(composition, temperature, paired):
+    torch.manual_seed(0)
+    grid = Grid(2, 3)
+    pairwise = torch.rand(2, 7) if paired else None
+    weights, biases = 2 * torch.randn(2, 2, 2, 3), torch.randn(2)
+    d = PatternCRF(torch.randn(2, 3), pairwise, weights, biases, grid, composition, temperature).expand((2,))
+    y = all_labelings(6, torch.zeros(()))
+    probs = d.log_prob(y.reshape(-1, 1, 2, 3)).double().exp()
+    drawn = d.sample((50_000,)).flatten(-2)
+    place = (drawn * 2 ** torch.arange(5, -1, -1)).sum(-1).long()
+    for row in range(2):
+        assert discrete_goodness_of_fit(probs[:, row], place[:, row].bincount(minlength=64)) > 1e-4
+
+
+def test_compositions_are_cardinality_models():
+    """The potential of hidden units is log Z of a RecursiveCardinality model of them."""
+    torch.manual_seed(1)
+    w, c, g = torch.randn(4, 2, 2).double(), torch.randn(4).double(), torch.randn(5).double()
+    y = (torch.rand(10, 2, 2) < 0.5).double()
+    for temperature in (1.0, 2.5):
+        d = PatternCRF(torch.zeros(2, 2).double(), None, w, c, Grid(2, 2), g, temperature)
+        activations = y.flatten(1) @ w.flatten(1).T + c
+        hidden = RecursiveCardinality(activations / temperature, g / temperature)
+        close(d.unnormalized_log_prob(y), temperature * hidden.log_partition_function)
+
+
+def test_empty_composition_equals_independent_pixels():
+    """Patterns without weights only add a constant."""
+    unary = torch.randn(3, 4).double()
+    d = PatternCRF(unary, None, torch.zeros(2, 3, 4).double(), torch.zeros(2).double(), Grid(3, 4))
+    close(d.log_partition_function, torch.nn.functional.softplus(unary).sum() + 2 * math.log(2))
+    close(d.marginals, unary.sigmoid())
+
+
+def test_grid_field_equals_junction_tree():
+    from pyro_structured.distributions import JunctionTree
+    from pyro_structured.structures import CliqueTree
+
+    torch.manual_seed(2)
+    grid = Grid(5, 4)
+    unary, pairwise = torch.randn(5, 4).double(), torch.randn(grid.num_edges).double()
+    d = GridCRF(unary, pairwise, grid)
+    potts = torch.tensor([[0.0, -1.0], [-1.0, 0.0]]).double()
+    factors = [([pixel], torch.stack([u * 0, u])) for pixel, u in enumerate(unary.flatten())]
+    factors += [(edge.tolist(), p * potts) for edge, p in zip(grid.edges, pairwise, strict=True)]
+    tree = JunctionTree.from_factors(factors, [2] * 20, CliqueTree.grid(5, 4, 2))
+    close(d.log_partition_function, tree.log_partition_function)
+    close(d.marginals.flatten(), tree.marginals[:, 1])
+    close(d.entropy(), tree.entropy())
+    close(d.log_prob(d.mode), tree.log_prob(tree.mode))
+
+
+def test_mode_of_large_fields():
+    """By a cut, where no pass is possible, and clamps stay."""
+    torch.manual_seed(3)
+    for shape in ((6, 6), (24, 24)):
+        grid = Grid(*shape)
+        unary = torch.randn(2, *shape).double()
+        unary[0, 0, 0], unary[1, 2, 3] = torch.inf, -torch.inf
+        d = GridCRF(unary, torch.rand(grid.num_edges).double(), grid)
+        best = d.mode
+        assert best[0, 0, 0] == 1 and best[1, 2, 3] == 0
+        flipped = best.unsqueeze(0).repeat(grid.num_pixels, 1, 1, 1)
+        flipped = (flipped.flatten(-2) - torch.eye(grid.num_pixels).unsqueeze(1)).abs().reshape(flipped.shape)
+        assert (d.unnormalized_log_prob(flipped) <= d.unnormalized_log_prob(best)).all()
+    with pytest.raises(NotImplementedError, match="mode: negative penalties need a pass"):
+        _ = GridCRF(torch.zeros(32, 32), -torch.ones(Grid(32, 32).num_edges), Grid(32, 32)).mode
+
+
+def test_boltzmann_machine():
+    torch.manual_seed(4)
+    for visible, hidden in ((5, 3), (3, 6), (4, 0)):
+        w, b, c = (torch.randn(*s).double() for s in ((2, hidden, visible), (visible,), (2, hidden)))
+        d = RBM(w, b, c)
+        v, h = all_labelings(visible, w), all_labelings(hidden, w)
+        joint = (v @ b).unsqueeze(-1) + torch.einsum("vd,bjd,hj->bvh", v, w, h) + (h @ c.T).T.unsqueeze(1)
+        scores = joint.logsumexp(-1)
+        log_probs = scores - scores.logsumexp(-1, keepdim=True)
+        close(d.log_prob(v.unsqueeze(1)), log_probs.T)
+        close(d.marginals, log_probs.exp() @ v)
+
+
+def test_limits(monkeypatch):
+    """What is too large is refused, with the costs and what to do instead."""
+    grid = Grid(32, 32)
+    d = PatternCRF(torch.zeros(32, 32), None, torch.zeros(32, 32, 32), torch.zeros(32), grid)
+    for query in ("log_partition_function", "marginals"):
+        with pytest.raises(
+            NotImplementedError, match=r"limited to 1\.1e\+09 numbers, got 4\.4e\+12 over hidden states"
+        ):
+            getattr(d, query)
+    assert d.unnormalized_log_prob(torch.zeros(32, 32)) == pytest.approx(32 * math.log(2))
+    small = PatternCRF(torch.zeros(32, 32), None, torch.zeros(4, 32, 32), torch.zeros(4), grid)
+    assert small.log_partition_function == pytest.approx(1028 * math.log(2))
+    for query in (lambda: small.mode, small.entropy):
+        with pytest.raises(NotImplementedError, match="all labelings of at most 18 variables, got 1024; "):
+            query()
+    half = PatternCRF(torch.zeros(5, 4), None, torch.zeros(4, 5, 4), torch.zeros(4), Grid(5, 4), temperature=0.5)
+    with pytest.raises(NotImplementedError, match="no way to sum"):
+        half.sample()
+    monkeypatch.setattr(module, "MOST_NUMBERS", 5)
+    with pytest.raises(NotImplementedError, match="8.0e.00 over hidden states, 3.2e.01 over labelings"):
+        _ = RBM(torch.zeros(1, 4), torch.zeros(4), torch.zeros(1)).marginals
+
+
+GRID = Grid(2, 3)
+GOOD = {
+    "unary_logits": torch.zeros(2, 3),
+    "pairwise": torch.zeros(7),
+    "weights": torch.zeros(4, 2, 3),
+    "pattern_logits": torch.zeros(4),
+    "grid": GRID,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": (2, 3)}, "grid: expected a Grid, got tuple"),
+        ({"unary_logits": torch.zeros(3, 2)}, r"unary_logits: expected shape \(..., 2, 3\), got \(3, 2\)"),
+        ({"unary_logits": torch.full((2, 3), math.nan)}, "unary_logits"),
+        ({"pairwise": torch.zeros(6)}, r"pairwise: expected shape \(..., 7\), got \(6,\)"),
+        ({"pairwise": torch.full((7,), -math.inf)}, "pairwise"),
+        ({"weights": torch.zeros(3, 2, 3)}, r"weights: expected shape \(..., 4, 2, 3\), got \(3, 2, 3\)"),
+        ({"weights": torch.full((4, 2, 3), math.inf)}, "weights: expected finite numbers"),
+        ({"pattern_logits": torch.tensor(1.0)}, "pattern_logits: expected at least one axis"),
+        ({"pattern_logits": torch.full((4,), math.inf)}, "pattern_logits"),
+        (
+            {"pattern_logits": torch.zeros(5, 4), "unary_logits": torch.zeros(2, 2, 3)},
+            "pattern_logits: expected a batch",
+        ),
+        ({"composition": "max"}, r"composition: expected one of \('sum', 'min'\) or a table, got 'max'"),
+        ({"composition": torch.zeros(4)}, r"composition: expected shape \(..., 5\), got \(4,\)"),
+        ({"temperature": -1.0}, "temperature: expected a finite number of at least 0, got -1.0"),
+        ({"temperature": math.nan}, "temperature: expected a finite number of at least 0, got nan"),
+        (
+            {"weights": torch.zeros(0, 2, 3), "pattern_logits": torch.zeros(0), "composition": "min"},
+            "composition: .* pattern",
+        ),
+    ],
+)
+def test_bad_arguments(changes, message):
+    with pytest.raises(ValueError, match=message):
+        PatternCRF(**{**GOOD, **changes})
+
+
+def test_bad_evidence():
+    d = PatternCRF(**GOOD)
+    with pytest.raises(ValueError, match="value: expected zeros and ones where observed"):
+        d.condition(torch.full((2, 3), 0.5), torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"value: expected a shape that broadcasts with values of shape \(2, 3\)"):
+        d.condition(torch.zeros(3, 2), torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"observed: expected a shape that broadcasts"):
+        GridCRF(torch.zeros(1, 3), torch.zeros(2), Grid(1, 3)).condition(
+            torch.zeros(1, 3), torch.ones(5, 3, dtype=torch.bool)
+        )
+
+
+def test_a_latent_field_in_a_model():
+    """Maximum likelihood of weights by SVI, the field observed: the gradient of the loss is that of log_prob."""
+    pyro.set_rng_seed(0)
+    grid = Grid(2, 2)
+    data = GridCRF(torch.tensor([[1.0, 0.0], [0.0, -1.0]]), torch.ones(4), grid).sample((2000,))
+
+    def model(y):
+        unary = pyro.param("unary", torch.zeros(2, 2))
+        pairwise = pyro.param("pairwise", torch.full((4,), 0.1), constraint=dist.constraints.positive)
+        with pyro.plate("images", len(y)):
+            pyro.sample("y", GridCRF(unary, pairwise, grid), obs=y)
+
+    pyro.clear_param_store()
+    svi = SVI(model, lambda y: None, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO())
+    for _ in range(150):
+        svi.step(data)
+    learned = GridCRF(pyro.param("unary").detach(), pyro.param("pairwise").detach(), grid)
+    torch.testing.assert_close(learned.marginals, data.mean(0), atol=2e-3, rtol=0)

@@ -1,0 +1,110 @@
+"""Patterns with their hidden units summed out: Table 3.1 of the thesis, temperatures, tables, templates."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+from pyro_structured.ops.hidden_states import hidden_states, number_of_hidden_states
+from pyro_structured.ops.labelings import all_labelings
+from pyro_structured.ops.pattern_potential import pattern_from_template, pattern_potential, template_of_pattern
+
+
+def table_of(scheme, number):
+    if scheme == "sum":
+        return torch.zeros(number + 1, dtype=torch.double)
+    if scheme == "min":
+        return torch.full((number + 1,), -torch.inf, dtype=torch.double).index_fill(0, torch.tensor([1]), 0.0)
+    table = torch.randn(number + 1, dtype=torch.double)
+    return table.masked_fill(torch.arange(number + 1) == number // 2, -torch.inf) if scheme == "holes" else table
+
+
+def brute_force(activations, table, temperature):
+    units = all_labelings(activations.shape[-1], activations)
+    chosen = activations.unsqueeze(-2).where(units > 0, 0.0).sum(-1) + table[units.sum(-1).long()]
+    return chosen.amax(-1) if temperature == 0 else temperature * (chosen / temperature).logsumexp(-1)
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(1, 5),
+    st.sampled_from([0, 0.5, 1, 2, 3]),
+    st.sampled_from(["sum", "min", "table", "holes"]),
+    st.sampled_from([1.0, 50.0]),
+    st.integers(0, 2**31),
+)
+def test_potentials(number, temperature, scheme, scale, seed):
+    torch.manual_seed(seed)
+    a = scale * torch.randn(4, number, dtype=torch.double)
+    a = a.masked_fill(torch.rand_like(a) < 0.1, -torch.inf)
+    table = table_of(scheme, number)
+    expected = brute_force(a, table, temperature)
+    for composition in (table, scheme) if scheme in ("sum", "min") else (table,):
+        torch.testing.assert_close(pattern_potential(a, composition, temperature), expected, rtol=1e-12, atol=1e-10)
+    if isinstance(temperature, int) and temperature:
+        allowed = tuple(k for k in range(number + 1) if table[k] > -torch.inf)
+        states = hidden_states(number, temperature, allowed)
+        assert len(states.shares) <= number_of_hidden_states(number, temperature, allowed)
+        chosen = a.unsqueeze(-2).where(states.shares > 0, 0.0) * states.shares
+        found = (chosen.sum(-1) + states.log_weights(table)).logsumexp(-1)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-10)
+
+
+def test_smoothing_gaps():
+    """Between a maximum and a sum over hidden units there is at most J log 2, or log J where one of them is on."""
+    a = 10 * torch.randn(10_000, 5, dtype=torch.double)
+    for scheme, most in (("sum", 5 * math.log(2)), ("min", math.log(5))):
+        gap = pattern_potential(a, scheme, 1.0) - pattern_potential(a, scheme, 0.0)
+        assert (gap >= 0).all() and (gap <= most).all()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("scheme", ["sum", "min"])
+def test_derivatives(scheme, temperature):
+    a = torch.randn(3, 4, dtype=torch.double)
+    a[0, 0], a[1, 2] = 40.0, -40.0
+    a.requires_grad_()
+    assert gradcheck(lambda x: pattern_potential(x, scheme, temperature), a)
+    assert gradgradcheck(lambda x: pattern_potential(x, scheme, temperature), a)
+    never = torch.full((2,), -torch.inf, dtype=torch.double, requires_grad=True)
+    (slope,) = torch.autograd.grad(pattern_potential(never, "sum", temperature), never, create_graph=True)
+    assert torch.equal(slope, torch.zeros(2, dtype=torch.double))
+
+
+def test_one_of_two_units_is_the_other():
+    """Equations (3.22) to (3.25), with the sign of b' and the h that are missing in print: the last of J units that
+    exactly one of is on can be left out, with b' = b + w_J, c' = c - c_J and w' = w - w_J.
+    """
+    b, c, w = (torch.randn(*shape, dtype=torch.double) for shape in ((6,), (4,), (4, 6)))
+    y = all_labelings(6, b)
+    one = y @ b + pattern_potential(y @ w.T + c, "min", 1.0)
+    left = torch.nn.functional.pad(y @ (w[:3] - w[3]).T + c[:3] - c[3], (0, 1))
+    other = y @ (b + w[3]) + pattern_potential(left, "min", 1.0) + c[3]
+    torch.testing.assert_close(one, other)
+    wrong = y @ (b - w[3]) + pattern_potential(left, "min", 1.0) + c[3]
+    assert (one - wrong).abs().max() > 0.1
+
+
+def test_templates():
+    """Equation (3.1), less its largest value, is minus a pattern's potential at temperature zero."""
+    template = (torch.rand(20, 5, dtype=torch.double) < 0.5).double()
+    costs, base, most = torch.rand(20, 5, dtype=torch.double), torch.rand(20).double(), 1 + torch.rand(20).double()
+    weights, bias = pattern_from_template(template, costs, base, most)
+    for y in all_labelings(5, weights):
+        deviation = (costs * (y != template)).sum(-1)
+        expected = torch.minimum(deviation + base, most) - most
+        found = -pattern_potential((weights @ y + bias).unsqueeze(-1), "sum", 0.0)
+        torch.testing.assert_close(found, expected)
+    again = template_of_pattern(weights, bias)
+    torch.testing.assert_close(again.template, template)
+    torch.testing.assert_close(again.weights, costs)
+    torch.testing.assert_close(again.discount, most - base)
+
+
+def test_all_labelings():
+    expected = [list(map(float, labels)) for labels in itertools.product([0, 1], repeat=4)]
+    assert all_labelings(4, torch.zeros(())).tolist() == expected
