@@ -7,14 +7,18 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
-from pyro_structured.distributions.pattern_field import EMPTY_SUPPORT, MOST_NUMBERS, PatternField
-from pyro_structured.ops.anywhere import anywhere
+from pyro_structured.distributions.pattern_field import MOST_NUMBERS, PatternField
+from pyro_structured.distributions.pattern_weights import EMPTY_SUPPORT
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.evidence import log_odds, no_evidence
 from pyro_structured.ops.grid_inference import cost_of_grid, maximize_grid
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.solvers.field_cut import FieldCut
+from pyro_structured.solvers.signed_graph import Unbalanced
 from pyro_structured.structures.grid import Grid
+
+# Numbers of a pass that takes less time than a cut, for many fields together.
+SMALL = 2**16
 
 
 class GridCRF(PatternField):
@@ -27,7 +31,7 @@ class GridCRF(PatternField):
 
     **Exact**: every query, in float64, at a cost of O(H·W·2^min(H, W)) for each element of the batch, up to 2^30; the
     width of a field may be thousands of pixels, if its height is at most about 16. With penalties of at least 0,
-    :attr:`mode` has no limit.
+    or an even number of negative ones in every cycle, :attr:`mode` has no limit.
 
     :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
         of its own.
@@ -83,30 +87,30 @@ class GridCRF(PatternField):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable field, shape ``batch_shape + (H, W)``: by a pass, or by a cut, which needs penalties of at
-        least 0, where the grid is too large for one.
+        """A most probable field, shape ``batch_shape + (H, W)``: of large fields by a cut, if penalties allow for it,
+        and otherwise by a pass.
         """
         with torch.no_grad():
             states, penalties = self._rows(self._known_states), self._rows(self._penalties)
-            labels = (
-                self._cut(states, penalties) if self._is_large else maximize_grid(states, penalties, self._shape)[1]
-            )
-            best = self._unflatten(labels).reshape(self.batch_shape + self.event_shape)
+            best = self._unflatten(self._maximize(states, penalties)).reshape(self.batch_shape + self.event_shape)
             require_support(self._score(best), self._empty)
         return self._cast(best)
 
-    @property
-    def _is_large(self) -> bool:
-        return cost_of_grid(self._shape) > MOST_NUMBERS
-
-    def _cut(self, states: Tensor, penalties: Tensor) -> Tensor:
-        if anywhere(penalties < 0):
-            raise NotImplementedError(
-                f"mode: negative penalties need a pass over a grid whose shorter side is shorter, got {self._shape}"
-            )
+    def _maximize(self, states: Tensor, penalties: Tensor) -> Tensor:
+        cost = cost_of_grid(self._shape)
+        if cost <= SMALL:
+            return maximize_grid(states, penalties, self._shape)[1]
         off, on = states.chunk(2, -1)
-        odds = log_odds(off, on).cpu().numpy()
-        labels = FieldCut(self.grid.edges.numpy(), self._num_variables).maximize(odds, penalties.cpu().numpy())
+        network = FieldCut(self.grid.edges.numpy(), self._num_variables)
+        try:
+            labels = network.maximize(log_odds(off, on).cpu().numpy(), penalties.cpu().numpy())
+        except Unbalanced as error:
+            if cost > MOST_NUMBERS:
+                raise NotImplementedError(
+                    f"mode: expected a grid with a shorter side, or penalties that are negative an even number of "
+                    f"times in every cycle, got shape {self._shape} and {error}"
+                ) from None
+            return maximize_grid(states, penalties, self._shape)[1]
         return torch.from_numpy(labels).to(states.device)
 
     @property

@@ -1,113 +1,34 @@
-"""What binary fields under patterns have in common."""
+"""Sums over binary fields under patterns."""
 
-__all__ = ["EMPTY_SUPPORT", "PatternField"]
+__all__ = ["MOST_NUMBERS", "PatternField"]
 
-from abc import abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.discrete_vector import DiscreteVector
+from pyro_structured.distributions.pattern_weights import PatternWeights
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp, safe_log
-from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.grid_inference import cost_of_grid
 from pyro_structured.ops.hidden_states import HiddenStates, hidden_states, number_of_hidden_states
 from pyro_structured.ops.labelings import MOST_PIXELS, all_labelings
 from pyro_structured.ops.marginal_inference import infer_marginals
 from pyro_structured.ops.pattern_mixture import PatternMixture
-from pyro_structured.ops.pattern_potential import pattern_potential
-from pyro_structured.ops.rows import narrow_repeated
 
-EMPTY_SUPPORT = (
-    "unary_logits: expected at least one field of positive probability in every batch element, but the support is empty"
-)
 # Numbers that a query may compute for each element of the batch.
 MOST_NUMBERS = 2**30
 # Higher temperatures have too many states of hidden units.
 MOST_REPLICAS = 16
 
 
-class PatternField(DiscreteVector):
-    """Queries of binary variables with log-odds of their own, penalties of neighbours that differ, and patterns.
+class PatternField(PatternWeights):
+    """Queries that sum over the states of the hidden units, or over all labelings, whichever costs less."""
 
-    They sum over the states of the hidden units, or over all labelings, whichever costs less.
-    """
-
-    composition: Tensor
-    temperature: float
-    # "sum", "min", or nothing where the composition is a table.
-    _scheme: str | None
-    _paired: bool
-    _edges: Tensor
-    # What to use where there are too many labelings.
-    _instead: dict[str, str] = {
-        "entropy": "estimate it by -log_prob(sample((n,))).mean(0)",
-        "mode": "take the likeliest of samples",
-    }
     _derived = ("_states", "_hidden", "_log_total", "_marginals", "_scores")
-
-    @property
-    @abstractmethod
-    def _unary(self) -> Tensor:
-        """Log-odds of the D single variables, shape ``(..., D)``, in double precision."""
-
-    @property
-    @abstractmethod
-    def _penalties(self) -> Tensor:
-        """Shape ``(..., E)``, in double precision."""
-
-    @property
-    @abstractmethod
-    def _patterns(self) -> tuple[Tensor, Tensor]:
-        """Weights of the patterns, ``(..., J D)``, and their biases, ``(..., J)``, in double precision."""
-
-    @property
-    def _table(self) -> Tensor:
-        return narrow_repeated(self.composition).double()
-
-    @property
-    def _num_variables(self) -> int:
-        return self.event_shape.numel()
-
-    @property
-    def _num_states(self) -> tuple[int, ...]:
-        return (2,)
-
-    @property
-    def _num_patterns(self) -> int:
-        return self.composition.shape[-1] - 1
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        """Height and width."""
-        return self.event_shape[0], self.event_shape.numel() // self.event_shape[0]
-
-    @lazy_property
-    def _states(self) -> tuple[Tensor, Tensor]:
-        """Log-weights of 0 and of 1, the larger one being 0, and the sum of what was subtracted."""
-        odds = self._unary
-        level = odds.detach().clamp(min=0).masked_fill(odds == torch.inf, 0.0)
-        off = -level.masked_fill(odds == torch.inf, torch.inf)
-        on = odds.masked_fill(odds == torch.inf, 0.0) - level
-        return torch.cat([off, on], -1), level.sum(-1)
-
-    @property
-    def _constant(self) -> Tensor:
-        return self._states[1]
-
-    @property
-    def _known_states(self) -> Tensor:
-        """Log-weights of 0 and of 1, -inf where the evidence excludes them."""
-        value, observed, consistent = self._evidence
-        states = self._states[0]
-        possible = ~observed & consistent.unsqueeze(-1)
-        allowed = [possible | (consistent.unsqueeze(-1) & (value == label)) for label in (0, 1)]
-        return states.masked_fill(~torch.cat(allowed, -1), -torch.inf)
 
     @lazy_property
     def _hidden(self) -> HiddenStates | None:
@@ -154,17 +75,6 @@ class PatternField(DiscreteVector):
         excluded = (impossible.unsqueeze(-2) & (shares > 0)).any(-1)
         parts = (self._known_states, self._penalties, weights, log_weights.masked_fill(excluded, -torch.inf))
         return tuple(self._rows(part) for part in parts)
-
-    def _rows(self, tensor: Tensor) -> Tensor:
-        tensor = narrow_repeated(tensor)
-        if tensor.shape[:-1].numel() == 1:
-            return tensor.reshape(1, tensor.shape[-1])
-        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
-
-    def _unflatten(self, rows: Tensor) -> Tensor:
-        """The batch in place of rows, of which there is one where all are the same."""
-        size = self.batch_shape.numel()
-        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
 
     def _mixture(self, hidden: HiddenStates) -> PatternMixture:
         return PatternMixture(hidden.shares.to(self._states[0].device), self._shape, self._paired)
@@ -231,30 +141,6 @@ class PatternField(DiscreteVector):
         off, on = self._supported_marginals().split(self._num_variables, -1)
         return self._cast((off * on).reshape(self.batch_shape + self.event_shape))
 
-    def _score(self, value: Tensor) -> Tensor:
-        given, observed, consistent = self._evidence
-        flat = value.flatten(-len(self.event_shape))
-        inside = ((flat == 0) | (flat == 1)).all(-1)
-        label = flat.masked_fill(~inside.unsqueeze(-1), 0).to(torch.double)
-        off, on = self._states[0].split(self._num_variables, -1)
-        score = torch.where(label == 1, on, off).sum(-1)
-        if self._paired:
-            ends = label[..., self._edges.to(label.device)]
-            score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
-        if self._num_patterns:
-            composition = self._table if self._scheme is None else self._scheme
-            score = score + pattern_potential(self._activations(label), composition, self.temperature)
-        agrees = (~observed | (label == given)).all(-1) & consistent & inside
-        return score.masked_fill(~agrees, -torch.inf)
-
-    def _activations(self, label: Tensor) -> Tensor:
-        """What it is worth to switch hidden units on, shape ``(..., J)``."""
-        weights, biases = self._patterns
-        each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables))
-        if each.shape[:-2].numel() == 1:
-            return label @ each.reshape(each.shape[-2:]).T + biases
-        return (each @ label.unsqueeze(-1)).squeeze(-1) + biases
-
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact samples, shape ``sample_shape + batch_shape + event_shape``."""
         shape = torch.Size(sample_shape)
@@ -265,19 +151,32 @@ class PatternField(DiscreteVector):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable value, shape ``batch_shape + event_shape``."""
+        """A most probable value, shape ``batch_shape + event_shape``: by looking at all, or, if there are more than 18
+        variables, by branch and bound, with a proof.
+        """
+        if self._num_variables > MOST_PIXELS:
+            best, found = self.map("branch_and_bound")
+            if not bool(found.optimal.all()):
+                raise NotImplementedError(
+                    f"mode: branch and bound proved no optimum with {int(found.num_cuts.max())} cuts; map returns the "
+                    "best labels and a bound"
+                )
+            return best
         with torch.no_grad():
             require_support(self._log_z, self._empty)
-            self._limit_labelings("mode")
-            best = self._scores.argmax(0)
+            place = self._scores.argmax(0)
         values = all_labelings(self._num_variables, self._states[0])
-        return self._cast(values[best].reshape(self.batch_shape + self.event_shape))
+        return self._cast(values[place].reshape(self.batch_shape + self.event_shape))
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
         log_z = self._supported_log_z
         if self._num_patterns:
-            self._limit_labelings("entropy")
+            if self._num_variables > MOST_PIXELS:
+                raise NotImplementedError(
+                    f"entropy: patterns leave no way but to look at all labelings of at most {MOST_PIXELS} variables, "
+                    f"got {self._num_variables}; estimate it by -log_prob(sample((n,))).mean(0)"
+                )
             log_probs = self._scores - log_z
             return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
         _, single, differ = self._marginals
@@ -285,13 +184,6 @@ class PatternField(DiscreteVector):
         if self._paired:
             expected = expected - (differ * self._penalties.masked_fill(differ == 0, 0.0)).sum(-1)
         return self._cast(log_z - expected)
-
-    def _limit_labelings(self, name: str) -> None:
-        if self._num_variables > MOST_PIXELS:
-            raise NotImplementedError(
-                f"{name}: patterns leave no way but to look at all labelings of at most {MOST_PIXELS} variables, got "
-                f"{self._num_variables}; {self._instead[name]}"
-            )
 
     def _drawn(self, number: int) -> Tensor:
         """Samples of shape ``(number, elements of the batch, D)``."""
@@ -303,14 +195,3 @@ class PatternField(DiscreteVector):
         # Rows that are all the same are so many samples of one.
         copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
         return self._mixture(self._hidden).sample(arguments, number * copies)
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
-        return is_enumerable(self._num_variables)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values in lexicographic order, shape ``(number,) + batch_shape + event_shape``."""
-        like = self._cast(torch.zeros((), device=self._evidence[0].device))
-        values = enumerate_values(self._num_variables, 2, self.batch_shape, expand, like)
-        return values.reshape(values.shape[:-1] + self.event_shape)

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
-from pyro_structured.distributions.pattern_field import EMPTY_SUPPORT, PatternField
+from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.pattern_weights import EMPTY_SUPPORT
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.rows import narrow_repeated

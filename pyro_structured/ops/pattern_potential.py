@@ -1,6 +1,6 @@
 """What patterns add to the log-weight of a labelling, their hidden units summed or maximised out."""
 
-__all__ = ["PatternTemplate", "pattern_from_template", "pattern_potential", "template_of_pattern"]
+__all__ = ["PatternTemplate", "pattern_from_template", "pattern_potential", "pattern_slopes", "template_of_pattern"]
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -48,6 +48,20 @@ def pattern_potential(activations: Tensor, composition: Tensor | str, temperatur
     tables = (composition / temperature).double()
     found = log_partition((activations / temperature).double(), tables, _counts(activations.shape[-1]))
     return temperature * found.to(activations.dtype)
+
+
+def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: float) -> Tensor:
+    """Derivatives of :func:`pattern_potential`: how far each hidden unit is on; at temperature 0, one of them.
+
+    Example::
+
+        >>> pattern_slopes(torch.tensor([0.0, -torch.inf, 1.0]), "sum", 1.0)
+        tensor([0.5000, 0.0000, 0.7311])
+    """
+    with torch.enable_grad():
+        point = activations.detach().requires_grad_()
+        (found,) = torch.autograd.grad(pattern_potential(point, composition, temperature).sum(), point)
+    return found
 
 
 @lru_cache(maxsize=16)

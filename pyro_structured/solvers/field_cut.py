@@ -1,10 +1,11 @@
-"""Most probable labelings of fields whose neighbours prefer to be alike, by cuts."""
+"""Most probable labelings of fields, by cuts."""
 
 __all__ = ["FieldCut"]
 
 import numpy as np
 
 from pyro_structured.solvers.minimum_cut import CutNetwork
+from pyro_structured.solvers.signed_graph import balancing_flips
 
 
 class FieldCut:
@@ -15,20 +16,36 @@ class FieldCut:
     """
 
     def __init__(self, edges: np.ndarray, num_nodes: int) -> None:
-        self._edges, self._network = edges, CutNetwork(edges, num_nodes)
+        self._edges, self._number, self._network = edges, num_nodes, CutNetwork(edges, num_nodes)
+        self._flips: dict[bytes, np.ndarray] = {}
 
     def maximize(self, odds: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Labels of the largest value, booleans of shape ``(N, n)``.
 
         :param np.ndarray odds: What label 1 is worth more than label 0, shape ``(N, n)``; infinite where the label is
             certain.
-        :param np.ndarray penalties: At least 0, shape ``(N, E)`` or ``(1, E)``; +inf where labels have to be alike.
+        :param np.ndarray penalties: Shape ``(N, E)`` or ``(1, E)``; +inf where labels have to be alike; negative ones
+            only where some labels can be exchanged so that all are positive.
+        :raises Unbalanced: if they cannot.
         """
         penalties = np.broadcast_to(penalties, (len(odds), len(self._edges)))
         labels = np.empty(odds.shape, dtype=bool)
         for row, (theta, penalty) in enumerate(zip(odds, penalties, strict=True)):
-            labels[row] = self._network.solve(-_finite(theta, penalty, theta), _finite(theta, penalty, penalty))
+            flips = self._balance(penalty)
+            if flips is not None:
+                theta, penalty = np.where(flips, -theta, theta), np.abs(penalty)
+            found = self._network.solve(-_finite(theta, penalty, theta), _finite(theta, penalty, penalty))
+            labels[row] = found if flips is None else found ^ flips
         return labels
+
+    def _balance(self, penalties: np.ndarray) -> np.ndarray | None:
+        """Labels to exchange, if there are any."""
+        if (penalties >= 0).all():
+            return None
+        key = np.sign(penalties).tobytes()
+        if key not in self._flips:
+            self._flips[key] = balancing_flips(self._number, self._edges, penalties)
+        return self._flips[key]
 
 
 def _finite(odds: np.ndarray, penalties: np.ndarray, numbers: np.ndarray) -> np.ndarray:

@@ -1,0 +1,209 @@
+"""Log-weights of binary fields under patterns, and what is most probable."""
+
+__all__ = ["EMPTY_SUPPORT", "PatternWeights"]
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.distributions.argument_checks import check_entries
+from pyro_structured.distributions.discrete_vector import DiscreteVector
+from pyro_structured.distributions.field_optimum import FieldOptimum, maximize_field
+from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
+from pyro_structured.ops.evidence import log_odds
+from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
+from pyro_structured.ops.rows import narrow_repeated
+from pyro_structured.solvers.pattern_objective import PatternObjective
+
+EMPTY_SUPPORT = (
+    "unary_logits: expected at least one field of positive probability in every batch element, but the support is empty"
+)
+
+
+class PatternWeights(DiscreteVector):
+    """Binary variables with log-odds of their own, penalties of neighbours that differ, and patterns."""
+
+    composition: Tensor
+    temperature: float
+    # "sum", "min", or nothing where the composition is a table.
+    _scheme: str | None
+    _paired: bool
+    _edges: Tensor
+
+    @property
+    @abstractmethod
+    def _unary(self) -> Tensor:
+        """Log-odds of the D single variables, shape ``(..., D)``, in double precision."""
+
+    @property
+    @abstractmethod
+    def _penalties(self) -> Tensor:
+        """Shape ``(..., E)``, in double precision."""
+
+    @property
+    @abstractmethod
+    def _patterns(self) -> tuple[Tensor, Tensor]:
+        """Weights of the patterns, ``(..., J D)``, and their biases, ``(..., J)``, in double precision."""
+
+    @property
+    def _table(self) -> Tensor:
+        return narrow_repeated(self.composition).double()
+
+    @property
+    def _num_variables(self) -> int:
+        return self.event_shape.numel()
+
+    @property
+    def _num_states(self) -> tuple[int, ...]:
+        return (2,)
+
+    @property
+    def _num_patterns(self) -> int:
+        return self.composition.shape[-1] - 1
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.event_shape[0], self.event_shape.numel() // self.event_shape[0]
+
+    @lazy_property
+    def _states(self) -> tuple[Tensor, Tensor]:
+        """Log-weights of 0 and of 1, the larger one being 0, and the sum of what was subtracted."""
+        odds = self._unary
+        level = odds.detach().clamp(min=0).masked_fill(odds == torch.inf, 0.0)
+        off = -level.masked_fill(odds == torch.inf, torch.inf)
+        on = odds.masked_fill(odds == torch.inf, 0.0) - level
+        return torch.cat([off, on], -1), level.sum(-1)
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._states[1]
+
+    @property
+    def _known_states(self) -> Tensor:
+        """Log-weights of 0 and of 1, -inf where the evidence excludes them."""
+        value, observed, consistent = self._evidence
+        states = self._states[0]
+        possible = ~observed & consistent.unsqueeze(-1)
+        allowed = [possible | (consistent.unsqueeze(-1) & (value == label)) for label in (0, 1)]
+        return states.masked_fill(~torch.cat(allowed, -1), -torch.inf)
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        tensor = narrow_repeated(tensor)
+        if tensor.shape[:-1].numel() == 1:
+            return tensor.reshape(1, tensor.shape[-1])
+        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """The batch in place of rows, of which there is one where all are the same."""
+        size = self.batch_shape.numel()
+        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
+
+    def _score(self, value: Tensor) -> Tensor:
+        given, observed, consistent = self._evidence
+        flat = value.flatten(-len(self.event_shape))
+        inside = ((flat == 0) | (flat == 1)).all(-1)
+        label = flat.masked_fill(~inside.unsqueeze(-1), 0).to(torch.double)
+        off, on = self._states[0].split(self._num_variables, -1)
+        score = torch.where(label == 1, on, off).sum(-1)
+        if self._paired:
+            ends = label[..., self._edges.to(label.device)]
+            score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
+        if self._num_patterns:
+            composition = self._table if self._scheme is None else self._scheme
+            score = score + pattern_potential(self._activations(label), composition, self.temperature)
+        agrees = (~observed | (label == given)).all(-1) & consistent & inside
+        return score.masked_fill(~agrees, -torch.inf)
+
+    def _activations(self, label: Tensor) -> Tensor:
+        """What it is worth to switch hidden units on, shape ``(..., J)``."""
+        weights, biases = self._patterns
+        each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables))
+        if each.shape[:-2].numel() == 1:
+            return label @ each.reshape(each.shape[-2:]).T + biases
+        return (each @ label.unsqueeze(-1)).squeeze(-1) + biases
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
+        return is_enumerable(self._num_variables)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values in lexicographic order, shape ``(number,) + batch_shape + event_shape``."""
+        like = self._cast(torch.zeros((), device=self._evidence[0].device))
+        values = enumerate_values(self._num_variables, 2, self.batch_shape, expand, like)
+        return values.reshape(values.shape[:-1] + self.event_shape)
+
+    def map(
+        self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
+    ) -> tuple[Tensor, FieldOptimum]:
+        r"""Searches for a most probable value, at any size, by minimum cuts.
+
+        Penalties have to be at least 0, or negative an even number of times in every cycle of the grid.
+
+        - ``"em"``: from a start, as long as labels become better; at any temperature and with any table. A local
+          optimum, without a bound.
+        - ``"cut"``: one cut in which hidden units are nodes, if the signs of penalties and weights are balanced, as are
+          those of patterns with weights of one sign each; with ``"min"``, a cut for each pattern, whatever the signs.
+          Exact at T = 0, and within :math:`T J \log 2`, or :math:`T \log J`, of the best above.
+        - ``"dual"``: a bound by dual decomposition, and labels on the way; for ``"sum"``.
+        - ``"branch_and_bound"``: from those of ``"em"`` to the best, with a proof, or as far as ``max_cuts`` go; not
+          for tables.
+
+        :param str method: One of these.
+        :param Tensor start: Where ``"em"`` and those after it begin, shape ``(...,) + batch_shape + event_shape``, the
+            best of several; ``None``: the best labels without patterns, and with half of each.
+        :param int max_cuts: The largest number of cuts for each element of the batch and start.
+        :return: Values of shape ``batch_shape + event_shape``, and what is known of them.
+        :raises NotImplementedError: if a method does not apply, with a cycle of wrong signs, for example.
+        """
+        labels, found = maximize_field(self._objective, method, self._starts(start), max_cuts)
+        require_support(found.value, self._empty)
+        shape = self.batch_shape + self.event_shape
+        parts = (part.to(self._states[0].device) for part in found)
+        value, bound, optimal, cuts = (self._unflatten(part) for part in parts)
+        best = self._unflatten(labels.to(self._states[0].device)).reshape(shape)
+        return self._cast(best), FieldOptimum(self._cast(value), self._cast(bound), optimal, cuts)
+
+    def _starts(self, start: Tensor | None) -> Tensor | None:
+        """As many rows as there are fields, and an axis of starts before them."""
+        if start is None:
+            return None
+        check_entries(self.batch_shape + self.event_shape, len(self.event_shape), start=start)
+        if not bool(((start == 0) | (start == 1)).all()):
+            raise ValueError("start: expected zeros and ones, got other numbers")
+        shape = torch.broadcast_shapes(start.shape, self.batch_shape + self.event_shape)
+        return start.expand(shape).reshape(-1, self.batch_shape.numel(), self._num_variables).double().cpu()
+
+    @property
+    def _objective(self) -> PatternObjective:
+        """All fields of the batch, one after the other."""
+        with torch.no_grad():
+            states, number = self._known_states, self.batch_shape.numel()
+            off, on = states.chunk(2, -1)
+            require_support(torch.maximum(off, on).amin(-1), self._empty)
+            parts = {
+                "odds": log_odds(off, on),
+                "base": (torch.where(off == -torch.inf, on, off).sum(-1) + self._constant).unsqueeze(-1),
+                "penalties": self._penalties if self._paired else off.new_zeros(len(self._edges)),
+                "weights": self._patterns[0],
+                "biases": self._patterns[1],
+                "composition": self._table,
+            }
+            rows = {name: self._rows(part.detach()).cpu() for name, part in parts.items()}
+        shape = (-1, self._num_patterns, self._num_variables)
+        return PatternObjective(
+            odds=rows["odds"].expand(number, -1),
+            base=rows["base"].squeeze(-1).expand(number),
+            penalties=rows["penalties"],
+            weights=rows["weights"].reshape(shape) if self._num_patterns else rows["odds"].new_zeros(1, *shape[1:]),
+            biases=rows["biases"],
+            composition=self._scheme or rows["composition"],
+            temperature=self.temperature,
+            edges=self._edges.cpu().numpy(),
+            potential=pattern_potential,
+            slopes=pattern_slopes,
+        )

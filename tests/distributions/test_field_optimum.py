@@ -1,0 +1,98 @@
+"""``map`` of fields: what it returns and what it refuses."""
+
+import pytest
+import torch
+
+from pyro_structured.distributions import RBM, GridCRF, PatternCRF
+from pyro_structured.structures import Grid
+
+GRID = Grid(3, 4)
+
+
+def field(composition="sum", temperature=1.0, batch=(2,), signs=None, seed=0):
+    torch.manual_seed(seed)
+    weights = 2 * torch.randn(3, 3, 4).double()
+    weights = weights if signs is None else weights.abs() * torch.tensor(signs).double().reshape(3, 1, 1)
+    unary, pairwise = torch.randn(*batch, 3, 4).double(), torch.rand(GRID.num_edges).double()
+    unary[..., 0, 0] = torch.inf
+    return PatternCRF(unary, pairwise, weights, -weights.sum((1, 2)) / 2, GRID, composition, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("composition", ["sum", "min"])
+def test_branch_and_bound_is_the_mode(composition, temperature):
+    d = field(composition, temperature, (2, 3))
+    observed = torch.arange(12).reshape(3, 4) % 5 == 0
+    for each in (d, d.condition(torch.ones(3, 4), observed)):
+        best, found = each.map("branch_and_bound")
+        assert best.shape == (2, 3, 3, 4) and found.optimal.all() and found.optimal.shape == (2, 3)
+        torch.testing.assert_close(each.log_prob(best), each.log_prob(each.mode))
+        torch.testing.assert_close(found.value, each.unnormalized_log_prob(best))
+        assert (found.upper_bound >= found.value).all()
+
+
+def test_methods():
+    d = field(signs=[1.0, -1.0, 1.0])
+    best = d.unnormalized_log_prob(d.mode)
+    for method in ("em", "cut", "dual", "branch_and_bound"):
+        labels, found = d.map(method, max_cuts=200)
+        assert (found.value <= best + 1e-10).all() and (found.upper_bound >= best - 1e-10).all()
+        assert (found.num_cuts >= 1).all() and labels.dtype == torch.double
+    assert field(temperature=0.0, signs=[1.0, -1.0, 1.0]).map("cut")[1].optimal.all()
+    assert field("min", 0.0).map("cut")[1].optimal.all()
+    table = field(torch.tensor([0.0, 1.0, -1.0, -torch.inf]))
+    assert (table.map()[1].value <= table.unnormalized_log_prob(table.mode) + 1e-6).all()
+
+
+def test_several_starts():
+    """The best of them, for every element of the batch; a start on an optimum stays."""
+    d = field(batch=(2,), seed=1)
+    starts = (torch.rand(20, 2, 3, 4) < 0.5).double()
+    starts[..., 0, 0] = 1.0
+    several = d.map("em", start=starts)[1].value
+    single = torch.stack([d.map("em", start=start)[1].value for start in starts])
+    torch.testing.assert_close(several, single.amax(0))
+    assert torch.equal(d.map("em", start=d.mode)[0], d.mode)
+
+
+def test_mode_by_branch_and_bound():
+    """Large fields and vectors, whose labelings are too many to look at."""
+    torch.manual_seed(2)
+    for d in (
+        GridCRF(torch.randn(20, 20), -torch.rand(Grid(20, 20).num_edges), Grid(20, 20)),
+        RBM(torch.randn(4, 20), torch.randn(20), torch.randn(4)),
+    ):
+        best = d.unnormalized_log_prob(d.mode)
+        assert d.map("branch_and_bound")[1].value == pytest.approx(float(best), rel=1e-6)
+    hard = RBM(3 * torch.randn(30, 60), torch.randn(60), torch.randn(30))
+    assert not hard.map("branch_and_bound", max_cuts=20)[1].optimal
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda d: d.map("icm"), ValueError, r"method: expected one of \('em', 'cut', .*, got 'icm'"),
+        (lambda d: d.map(max_cuts=0), ValueError, "max_cuts: expected a positive integer, got 0"),
+        (lambda d: d.map(start=torch.zeros(4, 3)), ValueError, "start: expected a shape that broadcasts"),
+        (lambda d: d.map(start=torch.full((3, 4), 0.5)), ValueError, "start: expected zeros and ones"),
+        (lambda d: d.map("cut"), NotImplementedError, r"'cut' needs signs of penalties and weights .* another one: \["),
+        (lambda d: field(torch.zeros(4)).map("cut"), NotImplementedError, "'cut' needs composition='sum' or 'min'"),
+        (lambda d: field("min").map("dual"), NotImplementedError, "'dual' needs composition='sum'"),
+    ],
+)
+def test_refusals(call, error, message):
+    with pytest.raises(error, match=message):
+        call(field())
+
+
+def test_unbalanced_grids_and_impossible_fields():
+    pairwise = torch.ones(GRID.num_edges)
+    pairwise[0] = -1.0
+    d = PatternCRF(torch.zeros(3, 4), pairwise, torch.zeros(1, 3, 4), torch.zeros(1), GRID)
+    with pytest.raises(NotImplementedError, match="'em' needs signs of penalties of which an even number is negative"):
+        d.map()
+    unary = torch.zeros(1, 2)
+    unary[0, 0], unary[0, 1] = torch.inf, -torch.inf
+    apart = PatternCRF(unary, torch.tensor([torch.inf]), torch.zeros(1, 1, 2), torch.zeros(1), Grid(1, 2))
+    with pytest.raises(ValueError, match="unary_logits: expected at least one field of positive probability"):
+        apart.map()
