@@ -28,7 +28,7 @@ from pyro_structured.ops.junction_tree import (
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.argument_checks import checked_indices
-from pyro_structured.structures.clique_tree import CliqueTree
+from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.structures.factors import conditional_factors, multiply_factors
 
 EMPTY_SUPPORT = (
@@ -77,8 +77,7 @@ class JunctionTree(DiscreteVector):
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
         check_vector("clique_logits", clique_logits)
-        if not isinstance(tree, CliqueTree):
-            raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
+        check_tree(tree)
         if clique_logits.shape[-1] != tree.table_size:
             raise ValueError(
                 f"clique_logits: expected a last axis of {tree.table_size} numbers, one for each joint state of the "
@@ -114,6 +113,7 @@ class JunctionTree(DiscreteVector):
             tensor([[0.5000, 0.0000],
                     [0.2500, 0.2500]], dtype=torch.float64)
         """
+        check_tree(tree)
         weights = check_data(values, tree.num_variables, max(tree.cardinalities), smoothing, weights)
         sizes = torch.tensor(tree.cardinalities, device=values.device)
         require(values >= sizes, f"values: expected integers below {tree.cardinalities}, got larger ones")

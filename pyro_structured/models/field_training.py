@@ -48,13 +48,14 @@ class FieldOptions(NamedTuple):
 
 
 class FieldFit(NamedTuple):
-    """What was learned: the weights, the module that makes features of inputs, the number of iterations, and whether it
-    was interrupted from the keyboard, which keeps the last of them.
+    """What was learned: the weights, the module that makes features of inputs, the number of iterations, whether the
+    tolerance was reached, and whether it was interrupted from the keyboard, which keeps the last of them.
     """
 
     weights: FieldWeights
     feature_map: torch.nn.Module
     num_iterations: int
+    converged: bool
     interrupted: bool
 
 
@@ -73,13 +74,10 @@ class _Objective:
         self.total = float(data.weights.sum())
         self.entries = field.tree.plan.table_index(data.labels)
         self.evidence = None if bool(data.known.all()) else _evidence(field, data)
-        with torch.no_grad():
-            found = feature_map(data.inputs[:1])
-        if found.dim() != 2 or len(found) != 1:
-            raise ValueError(f"feature_map: expected an output of shape (N, p), got {tuple(found.shape)} for N = 1")
+        num_features = _num_features(feature_map, data.inputs[:1])
         self.names = [name for name, _ in feature_map.named_parameters()]
         self.start = [
-            *field.zeros(found.shape[1], edge_features),
+            *field.zeros(num_features, edge_features),
             *(each.detach() for each in feature_map.parameters()),
         ]
         self.penalised = self.flat([torch.ones_like(each) for each in self.start])
@@ -116,6 +114,21 @@ class _Objective:
         return float(value.detach()), found.numpy()
 
 
+@torch.no_grad()
+def _num_features(feature_map: torch.nn.Module, row: Tensor) -> int:
+    """Of the first row; a ValueError if the module does not make any of it."""
+    try:
+        found = feature_map(row)
+    except RuntimeError as error:
+        raise ValueError(
+            f"feature_map: expected a module for inputs of shape (N, {row.shape[1]}), got one that fails: {error}"
+        ) from error
+    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != 1:
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"feature_map: expected an output of shape (N, p), got {got} for N = 1")
+    return found.shape[1]
+
+
 def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
     """Log-weights of the states of all labels: -inf where another one is known."""
     sizes = field.tree.cardinalities
@@ -135,10 +148,15 @@ class _SplitObjective:
         self.size = len(positions)
 
     @property
-    def bounds(self) -> Bounds:
+    def lower(self) -> np.ndarray:
+        """Bounds of the parts."""
         lower = np.full(self.size + len(self.split), -np.inf)
         lower[self.split] = lower[self.size :] = 0.0
-        return Bounds(lower, np.inf)
+        return lower
+
+    def slope(self, parts: np.ndarray, gradient: np.ndarray) -> float:
+        """Largest entry of the projected gradient."""
+        return float(np.abs(np.where(gradient > 0, np.minimum(parts - self.lower, gradient), gradient)).max(initial=0))
 
     def join(self, parts: np.ndarray) -> np.ndarray:
         vector: np.ndarray = parts[: self.size].copy()
@@ -165,13 +183,15 @@ def train_field(
 
     Labels' intercepts are not penalised; parameters of the module are in the sum of squares only. L-BFGS-B keeps the
     bounds of what L1 makes of weights: zeros are exact, and nothing but the tolerance is approximate.
+
+    :raises ValueError: if the features are so large that no step improves the objective.
     """
     feature_map = copy.deepcopy(feature_map)
     objective = _Objective(field, data, feature_map, edge_features, options.l2)
     split = _SplitObjective(objective, options.l1)
     reached = np.concatenate([objective.flat(objective.start).numpy(), np.zeros(len(split.split))])
     limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
-    number, interrupted = 0, False
+    number, converged, interrupted = 0, False, False
     with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
 
         def keep(parts: np.ndarray) -> None:
@@ -180,11 +200,27 @@ def train_field(
             bar.update()
 
         try:
-            minimize(
-                split.gradient, reached, jac=True, method="L-BFGS-B", bounds=split.bounds, callback=keep, options=limits
+            bounds = Bounds(split.lower, np.inf)
+            found = minimize(
+                split.gradient, reached, jac=True, method="L-BFGS-B", bounds=bounds, callback=keep, options=limits
             )
+            # Without any weights, there is no gradient.
+            slope = split.slope(found.x, found.get("jac", found.x))
+            converged = slope <= options.tol
+            # Where features are at most 1, so is the slope.
+            if number == 0 and not slope <= 1:
+                raise ValueError(_too_large(feature_map, data.inputs))
         except KeyboardInterrupt:
             interrupted = True
     weights, parameters = objective.unpack(torch.from_numpy(split.join(reached)))
     feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
-    return FieldFit(weights, feature_map, number, interrupted)
+    return FieldFit(weights, feature_map, number, converged, interrupted)
+
+
+@torch.no_grad()
+def _too_large(feature_map: torch.nn.Module, inputs: Tensor) -> str:
+    largest = float(feature_map(inputs).abs().max())
+    return (
+        f"X: expected features with which some step improves the objective, got numbers up to {largest:g}; standardise "
+        "them"
+    )

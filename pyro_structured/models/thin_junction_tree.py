@@ -47,12 +47,12 @@ class ThinJunctionTree(CategoricalDensity):
     .. math::
         p(x) = \prod_C p(x_C) \Big/ \prod_S p(x_S).
 
-    Columns may have any categories, and missing values (NaN or None). Of all trees for the settings below, and for
-    all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"`` adds the
-    edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its parameters.
-    ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as in the
-    paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` fits better on all data that it
-    was compared on.
+    Columns may have any categories, and missing values (NaN, None or pandas' NA). Of all trees for the settings below,
+    and for all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"``
+    adds the edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its
+    parameters. ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as
+    in the paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` fits better on all data
+    that it was compared on.
 
     **Exact**: the treewidth is never exceeded; log-probabilities, conditionals and samples. The structure is not the
     best one, which is hard to find. Tables are the most probable ones, in closed form, where nothing is missing;

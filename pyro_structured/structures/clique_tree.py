@@ -1,6 +1,6 @@
 """Junction trees over discrete variables."""
 
-__all__ = ["CliqueTree"]
+__all__ = ["CliqueTree", "check_tree"]
 
 import math
 from collections.abc import Iterable, Sequence
@@ -226,6 +226,12 @@ class CliqueTree:
 
     def __repr__(self) -> str:
         return f"CliqueTree(cliques={list(self.cliques)}, cardinalities={list(self.cardinalities)})"
+
+
+def check_tree(tree: object) -> None:
+    """Raises a ValueError unless it is a :class:`CliqueTree`."""
+    if not isinstance(tree, CliqueTree):
+        raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
 
 
 def _checked_cardinalities(cardinalities: Iterable[int]) -> tuple[int, ...]:

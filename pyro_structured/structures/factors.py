@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.clique_tables import spread_table
 from pyro_structured.structures.argument_checks import checked_indices, checked_parents
-from pyro_structured.structures.clique_tree import CliqueTree
+from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 
 
 def multiply_factors(
@@ -29,6 +29,7 @@ def multiply_factors(
     pairs = [_checked_factor(variables, table, sizes) for variables, table in factors]
     if tree is None:
         tree = CliqueTree.from_cliques([scope for scope, _ in pairs if scope], sizes)
+    check_tree(tree)
     if tree.cardinalities != sizes:
         raise ValueError(f"tree: expected one of variables with {sizes} states, got {tree.cardinalities}")
     batches = [tuple(table.shape[: table.dim() - len(scope)]) for scope, table in pairs]

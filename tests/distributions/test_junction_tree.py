@@ -294,6 +294,16 @@ def test_factors_that_the_tree_does_not_hold():
         JunctionTree.from_factors([([0, 1], both)], [2, 2], CliqueTree([[0], [1]], [2, 2]))
 
 
+def test_what_is_no_tree():
+    message = "tree: expected a CliqueTree, got str"
+    with pytest.raises(ValueError, match=message):
+        JunctionTree(torch.zeros(2), "tree")
+    with pytest.raises(ValueError, match=message):
+        JunctionTree.from_data(torch.zeros(3, 2), "tree")
+    with pytest.raises(ValueError, match=message):
+        JunctionTree.from_factors([([0], torch.zeros(2))], [2], "tree")
+
+
 @pytest.mark.parametrize(
     "parents, tables, message",
     [
