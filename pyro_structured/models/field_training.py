@@ -74,12 +74,10 @@ class _Objective:
         self.total = float(data.weights.sum())
         self.entries = field.tree.plan.table_index(data.labels)
         self.evidence = None if bool(data.known.all()) else _evidence(field, data)
-        num_features = _num_features(feature_map, data.inputs[:1])
-        self.names = [name for name, _ in feature_map.named_parameters()]
-        self.start = [
-            *field.zeros(num_features, edge_features),
-            *(each.detach() for each in feature_map.parameters()),
-        ]
+        num_features = _num_features(feature_map, data.inputs[:2])
+        trained = {name: each.detach() for name, each in feature_map.named_parameters() if each.requires_grad}
+        self.names = list(trained)
+        self.start = [*field.zeros(num_features, edge_features), *trained.values()]
         self.penalised = self.flat([torch.ones_like(each) for each in self.start])
         self.penalised[: self.start[0].shape[1]] = 0.0  # the labels' intercepts
         self.num_potentials = self.start[0].numel() + self.start[1].numel()
@@ -115,17 +113,17 @@ class _Objective:
 
 
 @torch.no_grad()
-def _num_features(feature_map: torch.nn.Module, row: Tensor) -> int:
-    """Of the first row; a ValueError if the module does not make any of it."""
+def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
+    """How many the module makes of some rows, or a ValueError if it does not make any of them."""
     try:
-        found = feature_map(row)
+        found = feature_map(inputs)
     except RuntimeError as error:
         raise ValueError(
-            f"feature_map: expected a module for inputs of shape (N, {row.shape[1]}), got one that fails: {error}"
+            f"feature_map: expected a module for inputs of shape (N, {inputs.shape[1]}), got one that fails: {error}"
         ) from error
-    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != 1:
-        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ValueError(f"feature_map: expected an output of shape (N, p), got {got} for N = 1")
+    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != len(inputs) or found.dtype != torch.double:
+        got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"feature_map: expected an output in float64 of shape ({len(inputs)}, p), got {got}")
     return found.shape[1]
 
 
@@ -209,7 +207,7 @@ def train_field(
             converged = slope <= options.tol
             # Where features are at most 1, so is the slope.
             if number == 0 and not slope <= 1:
-                raise ValueError(_too_large(feature_map, data.inputs))
+                raise ValueError(_what_is_wrong(feature_map, data.inputs))
         except KeyboardInterrupt:
             interrupted = True
     weights, parameters = objective.unpack(torch.from_numpy(split.join(reached)))
@@ -218,8 +216,10 @@ def train_field(
 
 
 @torch.no_grad()
-def _too_large(feature_map: torch.nn.Module, inputs: Tensor) -> str:
+def _what_is_wrong(feature_map: torch.nn.Module, inputs: Tensor) -> str:
     largest = float(feature_map(inputs).abs().max())
+    if not np.isfinite(largest):
+        return "feature_map: expected finite features, got others"
     return (
         f"X: expected features with which some step improves the objective, got numbers up to {largest:g}; standardise "
         "them"

@@ -65,7 +65,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         label, ``LogisticRegression(C=1 / l2)``.
     :param float l1: Times the sum of their absolute values, at least 0.
     :param torch.nn.Module feature_map: Makes features, shape ``(N, p)``, of X, float64 of shape ``(N, columns)``. A
-        copy is trained jointly with the weights, in evaluation mode; ``l2`` penalises its parameters, ``l1`` does not.
+        copy is trained jointly with the weights, in evaluation mode, but for parameters that require no gradient;
+        ``l2`` penalises what is trained, ``l1`` does not.
         ``None``: the features are X.
     :param float tol: Largest entry of the projected gradient of the objective for each row.
     :param int max_iter: Largest number of iterations of L-BFGS.
@@ -128,6 +129,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
 
+    @torch.inference_mode(False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "JunctionTreeCRF":
         """Learns the graph and the weights.
 

@@ -37,6 +37,14 @@ def named(y):
     return [[column[label] for column, label in zip(columns, row, strict=True)] for row in y.tolist()]
 
 
+class Module(torch.nn.Module):
+    """A function of the inputs."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
 @parametrize_with_checks([JunctionTreeCRF(), JunctionTreeCRF(l1=0.5, edge_features=True, method="pairwise")])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_conventions(estimator, check):
@@ -165,6 +173,27 @@ def test_feature_map():
         assert each.dtype == before[name].dtype and torch.equal(each, before[name])
 
 
+def test_parts_of_a_feature_map_that_stay():
+    X, y = chain_rows(100)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4).requires_grad_(False), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    crf = JunctionTreeCRF(edges=[(0, 1)], feature_map=module).fit(X, y)
+    assert torch.equal(crf.feature_map_[0].weight, module[0].weight.double())
+    assert not torch.allclose(crf.feature_map_[2].weight, module[2].weight.double())
+    with torch.no_grad():
+        features = module.double()[:2](torch.from_numpy(X))
+    alone = JunctionTreeCRF(edges=[(0, 1)], feature_map=module[2]).fit(features.numpy(), y)
+    np.testing.assert_allclose(crf.log_prob(X, y), alone.log_prob(features.numpy(), y))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_fit_where_gradients_are_off(mode):
+    X, y = chain_rows(50)
+    with mode():
+        crf = JunctionTreeCRF().fit(X, y)
+    np.testing.assert_array_equal(crf.log_prob(X, y), JunctionTreeCRF().fit(X, y).log_prob(X, y))
+
+
 def test_chosen_by_cross_validation():
     X, y = chain_rows(150)
 
@@ -254,16 +283,20 @@ def test_no_convergence():
         ({"feature_map": abs}, r"feature_map: expected a torch.nn.Module or None, got builtin_function_or_method"),
         (
             {"feature_map": torch.nn.Flatten(0)},
-            r"feature_map: expected an output of shape \(N, p\), got \(3,\) for N = 1",
+            r"feature_map: expected an output in float64 of shape \(2, p\), got torch.float64 of shape \(6,\)",
         ),
         (
             {"feature_map": torch.nn.Linear(4, 2)},
-            r"feature_map: expected a module for inputs of shape \(N, 3\), got one that fails: .*1x3 and 4x2",
+            r"feature_map: expected a module for inputs of shape \(N, 3\), got one that fails: .*2x3 and 4x2",
         ),
+        ({"feature_map": torch.nn.LSTM(3, 2)}, r"feature_map: expected an output .* of shape \(2, p\), got tuple"),
         (
-            {"feature_map": torch.nn.LSTM(3, 2)},
-            r"feature_map: expected an output of shape \(N, p\), got tuple for N = 1",
+            {"feature_map": Module(torch.Tensor.float)},
+            r"feature_map: expected .* in float64 .* got torch.float32 of shape",
         ),
+        ({"feature_map": Module(torch.Tensor.sum)}, r"feature_map: expected .* got torch.float64 of shape \(\)"),
+        ({"feature_map": Module(lambda x: x[:1])}, r"feature_map: expected .* shape \(2, p\), got .* shape \(1, 3\)"),
+        ({"feature_map": Module(torch.Tensor.log)}, "feature_map: expected finite features, got others"),
         ({"edge_features": 2}, "edge_features: expected True or False, got 2"),
         ({"edges": [(0, 9)]}, r"edges: expected pairs of different variables in range\(5\), got \[0, 9\]"),
         ({"edges": 3}, "edges: expected sequences of integers, got 3"),
