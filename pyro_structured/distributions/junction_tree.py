@@ -162,7 +162,7 @@ class JunctionTree(DiscreteVector):
             tensor([0.7200, 0.2800])
         """
         factors = conditional_factors(parents, tables)
-        return cls.from_factors(factors, [table.shape[-1] for table in tables], tree)
+        return cls.from_factors(factors, [table.shape[-1] for _, table in factors], tree)
 
     @staticmethod
     def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]

@@ -49,7 +49,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
             row, place = (int(index[0]) for index in unknown.nonzero())
             raise ValueError(
                 f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
-                f"{values[row, place]!r} in row {row}"
+                f"{values[row].tolist()[place]!r} in row {row}"
             )
         return codes
 

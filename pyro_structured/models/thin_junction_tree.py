@@ -202,8 +202,12 @@ class ThinJunctionTree(CategoricalDensity):
         check_size("max_iter", self.max_iter)
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
-        information = (self.information,) if isinstance(self.information, str) else tuple(self.information)
-        if not information or not set(information) <= set(INFORMATION):
+        information = (self.information,) if isinstance(self.information, str) else self.information
+        if (
+            not isinstance(information, Sequence)
+            or not information
+            or any(each not in INFORMATION for each in information)
+        ):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
             if len(checked_numbers(name, getattr(self, name))) != 1:

@@ -270,6 +270,9 @@ def test_vmap():
     "factors, sizes, message",
     [
         ([([0], torch.zeros(3))], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got shape \(3,\)"),
+        (5, [2], "factors: expected a sequence, got 5"),
+        ([5], [2], "factors: expected pairs of variables and a tensor, got 5"),
+        ([([0],)], [2], r"factors: expected pairs of variables and a tensor, got \(\[0\],\)"),
         ([([0], [0.0, 1.0])], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got list"),
         ([([0, 1], torch.zeros(2))], [2, 2], r"factors: expected a tensor of shape \(..., 2, 2\) .* got shape \(2,\)"),
         ([([0, 0], torch.zeros(2, 2))], [2], r"factors: expected different variables in range\(1\), got \[0, 0\]"),
@@ -313,6 +316,7 @@ def test_what_is_no_tree():
         ([[], [-1]], [torch.ones(2), torch.ones(2, 2)], r"parents: .* below 2, for variable 1, got \[-1\]"),
         ([[], []], [torch.ones(2)], "tables: expected 2, one for each variable, got 1"),
         ([[], [0]], [torch.ones(2)] * 2, r"tables: expected a tensor of at least 2 axes for variable 1, got .*\(2,\)"),
+        ([[]], 5, "tables: expected a sequence, got 5"),
         ([[]], [[0.5, 0.5]], "tables: expected a tensor of at least 1 axes for variable 0, got list"),
         (
             [[]],

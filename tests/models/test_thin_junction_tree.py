@@ -172,10 +172,8 @@ def test_columns_of_data_frames_with_na(kind):
     model = ThinJunctionTree(1, random_state=0).fit(frame)
     assert [column.tolist() for column in model.categories_] == [["a", "b"], [1, 2]]
     gaps = np.array([["a", 1], ["b", 2], [None, 1], ["a", None], ["a", 1]], dtype=object)
-    np.testing.assert_array_equal(model.score_samples(frame), model.score_samples(gaps))
-    np.testing.assert_array_equal(
-        model.score_samples(frame), ThinJunctionTree(1, random_state=0).fit(gaps).score_samples(gaps)
-    )
+    expected = ThinJunctionTree(1, random_state=0).fit(gaps).score_samples(gaps)
+    np.testing.assert_array_equal(model.score_samples(frame), expected)
 
 
 def test_categories_as_an_array():
@@ -193,6 +191,8 @@ def test_bad_input():
         ({"smoothing": ()}, "smoothing: expected a number of at least 0"),
         ({"discount": "x"}, "discount: expected a number"),
         ({"information": "entropy"}, r"information: expected some of \('mutual', 'least'\), got 'entropy'"),
+        ({"information": None}, r"information: expected some of .*, got None"),
+        ({"information": [["mutual"]]}, r"information: expected some of .*, got \[\['mutual'\]\]"),
         ({"tolerance": [1, 2]}, r"tolerance: expected one number, got \[1, 2\]"),
         ({"polish": -1.0}, "polish: expected a number of at least 0"),
         ({"categories": "all"}, "categories: expected 'auto' or a list for each column, got 'all'"),
@@ -202,7 +202,7 @@ def test_bad_input():
         ({"categories": ["ab", "cd"]}, "categories: expected 'auto' or a list for each column, got .'ab', 'cd'"),
         ({"categories": [[], [0, 1]]}, "categories: expected different values, at least one, .* for column 0, got"),
         ({"categories": [[0, 1]]}, "categories: expected one list for each of 2 columns, got 1"),
-        ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got .*1.* in row 1"),
+        ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got 1 in row 1"),
         (
             {"categories": [[0, 0], [0, 1]]},
             "categories: expected different values, at least one, none missing, for column 0",
