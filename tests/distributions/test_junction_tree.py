@@ -260,6 +260,8 @@ def test_vmap():
         d = JunctionTree(table, tree).condition(value, observed)
         return d.mode, d.marginals, d.sample()
 
+    empty = torch.func.vmap(lambda logits: JunctionTree(logits, tree).marginals)(torch.zeros(5, 0, tree.table_size))
+    assert empty.shape == (5, 0, 4, 3)
     mode, marginals, drawn = torch.func.vmap(ask, randomness="different")(value, observed)
     d = JunctionTree(table, tree).condition(value, observed)
     close(marginals, d.marginals, 1e-6)
