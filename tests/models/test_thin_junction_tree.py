@@ -230,6 +230,14 @@ def test_bad_input():
         model.sample(0)
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.25, 0.5, 1.0])
+def test_constants_are_alone(penalty):
+    values = np.hstack([np.random.default_rng(0).integers(2, size=(500, 4)), np.zeros((500, 4), dtype=int)])
+    for rows in (values, np.where(np.eye(500, 8) > 0, -1, values)):
+        tree = TreeSearch(CategoricalRows(rows, values.max(0) + 1)).tree(TreeSetting(3, penalty))
+        assert all(max(edge) < 4 for edge in tree.edges)
+
+
 def test_large_tables_are_avoided():
     values = np.arange(2000)[:, None] // np.array([1, 1, 1, 2, 2])
     for method in ("chordal", "graph_cut"):
