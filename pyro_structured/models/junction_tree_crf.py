@@ -5,7 +5,7 @@ __all__ = ["JunctionTreeCRF"]
 import copy
 import warnings
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from pyro_structured.models.label_columns import LabelColumns
 from pyro_structured.models.missing_values import find_missing
 from pyro_structured.ops.chordal_graph import neighbor_sets
 from pyro_structured.structures import CliqueTree
-from pyro_structured.structures.argument_checks import checked_groups
+from pyro_structured.structures.argument_checks import check_size, checked_groups
 
 METHODS = ("chordal", "pairwise", "graph_cut")
 
@@ -165,9 +165,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
+            check_size(name, getattr(self, name))
         for name in ("penalty", "l2", "l1", "tol"):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
