@@ -187,9 +187,22 @@ def train_field(
     feature_map = copy.deepcopy(feature_map)
     objective = _Objective(field, data, feature_map, edge_features, options.l2)
     split = _SplitObjective(objective, options.l1)
-    reached = np.concatenate([objective.flat(objective.start).numpy(), np.zeros(len(split.split))])
+    parts, number, slope = _descend(split, objective.flat(objective.start).numpy(), options)
+    # Where features are at most 1, so is the slope.
+    if slope is not None and number == 0 and not slope <= 1:
+        raise ValueError(_what_is_wrong(feature_map, data.inputs))
+    weights, parameters = objective.unpack(torch.from_numpy(split.join(parts)))
+    feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
+    return FieldFit(weights, feature_map, number, slope is not None and slope <= options.tol, slope is None)
+
+
+def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -> tuple[np.ndarray, int, float | None]:
+    """What the last iteration reached, how many there were, and the largest entry of the projected gradient; ``None``
+    if it was interrupted.
+    """
+    reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
     limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
-    number, converged, interrupted = 0, False, False
+    bounds = Bounds(split.lower, np.inf)
     with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
 
         def keep(parts: np.ndarray) -> None:
@@ -198,21 +211,13 @@ def train_field(
             bar.update()
 
         try:
-            bounds = Bounds(split.lower, np.inf)
             found = minimize(
                 split.gradient, reached, jac=True, method="L-BFGS-B", bounds=bounds, callback=keep, options=limits
             )
-            # Without any weights, there is no gradient.
-            slope = split.slope(found.x, found.get("jac", found.x))
-            converged = slope <= options.tol
-            # Where features are at most 1, so is the slope.
-            if number == 0 and not slope <= 1:
-                raise ValueError(_what_is_wrong(feature_map, data.inputs))
         except KeyboardInterrupt:
-            interrupted = True
-    weights, parameters = objective.unpack(torch.from_numpy(split.join(reached)))
-    feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
-    return FieldFit(weights, feature_map, number, converged, interrupted)
+            return reached, number, None
+    # Without any weights, there is no gradient.
+    return reached, number, split.slope(found.x, found.get("jac", found.x))
 
 
 @torch.no_grad()

@@ -129,6 +129,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
 
+    # Also where gradients are switched off.
     @torch.inference_mode(False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "JunctionTreeCRF":
         """Learns the graph and the weights.
@@ -156,7 +157,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._weights, self.feature_map_, self.n_iter_ = fit.weights, fit.feature_map, fit.num_iterations
         if not fit.converged:
             reason = "it was interrupted" if fit.interrupted else "there is no convergence"
-            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=3)
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
         self.intercept_, self.coef_ = [each[0] for each in nodes], [each[1:].T for each in nodes]
         self.edge_intercept_ = [each[0] for each in edges]
@@ -172,7 +173,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
-        if not isinstance(self.edge_features, bool):
+        if not isinstance(self.edge_features, bool | np.bool_):
             raise ValueError(f"edge_features: expected True or False, got {self.edge_features!r}")
         if self.feature_map is not None and not isinstance(self.feature_map, torch.nn.Module):
             raise ValueError(f"feature_map: expected a torch.nn.Module or None, got {type(self.feature_map).__name__}")
@@ -215,7 +216,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except KeyboardInterrupt:
             if not any(neighbors):
                 raise
-            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=3)
+            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=4)
         return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
 
     def to_pyro(self, X: Any) -> JunctionTree:

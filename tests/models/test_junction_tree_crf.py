@@ -255,8 +255,9 @@ def test_interrupted_search(monkeypatch):
         "gain",
         lambda self, pair, separator: (interrupt if separator else gain)(self, pair, separator),
     )
-    with pytest.warns(ConvergenceWarning, match="the search was interrupted: edges so far are kept"):
+    with pytest.warns(ConvergenceWarning, match="the search was interrupted: edges so far are kept") as caught:
         crf = JunctionTreeCRF().fit(X, y)
+    assert caught[0].filename == __file__
     assert 2 <= len(crf.edges_) < 4 and set(crf.edges_) < {(0, 1), (1, 2), (2, 3), (3, 4)}
     assert crf.log_prob(X, y).mean() > JunctionTreeCRF(edges=[]).fit(X, y).log_prob(X, y).mean()
 
@@ -265,8 +266,9 @@ def test_no_convergence():
     X, y = chain_rows(100)
     with pytest.warns(ConvergenceWarning, match=r"there is no convergence after \d+ iterations"):
         JunctionTreeCRF(edges=[(0, 1)]).fit(X * 1e10, y)
-    with pytest.warns(ConvergenceWarning, match="there is no convergence after 2 iterations"):
+    with pytest.warns(ConvergenceWarning, match="there is no convergence after 2 iterations") as caught:
         JunctionTreeCRF(max_iter=2).fit(X, y)
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(
