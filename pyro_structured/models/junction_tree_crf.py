@@ -14,12 +14,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from tqdm import tqdm
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.models.argument_checks import checked_weights
 from pyro_structured.models.chordal_search import grow_chordal_graph
 from pyro_structured.models.conditional_field import ConditionalField
-from pyro_structured.models.conditional_information import ConditionalScore, PairScore, held_out_logits
+from pyro_structured.models.conditional_information import ConditionalScore, PairScore, ShownScore, held_out_logits
 from pyro_structured.models.field_training import FieldData, FieldOptions, train_field
 from pyro_structured.models.graph_cut_search import cut_graph
 from pyro_structured.models.label_columns import LabelColumns
@@ -212,7 +213,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return cut_graph(gains, self.treewidth, np.log(sizes).tolist())
         neighbors = neighbor_sets(len(sizes), [])
         try:
-            grow_chordal_graph(score if self.method == "chordal" else PairScore(gains), neighbors, self.treewidth)
+            with tqdm(desc="edges", unit="gain", disable=None, leave=False) as bar:
+                shown = ShownScore(score if self.method == "chordal" else PairScore(gains), bar)
+                grow_chordal_graph(shown, neighbors, self.treewidth)
         except KeyboardInterrupt:
             if not any(neighbors):
                 raise
