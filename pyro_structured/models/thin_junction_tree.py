@@ -51,8 +51,8 @@ class ThinJunctionTree(CategoricalDensity):
     and for all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"``
     adds the edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its
     parameters. ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as
-    in the paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` is faster, and fits better
-    on most data that it was compared on. An interrupt from the keyboard keeps the best tree so far.
+    in the paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` is faster, and fits
+    better on most data that it was compared on. An interrupt from the keyboard keeps the best tree so far.
 
     **Exact**: the treewidth is never exceeded; log-probabilities, conditionals and samples. The structure is not the
     best one, which is hard to find. Tables are the most probable ones, in closed form, where nothing is missing;
