@@ -16,15 +16,14 @@ def find_missing(values: np.ndarray) -> np.ndarray:
         array([[False,  True],
                [ True, False]])
     """
-    if values.dtype.kind in "biuSU":
-        return np.zeros(values.shape, dtype=bool)
-    found: np.ndarray = np.frompyfunc(_is_missing, 1, 1)(values).astype(bool)
-    return found
+    if values.dtype == object:
+        return np.asarray(np.frompyfunc(_is_missing, 1, 1)(values), dtype=bool)
+    # Only NaN and NaT differ from themselves.
+    return np.asarray(values != values)
 
 
 def _is_missing(value: Any) -> bool:
     try:
-        # Only NaN and NaT differ from themselves.
         return value is None or bool(value != value)
     except TypeError:
         # Whether pandas' NA differs from anything is neither true nor false.
