@@ -10,25 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_data, check_vector
-from pyro_structured.distributions.discrete_vector import DiscreteVector
+from pyro_structured.distributions.clique_vector import CliqueVector
 from pyro_structured.ops.cardinality import require, require_support
-from pyro_structured.ops.clique_tables import count_cliques, log_conditionals, sum_table, total_score
+from pyro_structured.ops.clique_tables import count_cliques, log_conditionals, sum_table
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
-from pyro_structured.ops.evidence import no_evidence, state_weights
-from pyro_structured.ops.junction_tree import (
-    TreeBeliefs,
-    infer_tree,
-    log_partition_of_tree,
-    maximize_tree,
-    sample_tree,
-)
-from pyro_structured.ops.level_tables import level_tables
-from pyro_structured.ops.rows import narrow_repeated
+from pyro_structured.ops.evidence import no_evidence
+from pyro_structured.ops.junction_tree import maximize_tree, sample_tree
 from pyro_structured.structures.argument_checks import checked_indices
-from pyro_structured.structures.clique_tree import CliqueTree
+from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.structures.factors import conditional_factors, multiply_factors
 
 EMPTY_SUPPORT = (
@@ -37,7 +28,7 @@ EMPTY_SUPPORT = (
 )
 
 
-class JunctionTree(DiscreteVector):
+class JunctionTree(CliqueVector):
     r"""Discrete variables whose joint log-weight is a sum of tables, one for each clique of a junction tree.
 
     .. math::
@@ -73,12 +64,10 @@ class JunctionTree(DiscreteVector):
     """
 
     arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    _derived = ("_leveled", "_beliefs", "_single_beliefs")
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
         check_vector("clique_logits", clique_logits)
-        if not isinstance(tree, CliqueTree):
-            raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
+        check_tree(tree)
         if clique_logits.shape[-1] != tree.table_size:
             raise ValueError(
                 f"clique_logits: expected a last axis of {tree.table_size} numbers, one for each joint state of the "
@@ -114,6 +103,7 @@ class JunctionTree(DiscreteVector):
             tensor([[0.5000, 0.0000],
                     [0.2500, 0.2500]], dtype=torch.float64)
         """
+        check_tree(tree)
         weights = check_data(values, tree.num_variables, max(tree.cardinalities), smoothing, weights)
         sizes = torch.tensor(tree.cardinalities, device=values.device)
         require(values >= sizes, f"values: expected integers below {tree.cardinalities}, got larger ones")
@@ -162,7 +152,7 @@ class JunctionTree(DiscreteVector):
             tensor([0.7200, 0.2800])
         """
         factors = conditional_factors(parents, tables)
-        return cls.from_factors(factors, [table.shape[-1] for table in tables], tree)
+        return cls.from_factors(factors, [table.shape[-1] for _, table in factors], tree)
 
     @staticmethod
     def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
@@ -174,70 +164,6 @@ class JunctionTree(DiscreteVector):
         """Integers below the variables' numbers of states; also values of probability zero."""
         sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
         return constraints.independent(constraints.integer_interval(torch.zeros_like(sizes), sizes - 1), 1)
-
-    @lazy_property
-    def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Tables without constants, which would swallow their digits, and the sum of the constants."""
-        return level_tables(narrow_repeated(self.clique_logits), [size - 1 for size in self.tree.table_sizes])
-
-    @property
-    def _arguments(self) -> tuple[Tensor, Tensor]:
-        """Tables and evidence as matrices, with one row where all are the same."""
-        tables = self._leveled[0]
-        weights = state_weights(self._evidence, self.tree.cardinalities, tables)
-        return self._rows(tables), self._rows(weights)
-
-    def _rows(self, tensor: Tensor) -> Tensor:
-        if tensor.dim() == 1 or tensor.shape[:-1].numel() == 1:
-            return tensor.reshape(1, tensor.shape[-1])
-        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
-
-    def _unflatten(self, rows: Tensor) -> Tensor:
-        """The batch in place of rows, of which there is one where all are the same."""
-        size = self.batch_shape.numel()
-        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
-
-    @lazy_property
-    def _beliefs(self) -> TreeBeliefs:
-        return self._infer(clique_marginals=True)
-
-    @lazy_property
-    def _single_beliefs(self) -> TreeBeliefs:
-        """Without marginals of cliques, in less time."""
-        return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
-
-    def _infer(self, clique_marginals: bool) -> TreeBeliefs:
-        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan, clique_marginals)))
-
-    @property
-    def _num_states(self) -> tuple[int, ...]:
-        return self.tree.cardinalities
-
-    @property
-    def _constant(self) -> Tensor:
-        return self._leveled[1]
-
-    @property
-    def _log_z(self) -> Tensor:
-        for name in ("_beliefs", "_single_beliefs"):
-            if name in self.__dict__:
-                log_z: Tensor = self.__dict__[name].log_partition
-                return log_z
-        return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
-
-    @property
-    def _supported_beliefs(self) -> TreeBeliefs:
-        require_support(self._beliefs.log_partition, self._empty)
-        return self._beliefs
-
-    def _score(self, value: Tensor) -> Tensor:
-        """Log-weights without the tables' constants."""
-        given, observed, consistent = self._evidence
-        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
-        inside = (value >= 0) & (value < sizes) & (value == value.long())
-        score = total_score(self.tree.plan, self._leveled[0], torch.where(inside, value, 0).long())
-        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
-        return score.masked_fill(~agrees, -torch.inf)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""

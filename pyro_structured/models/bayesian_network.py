@@ -3,7 +3,7 @@
 __all__ = ["BayesianNetwork"]
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +22,11 @@ class BayesianNetwork:
     .. math::
         p(x) = \prod_d p(x_d \mid x_{\mathrm{pa}(d)}).
 
-    :param names: Names of the variables, all different.
-    :param states: For every variable the names of its states, all different.
+    :param names: Names of the variables, strings, all different.
+    :param states: For every variable the names of its states, strings, all different.
     :param parents: For every variable its parents' numbers; no variable is its own ancestor.
-    :param tables: For every variable the probabilities of its states given its parents' states, float64, shape
-        ``(states of the first parent, ..., states of the variable)``; they add up to 1 along the last axis up to 1e-3,
+    :param tables: For every variable the probabilities of its states given its parents' states, shape ``(states of the
+        first parent, ..., states of the variable)``, kept in float64; they add up to 1 along the last axis up to 1e-3,
         since files have few digits.
     :raises ValueError: if any of that does not hold.
 
@@ -46,24 +46,31 @@ class BayesianNetwork:
     tables: Sequence[np.ndarray]
 
     def __post_init__(self) -> None:
+        _check_names("names", self.names)
         size = len(self.names)
         for name, given in (("states", self.states), ("parents", self.parents), ("tables", self.tables)):
             if len(given) != size:
                 raise ValueError(f"{name}: expected {size}, one for each variable, got {len(given)}")
-        for name, group in (("names", self.names), *(("states", each) for each in self.states)):
-            if not group or len(set(group)) < len(group):
-                raise ValueError(f"{name}: expected different ones, at least one, got {list(group)}")
+        for each in self.states:
+            _check_names("states", each)
         checked_parents(self.parents)
-        for d, table in enumerate(self.tables):
-            shape = tuple(self.cardinalities[other] for other in (*self.parents[d], d))
-            if np.shape(table) != shape:
-                raise ValueError(f"tables: expected shape {shape} for {self.names[d]!r}, got {np.shape(table)}")
-            total = np.sum(table, -1)
-            if not (np.all(np.asarray(table) >= 0) and np.allclose(total, 1, atol=1e-3)):
-                raise ValueError(
-                    f"tables: expected probabilities that add up to 1 for {self.names[d]!r}, got sums from "
-                    f"{np.min(total)} to {np.max(total)}"
-                )
+        object.__setattr__(self, "tables", [self._checked_table(d) for d in range(size)])
+
+    def _checked_table(self, variable: int) -> np.ndarray:
+        shape, name = tuple(self.cardinalities[d] for d in (*self.parents[variable], variable)), self.names[variable]
+        try:
+            table = np.asarray(self.tables[variable], dtype=np.float64, order="C")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"tables: expected numbers for {name!r}, got others: {error}") from None
+        if table.shape != shape:
+            raise ValueError(f"tables: expected shape {shape} for {name!r}, got {table.shape}")
+        total = table.sum(-1)
+        if not ((table >= 0).all() and np.allclose(total, 1, atol=1e-3)):
+            raise ValueError(
+                f"tables: expected probabilities that add up to 1 for {name!r}, got sums from {total.min()} to "
+                f"{total.max()}"
+            )
+        return table
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -85,7 +92,9 @@ class BayesianNetwork:
         families = [(*self.parents[d], d) for d in range(len(self.names))]
         pairs = [(one, other) for family in families for one in family for other in family if one < other]
         tree = CliqueTree.from_edges(pairs, self.cardinalities, heuristic)
-        return JunctionTree.from_bayesian_network(self.parents, [torch.as_tensor(table) for table in self.tables], tree)
+        return JunctionTree.from_bayesian_network(
+            self.parents, [torch.from_numpy(table) for table in self.tables], tree
+        )
 
     @property
     def num_parameters(self) -> int:
@@ -94,3 +103,11 @@ class BayesianNetwork:
             (self.cardinalities[d] - 1) * math.prod(self.cardinalities[other] for other in self.parents[d])
             for d in range(len(self.names))
         )
+
+
+def _check_names(argument: str, names: Sequence[str]) -> None:
+    """Raises a ValueError unless these are different strings."""
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument}: expected strings, got {names!r}")
+    if len(names) == 0 or len(set(names)) < len(names):
+        raise ValueError(f"{argument}: expected different ones, at least one, got {list(names)}")

@@ -33,31 +33,7 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     :raises ValueError: with the name of the file, and of the variable or the line, if something is missing or unknown.
     """
     path = Path(path)
-    scanner = BifScanner(path, _text(path))
-    states: dict[str, list[str]] = {}
-    rows: dict[str, list[_Row]] = {}
-    parents: dict[str, list[str]] = {}
-    while scanner.peek():
-        keyword = scanner.take("network", "variable", "probability")
-        if keyword == "probability":
-            child, above, found = _read_probability(scanner)
-            if child in rows:
-                raise ValueError(f"{path}: expected probabilities of {child} once, got them again")
-            parents[child], rows[child] = above, found
-        elif keyword == "variable":
-            name, values = _read_variable(path, scanner)
-            if name in states:
-                raise ValueError(f"{path}: expected {name} to be declared once, got it again")
-            states[name] = values
-        else:
-            _skip_network(scanner)
-    for child, above in parents.items():
-        unknown = [name for name in [child, *above] if name not in states]
-        if unknown:
-            raise ValueError(f"{path}: expected variables that are declared, got {unknown[0]}")
-    missing = [name for name in states if name not in rows]
-    if missing or not states:
-        raise ValueError(f"{path}: expected probabilities of every variable, got none of {missing or 'any'}")
+    states, parents, rows = _read_declarations(path, BifScanner(path, _text(path)))
     names = list(states)
     tables = [_table(path, [*parents[name], name], states, rows[name]) for name in names]
     try:
@@ -113,6 +89,37 @@ def _text(path: Path) -> str:
         raise ValueError(f"{path}: expected text in UTF-8, got byte {error.object[error.start]:#04x}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: expected what gzip has compressed, got other bytes ({error})") from None
+
+
+def _read_declarations(
+    path: Path, scanner: BifScanner
+) -> tuple[dict[str, list[str]], dict[str, list[str]], dict[str, list[_Row]]]:
+    """States, parents and probabilities of all variables."""
+    states: dict[str, list[str]] = {}
+    rows: dict[str, list[_Row]] = {}
+    parents: dict[str, list[str]] = {}
+    while scanner.peek():
+        keyword = scanner.take("network", "variable", "probability")
+        if keyword == "probability":
+            child, above, found = _read_probability(scanner)
+            if child in rows:
+                raise ValueError(f"{path}: expected probabilities of {child} once, got them again")
+            parents[child], rows[child] = above, found
+        elif keyword == "variable":
+            name, values = _read_variable(path, scanner)
+            if name in states:
+                raise ValueError(f"{path}: expected {name} to be declared once, got it again")
+            states[name] = values
+        else:
+            _skip_network(scanner)
+    for child, above in parents.items():
+        unknown = [name for name in [child, *above] if name not in states]
+        if unknown:
+            raise ValueError(f"{path}: expected variables that are declared, got {unknown[0]}")
+    missing = [name for name in states if name not in rows]
+    if missing or not states:
+        raise ValueError(f"{path}: expected probabilities of every variable, got none of {missing or 'any'}")
+    return states, parents, rows
 
 
 def _skip_network(scanner: BifScanner) -> None:

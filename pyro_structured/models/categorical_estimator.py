@@ -2,7 +2,7 @@
 
 __all__ = ["CategoricalEstimator"]
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, validate_data
 
+from pyro_structured.models.missing_values import find_missing
+
 UNKNOWN = -2
 TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
 
 
 class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
-    r"""Reads columns of categories of any kind, of which values may be missing (NaN or None), as integers.
+    r"""Reads columns of categories of any kind, of which values may be missing (NaN, None, or pandas' NA), as integers.
 
     :ivar categories\_: The categories of each column, in their order.
     """
@@ -31,19 +33,8 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     def _learn_categories(self, X: Any) -> np.ndarray:
         """Codes of rows that are learned from; -1 where a value is missing."""
         values = validate_data(self, _unconverted(X), **TABLES)
-        if isinstance(self.categories, str) and self.categories != "auto":
-            raise ValueError(f"categories: expected 'auto' or a list for each column, got {self.categories!r}")
-        columns = [_present(column) for column in values.T] if self.categories == "auto" else self.categories
-        if len(columns) != values.shape[1]:
-            raise ValueError(f"categories: expected one list for each of {values.shape[1]} columns, got {len(columns)}")
-        for place, column in enumerate(columns):
-            if not len(column):
-                raise ValueError(
-                    f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
-                    "categories"
-                )
-            if len(set(column)) < len(column) or _is_missing(np.array(list(column), dtype=object)).any():
-                raise ValueError(f"categories: expected different values, none NaN, for column {place}, got {column}")
+        auto = isinstance(self.categories, str) and self.categories == "auto"
+        columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
         return self._codes(values, "X")
 
@@ -52,13 +43,13 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         for place, (column, categories) in enumerate(zip(values.T, self.categories_, strict=True)):
             places = {category: code for code, category in enumerate(categories.tolist())}
             codes[:, place] = [places.get(value, UNKNOWN) for value in column.tolist()]
-        codes[_is_missing(values)] = -1
+        codes[find_missing(values)] = -1
         unknown = codes == UNKNOWN
         if unknown.any():
             row, place = (int(index[0]) for index in unknown.nonzero())
             raise ValueError(
                 f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
-                f"{values[row, place]!r} in row {row}"
+                f"{values[row].tolist()[place]!r} in row {row}"
             )
         return codes
 
@@ -95,19 +86,35 @@ def _plain(column: np.ndarray) -> np.ndarray:
     return found if found.dtype.kind in "biuf" else column
 
 
-def _is_missing(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind in "biuSU":
-        return np.zeros(values.shape, dtype=bool)
-    # Only NaN differs from itself.
-    missing = np.frompyfunc(lambda value: value is None or value != value, 1, 1)
-    found: np.ndarray = missing(values).astype(bool)
+def _present(values: np.ndarray) -> list[list[Any]]:
+    """The different values of each column that are not missing, in order."""
+    found = []
+    for place, column in enumerate(values.T):
+        present = set(column[~find_missing(column)].tolist())
+        if not present:
+            raise ValueError(
+                f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
+                "categories"
+            )
+        try:
+            found.append(sorted(present))
+        except TypeError:
+            found.append(sorted(present, key=lambda value: (str(type(value)), value)))
     return found
 
 
-def _present(column: np.ndarray) -> list[Any]:
-    """The different values that are not missing, in order."""
-    present = set(column[~_is_missing(column)].tolist())
-    try:
-        return sorted(present)
-    except TypeError:
-        return sorted(present, key=lambda value: (str(type(value)), value))
+def _given(categories: Any, number: int) -> list[list[Any]]:
+    """The argument's values for each of so many columns."""
+    # Words and sets become arrays without axes.
+    columns = [np.asarray(each, dtype=object) for each in categories] if isinstance(categories, Iterable) else []
+    if isinstance(categories, str) or not columns or any(column.ndim != 1 for column in columns):
+        raise ValueError(f"categories: expected 'auto' or a list for each column, got {categories!r}")
+    if len(columns) != number:
+        raise ValueError(f"categories: expected one list for each of {number} columns, got {len(columns)}")
+    for place, column in enumerate(columns):
+        if not len(column) or len(set(column.tolist())) < len(column) or find_missing(column).any():
+            raise ValueError(
+                f"categories: expected different values, at least one, none missing, for column {place}, got "
+                f"{column.tolist()}"
+            )
+    return [column.tolist() for column in columns]

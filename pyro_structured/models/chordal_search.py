@@ -62,6 +62,9 @@ class ChordalScore:
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
         """What an edge between variables with these common neighbours adds; -inf if their clique would be too large."""
         one, other = pair
+        if 1 in (self.rows.cardinalities[one], self.rows.cardinalities[other]):
+            # What rounding leaves of nothing is no reason for an edge.
+            return 0.0
         every = separator | {one, other}
         if math.prod(self.rows.cardinalities[d] for d in every) > MOST_STATES:
             return -math.inf

@@ -1,16 +1,18 @@
 """Information of labels about each other given features and other labels."""
 
-__all__ = ["ConditionalScore", "PairScore", "held_out_logits"]
+__all__ = ["ConditionalScore", "PairScore", "ShownScore", "held_out_logits"]
 
 import math
 from collections.abc import Sequence
 from itertools import combinations
+from typing import NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pyro_structured.models.chordal_search import EdgeScore
 from pyro_structured.models.conditional_field import ConditionalField
 from pyro_structured.models.field_training import FieldData, FieldOptions, train_field
 from pyro_structured.ops.logistic_regression import logistic_likelihood
@@ -123,3 +125,19 @@ class PairScore:
     def gain(self, pair: tuple[int, int], separator: frozenset[int]) -> float:
         """The weight of a pair."""
         return float(self.weights[pair])
+
+
+class ShownScore:
+    """Shows how often a gain was asked for.
+
+    :param EdgeScore score: Whose gain.
+    :param tqdm bar: Shows the number.
+    """
+
+    def __init__(self, score: EdgeScore, bar: "tqdm[NoReturn]") -> None:
+        self.score, self.bar = score, bar
+
+    def gain(self, pair: tuple[int, int], separator: frozenset[int]) -> float:
+        """The same."""
+        self.bar.update()
+        return self.score.gain(pair, separator)

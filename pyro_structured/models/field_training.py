@@ -48,13 +48,14 @@ class FieldOptions(NamedTuple):
 
 
 class FieldFit(NamedTuple):
-    """What was learned: the weights, the module that makes features of inputs, the number of iterations, and whether it
-    was interrupted from the keyboard, which keeps the last of them.
+    """What was learned: the weights, the module that makes features of inputs, the number of iterations, whether the
+    tolerance was reached, and whether it was interrupted from the keyboard, which keeps the last of them.
     """
 
     weights: FieldWeights
     feature_map: torch.nn.Module
     num_iterations: int
+    converged: bool
     interrupted: bool
 
 
@@ -73,15 +74,10 @@ class _Objective:
         self.total = float(data.weights.sum())
         self.entries = field.tree.plan.table_index(data.labels)
         self.evidence = None if bool(data.known.all()) else _evidence(field, data)
-        with torch.no_grad():
-            found = feature_map(data.inputs[:1])
-        if found.dim() != 2 or len(found) != 1:
-            raise ValueError(f"feature_map: expected an output of shape (N, p), got {tuple(found.shape)} for N = 1")
-        self.names = [name for name, _ in feature_map.named_parameters()]
-        self.start = [
-            *field.zeros(found.shape[1], edge_features),
-            *(each.detach() for each in feature_map.parameters()),
-        ]
+        num_features = _num_features(feature_map, data.inputs[:2])
+        trained = {name: each.detach() for name, each in feature_map.named_parameters() if each.requires_grad}
+        self.names = list(trained)
+        self.start = [*field.zeros(num_features, edge_features), *trained.values()]
         self.penalised = self.flat([torch.ones_like(each) for each in self.start])
         self.penalised[: self.start[0].shape[1]] = 0.0  # the labels' intercepts
         self.num_potentials = self.start[0].numel() + self.start[1].numel()
@@ -116,6 +112,21 @@ class _Objective:
         return float(value.detach()), found.numpy()
 
 
+@torch.no_grad()
+def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
+    """How many the module makes of some rows, or a ValueError if it does not make any of them."""
+    try:
+        found = feature_map(inputs)
+    except RuntimeError as error:
+        raise ValueError(
+            f"feature_map: expected a module for inputs of shape (N, {inputs.shape[1]}), got one that fails: {error}"
+        ) from error
+    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != len(inputs) or found.dtype != torch.double:
+        got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"feature_map: expected an output in float64 of shape ({len(inputs)}, p), got {got}")
+    return found.shape[1]
+
+
 def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
     """Log-weights of the states of all labels: -inf where another one is known."""
     sizes = field.tree.cardinalities
@@ -135,10 +146,15 @@ class _SplitObjective:
         self.size = len(positions)
 
     @property
-    def bounds(self) -> Bounds:
+    def lower(self) -> np.ndarray:
+        """Bounds of the parts."""
         lower = np.full(self.size + len(self.split), -np.inf)
         lower[self.split] = lower[self.size :] = 0.0
-        return Bounds(lower, np.inf)
+        return lower
+
+    def slope(self, parts: np.ndarray, gradient: np.ndarray) -> float:
+        """Largest entry of the projected gradient."""
+        return float(np.abs(np.where(gradient > 0, np.minimum(parts - self.lower, gradient), gradient)).max(initial=0))
 
     def join(self, parts: np.ndarray) -> np.ndarray:
         vector: np.ndarray = parts[: self.size].copy()
@@ -165,13 +181,28 @@ def train_field(
 
     Labels' intercepts are not penalised; parameters of the module are in the sum of squares only. L-BFGS-B keeps the
     bounds of what L1 makes of weights: zeros are exact, and nothing but the tolerance is approximate.
+
+    :raises ValueError: if the features are so large that no step improves the objective.
     """
     feature_map = copy.deepcopy(feature_map)
     objective = _Objective(field, data, feature_map, edge_features, options.l2)
     split = _SplitObjective(objective, options.l1)
-    reached = np.concatenate([objective.flat(objective.start).numpy(), np.zeros(len(split.split))])
+    parts, number, slope = _descend(split, objective.flat(objective.start).numpy(), options)
+    # Where features are at most 1, so is the slope.
+    if slope is not None and number == 0 and not slope <= 1:
+        raise ValueError(_what_is_wrong(feature_map, data.inputs))
+    weights, parameters = objective.unpack(torch.from_numpy(split.join(parts)))
+    feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
+    return FieldFit(weights, feature_map, number, slope is not None and slope <= options.tol, slope is None)
+
+
+def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -> tuple[np.ndarray, int, float | None]:
+    """What the last iteration reached, how many there were, and the largest entry of the projected gradient; ``None``
+    if it was interrupted.
+    """
+    reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
     limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
-    number, interrupted = 0, False
+    bounds = Bounds(split.lower, np.inf)
     with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
 
         def keep(parts: np.ndarray) -> None:
@@ -180,11 +211,21 @@ def train_field(
             bar.update()
 
         try:
-            minimize(
-                split.gradient, reached, jac=True, method="L-BFGS-B", bounds=split.bounds, callback=keep, options=limits
+            found = minimize(
+                split.gradient, reached, jac=True, method="L-BFGS-B", bounds=bounds, callback=keep, options=limits
             )
         except KeyboardInterrupt:
-            interrupted = True
-    weights, parameters = objective.unpack(torch.from_numpy(split.join(reached)))
-    feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
-    return FieldFit(weights, feature_map, number, interrupted)
+            return reached, number, None
+    # Without any weights, there is no gradient.
+    return reached, number, split.slope(found.x, found.get("jac", found.x))
+
+
+@torch.no_grad()
+def _what_is_wrong(feature_map: torch.nn.Module, inputs: Tensor) -> str:
+    largest = float(feature_map(inputs).abs().max())
+    if not np.isfinite(largest):
+        return "feature_map: expected finite features, got others"
+    return (
+        f"X: expected features with which some step improves the objective, got numbers up to {largest:g}; standardise "
+        "them"
+    )

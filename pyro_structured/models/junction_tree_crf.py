@@ -5,7 +5,7 @@ __all__ = ["JunctionTreeCRF"]
 import copy
 import warnings
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from tqdm import tqdm
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.models.argument_checks import checked_weights
 from pyro_structured.models.chordal_search import grow_chordal_graph
 from pyro_structured.models.conditional_field import ConditionalField
-from pyro_structured.models.conditional_information import ConditionalScore, PairScore, held_out_logits
+from pyro_structured.models.conditional_information import ConditionalScore, PairScore, ShownScore, held_out_logits
 from pyro_structured.models.field_training import FieldData, FieldOptions, train_field
 from pyro_structured.models.graph_cut_search import cut_graph
 from pyro_structured.models.label_columns import LabelColumns
+from pyro_structured.models.missing_values import find_missing
 from pyro_structured.ops.chordal_graph import neighbor_sets
 from pyro_structured.structures import CliqueTree
-from pyro_structured.structures.argument_checks import checked_groups
+from pyro_structured.structures.argument_checks import check_size, checked_groups
 
 METHODS = ("chordal", "pairwise", "graph_cut")
 
@@ -42,8 +44,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     The graph comes from estimates of the information of pairs of labels about each other, given the features: what a
     label adds to logistic regressions, of which those on the features have not seen the row. Then all weights maximise
-    the exact likelihood, less penalties. Missing labels (NaN or ``None``) are summed out; then, the maximum is a local
-    one. An interrupt from the keyboard during training keeps the weights of the last iteration.
+    the exact likelihood, less penalties. Missing labels (NaN, ``None`` or pandas' NA) are summed out; then, the maximum
+    is a local one. An interrupt from the keyboard keeps the edges that were added so far, of which the weights are
+    trained, and during training the weights of the last iteration.
 
     **Exact**: the likelihood, its gradient, all probabilities and the most probable labels, in float64; the solution,
     up to ``tol``, where the objective is convex, which is so without missing labels and feature map; L1 gives exact
@@ -63,7 +66,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         label, ``LogisticRegression(C=1 / l2)``.
     :param float l1: Times the sum of their absolute values, at least 0.
     :param torch.nn.Module feature_map: Makes features, shape ``(N, p)``, of X, float64 of shape ``(N, columns)``. A
-        copy is trained jointly with the weights, in evaluation mode; ``l2`` penalises its parameters, ``l1`` does not.
+        copy is trained jointly with the weights, in evaluation mode, but for parameters that require no gradient;
+        ``l2`` penalises what is trained, ``l1`` does not.
         ``None``: the features are X.
     :param float tol: Largest entry of the projected gradient of the objective for each row.
     :param int max_iter: Largest number of iterations of L-BFGS.
@@ -126,14 +130,19 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
 
+    # Also where gradients are switched off.
+    @torch.inference_mode(False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "JunctionTreeCRF":
         """Learns the graph and the weights.
 
         :param X: Numbers, shape ``(N, columns)``.
         :param y: Labels of any type, shape ``(N, n)``, a column for each of the n labels, or ``(N,)`` for a single one;
-            NaN or ``None`` if missing.
-        :param sample_weight: Weights of the rows, at least 0, not all 0: so many times a row counts.
-        :raises ValueError: if a parameter is out of range, or a column has no label.
+            NaN, ``None`` or pandas' NA if missing.
+        :param sample_weight: Weights of the rows, at least 0, not all 0: so many times a row counts. Copies of a row do
+            the same where the edges are given; where they are learned, copies may be in different folds of the
+            cross-validation, which changes the information of pairs.
+        :raises ValueError: if a parameter is out of range, a column has no label, or the features are so large that no
+            step of the training improves the objective.
         """
         self._check_parameters()
         data = self._read(X, y, sample_weight)
@@ -146,10 +155,10 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.edges_ = tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
         self._field = ConditionalField(self.tree_, self.edges_)
         fit = train_field(self._field, data, start, self.edge_features, options)
-        self._weights, self.feature_map_, self.n_iter_, interrupted = fit
-        if interrupted or self.n_iter_ >= self.max_iter:
-            reason = "it was interrupted" if interrupted else "there is no convergence"
-            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=2)
+        self._weights, self.feature_map_, self.n_iter_ = fit.weights, fit.feature_map, fit.num_iterations
+        if not fit.converged:
+            reason = "it was interrupted" if fit.interrupted else "there is no convergence"
+            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=3)
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
         self.intercept_, self.coef_ = [each[0] for each in nodes], [each[1:].T for each in nodes]
         self.edge_intercept_ = [each[0] for each in edges]
@@ -158,23 +167,21 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
+            check_size(name, getattr(self, name))
         for name in ("penalty", "l2", "l1", "tol"):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
-        if not isinstance(self.edge_features, bool):
+        if not isinstance(self.edge_features, bool | np.bool_):
             raise ValueError(f"edge_features: expected True or False, got {self.edge_features!r}")
         if self.feature_map is not None and not isinstance(self.feature_map, torch.nn.Module):
             raise ValueError(f"feature_map: expected a torch.nn.Module or None, got {type(self.feature_map).__name__}")
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> FieldData:
         """Rows that count, with numbered labels."""
-        inputs = validate_data(self, X, dtype=np.float64)
+        inputs = self._inputs(X, reset=True)
         if y is None:
             raise ValueError("y: JunctionTreeCRF requires y to be passed, but the target y is None")
         check_consistent_length(X, y)
@@ -183,6 +190,16 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._labels, self.classes_ = labels, labels.classes[0] if labels.single else labels.classes
         rows = FieldData(*map(torch.tensor, (inputs, *labels.encode(y), weights)))
         return rows.part(rows.weights > 0)
+
+    def _inputs(self, X: Any, reset: bool) -> np.ndarray:
+        try:
+            inputs: np.ndarray = validate_data(self, X, dtype=np.float64, reset=reset)
+        except TypeError:
+            values = np.asarray(X, dtype=object)
+            if values.ndim and find_missing(values).any():
+                raise ValueError("X: expected numbers, got missing ones") from None
+            raise
+        return inputs
 
     def _learned_edges(
         self, data: FieldData, sizes: list[int], feature_map: torch.nn.Module, options: FieldOptions
@@ -195,7 +212,14 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.method == "graph_cut":
             return cut_graph(gains, self.treewidth, np.log(sizes).tolist())
         neighbors = neighbor_sets(len(sizes), [])
-        grow_chordal_graph(score if self.method == "chordal" else PairScore(gains), neighbors, self.treewidth)
+        try:
+            with tqdm(desc="edges", unit="gain", disable=None, leave=False) as bar:
+                shown = ShownScore(score if self.method == "chordal" else PairScore(gains), bar)
+                grow_chordal_graph(shown, neighbors, self.treewidth)
+        except KeyboardInterrupt:
+            if not any(neighbors):
+                raise
+            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=4)
         return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
 
     def to_pyro(self, X: Any) -> JunctionTree:
@@ -204,9 +228,12 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         :param X: As for :meth:`fit`.
         """
         check_is_fitted(self)
-        inputs = torch.tensor(validate_data(self, X, dtype=np.float64, reset=False))
+        inputs = torch.tensor(self._inputs(X, reset=False))
         with torch.no_grad():
-            return self._field.distribution(self.feature_map_(inputs), self._weights)
+            labels = self._field.distribution(self.feature_map_(inputs), self._weights)
+        if not bool(labels.clique_logits.isfinite().all()):
+            raise ValueError("X: expected features of finite log-weights, got larger ones")
+        return labels
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable labels of each row, all together, shaped as for :meth:`fit`."""

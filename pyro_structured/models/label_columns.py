@@ -8,9 +8,11 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 
+from pyro_structured.models.missing_values import find_missing
+
 
 class LabelColumns:
-    """Classes of all columns of a matrix of labels, of any types; missing labels are NaN or ``None``.
+    """Classes of all columns of a matrix of labels, of any types; missing labels are NaN, ``None`` or pandas' NA.
 
     :param y: Labels, shape ``(N, n)`` or ``(N,)``, at least one in every column.
     :param counted: Which rows have the classes.
@@ -30,7 +32,7 @@ class LabelColumns:
         columns = np.atleast_2d(matrix.T)[:, counted]
         self.classes: list[np.ndarray] = []
         for number, column in enumerate(columns):
-            labels = column[~_missing(column)]
+            labels = column[~find_missing(column)]
             if not len(labels):
                 raise ValueError(f"y: expected at least one label in every column, got none in column {number}")
             try:
@@ -43,7 +45,7 @@ class LabelColumns:
         columns = np.atleast_2d(_read(y).T)
         if len(columns) != len(self.classes):
             raise ValueError(f"y: expected {len(self.classes)} columns, got {len(columns)}")
-        known = ~np.stack([_missing(column) for column in columns], 1)
+        known = ~np.stack([find_missing(column) for column in columns], 1)
         states = np.zeros(known.shape, dtype=np.int64)
         for number, (column, classes) in enumerate(zip(columns, self.classes, strict=True)):
             places = {label: place for place, label in enumerate(classes.tolist())}
@@ -85,11 +87,4 @@ def _classes(labels: np.ndarray) -> np.ndarray:
         labels = same
     check_classification_targets(labels)
     found: np.ndarray = np.unique(labels)
-    return found
-
-
-def _missing(column: np.ndarray) -> np.ndarray:
-    if column.dtype == object:
-        return np.array([label is None or label != label for label in column], dtype=bool)
-    found: np.ndarray = column != column
     return found

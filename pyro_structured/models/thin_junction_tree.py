@@ -47,12 +47,12 @@ class ThinJunctionTree(CategoricalDensity):
     .. math::
         p(x) = \prod_C p(x_C) \Big/ \prod_S p(x_S).
 
-    Columns may have any categories, and missing values (NaN or None). Of all trees for the settings below, and for
-    all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"`` adds the
-    edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its parameters.
-    ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as in the
-    paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` fits better on all data that it
-    was compared on.
+    Columns may have any categories, and missing values (NaN, None or pandas' NA). Of all trees for the settings below,
+    and for all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"``
+    adds the edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its
+    parameters. ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as
+    in the paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` is faster, and fits
+    better on most data that it was compared on. An interrupt from the keyboard keeps the best tree so far.
 
     **Exact**: the treewidth is never exceeded; log-probabilities, conditionals and samples. The structure is not the
     best one, which is hard to find. Tables are the most probable ones, in closed form, where nothing is missing;
@@ -202,8 +202,12 @@ class ThinJunctionTree(CategoricalDensity):
         check_size("max_iter", self.max_iter)
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
-        information = (self.information,) if isinstance(self.information, str) else tuple(self.information)
-        if not information or not set(information) <= set(INFORMATION):
+        information = (self.information,) if isinstance(self.information, str) else self.information
+        if (
+            not isinstance(information, Sequence)
+            or not information
+            or any(each not in INFORMATION for each in information)
+        ):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
             if len(checked_numbers(name, getattr(self, name))) != 1:

@@ -13,9 +13,19 @@ def ancestral_order(parents: Sequence[Sequence[int]]) -> list[int]:
         >>> ancestral_order([[1], [], [3], [2]])
         [1, 0]
     """
+    children: list[list[int]] = [[] for _ in parents]
+    for d, above in enumerate(parents):
+        for parent in set(above):
+            children[parent].append(d)
+    waiting = [len(set(above)) for above in parents]
     order: list[int] = []
-    rest = list(range(len(parents)))
-    while ready := [d for d in rest if set(parents[d]) <= set(order)]:
+    ready = [d for d, number in enumerate(waiting) if not number]
+    while ready:
         order += ready
-        rest = [d for d in rest if d not in ready]
+        freed = []
+        for child in (child for d in ready for child in children[d]):
+            waiting[child] -= 1
+            if not waiting[child]:
+                freed.append(child)
+        ready = sorted(freed)
     return order

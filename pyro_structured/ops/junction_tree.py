@@ -146,7 +146,7 @@ class _TreeInference(torch.autograd.Function):
         plan: CliquePlan,
         queries: int,
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        flat = _merge(info.batch_size, in_dims, clique_logits, evidence)
+        flat = merge_mapped(info.batch_size, in_dims, clique_logits, evidence)
         results = _TreeInference.apply(*flat, plan, queries)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0)
 
@@ -181,21 +181,8 @@ class _MarginalPullback(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         *tensors, plan = inputs
-        results = _MarginalPullback.apply(*_merge(info.batch_size, in_dims, *tensors), plan)  # type: ignore[no-untyped-call]
+        results = _MarginalPullback.apply(*merge_mapped(info.batch_size, in_dims, *tensors), plan)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0)
-
-
-def _merge(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
-    """As :func:`merge_mapped`, for tensors some of which have a single row in place of many."""
-    rows = max(
-        tensor.shape[0] if dim is None else tensor.movedim(dim, 0).shape[1]
-        for tensor, dim in zip(tensors, in_dims, strict=False)
-    )
-    full = [
-        tensor.expand(rows, -1) if dim is None else tensor.movedim(dim, 0).expand(-1, rows, -1)
-        for tensor, dim in zip(tensors, in_dims, strict=False)
-    ]
-    return merge_mapped(batch_size, tuple(None if dim is None else 0 for dim in in_dims), *full)
 
 
 def _pull_back(

@@ -27,14 +27,15 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
 
     :param int batch_size: Length of these axes.
     :param in_dims: Where they are, ``None`` for a tensor that is the same for all.
-    :param tensors: Shape ``(rows, size)`` with the axis put in.
-    :return: Shape ``(batch_size * rows, size)``.
+    :param tensors: Shape ``(rows, ...)``, or ``(1, ...)``, with the axis put in.
+    :return: Shape ``(batch_size * rows, ...)``.
     """
-    moved = (
+    moved = [
         tensor.movedim(dim, 0) if dim is not None else tensor.expand(batch_size, *tensor.shape)
         for tensor, dim in zip(tensors, in_dims, strict=False)
-    )
-    return [tensor.flatten(0, 1) for tensor in moved]
+    ]
+    (rows,) = torch.broadcast_shapes(*(tensor.shape[1:2] for tensor in moved))
+    return [tensor.expand(batch_size, rows, *tensor.shape[2:]).flatten(0, 1) for tensor in moved]
 
 
 def narrow_repeated(tensor: Tensor) -> Tensor:

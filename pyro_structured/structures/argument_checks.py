@@ -7,6 +7,7 @@ __all__ = [
     "check_levels",
     "check_size",
     "checked_batch",
+    "checked_broadcast",
     "checked_edges",
     "checked_groups",
     "checked_indices",
@@ -17,7 +18,7 @@ __all__ = [
 ]
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -56,6 +57,16 @@ def checked_batch(**shapes: torch.Size) -> torch.Size:
                 f"{tuple(shape)}"
             ) from None
     return batch
+
+
+def checked_broadcast(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
+    """The shape to which the batch shapes of the tensors of one argument broadcast, or a ValueError with its name."""
+    try:
+        return torch.Size(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        raise ValueError(
+            f"{name}: expected batch shapes that broadcast, got {[tuple(each) for each in shapes]}"
+        ) from None
 
 
 def check_last_axis(name: str, tensor: Tensor, size: int) -> None:

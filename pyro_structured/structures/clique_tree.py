@@ -1,6 +1,6 @@
 """Junction trees over discrete variables."""
 
-__all__ = ["CliqueTree"]
+__all__ = ["CliqueTree", "check_tree"]
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,13 @@ from pyro_structured.ops.chordal_graph import (
     neighbor_sets,
 )
 from pyro_structured.ops.clique_plan import CliquePlan
-from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_groups, checked_indices
+from pyro_structured.structures.argument_checks import (
+    check_last_axis,
+    check_size,
+    checked_broadcast,
+    checked_groups,
+    checked_indices,
+)
 
 
 class CliqueTree:
@@ -82,8 +88,7 @@ class CliqueTree:
         for pair in pairs:
             if len(pair) != 2 or pair[0] == pair[1] or not all(0 <= d < len(sizes) for d in pair):
                 raise ValueError(f"edges: expected pairs of different variables in range({len(sizes)}), got {pair}")
-        if heuristic not in HEURISTICS:
-            raise ValueError(f"heuristic: expected one of {HEURISTICS}, got {heuristic!r}")
+        _check_heuristic(heuristic)
         neighbors = neighbor_sets(len(sizes), pairs)
         order = elimination_order(neighbors, [math.log(size) for size in sizes], heuristic)
         return cls(_maximal(elimination_cliques(neighbors, order)), sizes)
@@ -103,6 +108,7 @@ class CliqueTree:
             ((0, 1, 2), (3,))
         """
         sizes = _checked_cardinalities(cardinalities)
+        _check_heuristic(heuristic)
         groups = checked_groups("cliques", cliques)
         wrong = sorted(d for group in groups for d in group if not 0 <= d < len(sizes))
         if wrong:
@@ -196,10 +202,11 @@ class CliqueTree:
         if len(tables) != len(self.cliques):
             raise ValueError(f"tables: expected {len(self.cliques)}, one for each clique, got {len(tables)}")
         for index, (table, shape) in enumerate(zip(tables, self.table_shapes, strict=True)):
-            if table.shape[table.dim() - len(shape) :] != shape:
-                raise ValueError(f"tables: expected shape (..., {shape}) for number {index}, got {tuple(table.shape)}")
+            if not isinstance(table, Tensor) or table.shape[max(0, table.dim() - len(shape)) :] != shape:
+                got = tuple(table.shape) if isinstance(table, Tensor) else type(table).__name__
+                raise ValueError(f"tables: expected shape (..., {shape}) for number {index}, got {got}")
         flat = [table.flatten(table.dim() - len(shape)) for table, shape in zip(tables, self.table_shapes, strict=True)]
-        batch = torch.broadcast_shapes(*(table.shape[:-1] for table in flat))
+        batch = checked_broadcast("tables", [table.shape[:-1] for table in flat])
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in flat], -1)
 
     def split(self, clique_logits: Tensor) -> tuple[Tensor, ...]:
@@ -226,6 +233,17 @@ class CliqueTree:
 
     def __repr__(self) -> str:
         return f"CliqueTree(cliques={list(self.cliques)}, cardinalities={list(self.cardinalities)})"
+
+
+def check_tree(tree: object) -> None:
+    """Raises a ValueError unless it is a :class:`CliqueTree`."""
+    if not isinstance(tree, CliqueTree):
+        raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
+
+
+def _check_heuristic(heuristic: str) -> None:
+    if heuristic not in HEURISTICS:
+        raise ValueError(f"heuristic: expected one of {HEURISTICS}, got {heuristic!r}")
 
 
 def _checked_cardinalities(cardinalities: Iterable[int]) -> tuple[int, ...]:

@@ -4,14 +4,15 @@ __all__ = ["conditional_factors", "multiply_factors"]
 
 import functools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.clique_tables import spread_table
-from pyro_structured.structures.argument_checks import checked_indices, checked_parents
-from pyro_structured.structures.clique_tree import CliqueTree
+from pyro_structured.structures.argument_checks import checked_broadcast, checked_indices, checked_parents
+from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 
 
 def multiply_factors(
@@ -26,16 +27,13 @@ def multiply_factors(
     :raises ValueError: if a table does not fit its variables, the others' batches or the tree.
     """
     sizes = tuple(checked_indices("cardinalities", cardinalities))
-    pairs = [_checked_factor(variables, table, sizes) for variables, table in factors]
+    pairs = [_checked_factor(factor, sizes) for factor in _checked_sequence("factors", factors)]
     if tree is None:
         tree = CliqueTree.from_cliques([scope for scope, _ in pairs if scope], sizes)
+    check_tree(tree)
     if tree.cardinalities != sizes:
         raise ValueError(f"tree: expected one of variables with {sizes} states, got {tree.cardinalities}")
-    batches = [tuple(table.shape[: table.dim() - len(scope)]) for scope, table in pairs]
-    try:
-        torch.broadcast_shapes(*batches)
-    except RuntimeError:
-        raise ValueError(f"factors: expected batch shapes that broadcast, got {batches}") from None
+    checked_broadcast("factors", [table.shape[: table.dim() - len(scope)] for scope, table in pairs])
     tables = [torch.zeros(shape, device=pairs[0][1].device if pairs else None) for shape in tree.table_shapes]
     for scope, table in pairs:
         owner = tree.find(scope)
@@ -56,6 +54,7 @@ def conditional_factors(
     :raises ValueError: if there is a cycle, or a row of a table is not of non-negative numbers with a positive sum.
     """
     groups = checked_parents(parents)
+    tables = _checked_sequence("tables", tables)
     if len(tables) != len(groups):
         raise ValueError(f"tables: expected {len(groups)}, one for each variable, got {len(tables)}")
     factors = []
@@ -72,7 +71,16 @@ def conditional_factors(
     return factors
 
 
-def _checked_factor(variables: Iterable[int], table: Tensor, sizes: tuple[int, ...]) -> tuple[list[int], Tensor]:
+def _checked_sequence(name: str, given: Iterable[Any]) -> list[Any]:
+    if not isinstance(given, Iterable):
+        raise ValueError(f"{name}: expected a sequence, got {given!r}")
+    return list(given)
+
+
+def _checked_factor(factor: tuple[Iterable[int], Tensor], sizes: tuple[int, ...]) -> tuple[list[int], Tensor]:
+    if not isinstance(factor, Sequence) or len(factor) != 2:
+        raise ValueError(f"factors: expected pairs of variables and a tensor, got {factor!r}")
+    variables, table = factor
     scope = checked_indices("factors", variables)
     if len(set(scope)) < len(scope) or not set(scope) <= set(range(len(sizes))):
         raise ValueError(f"factors: expected different variables in range({len(sizes)}), got {scope}")

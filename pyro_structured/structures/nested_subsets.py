@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.structures.argument_checks import check_last_axis, check_size
+from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_broadcast
 
 
 class NestedSubsets:
@@ -173,11 +173,7 @@ class NestedSubsets:
             check_last_axis(f"tables[{index}]", table, size + 1)
         if not tables:
             return torch.zeros(0)
-        try:
-            batch = torch.broadcast_shapes(*(table.shape[:-1] for table in tables))
-        except RuntimeError:
-            shapes = [tuple(table.shape) for table in tables]
-            raise ValueError(f"tables: expected batch shapes that broadcast, got shapes {shapes}") from None
+        batch = checked_broadcast("tables", [table.shape[:-1] for table in tables])
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in tables], -1)
 
     def split(self, count_logits: Tensor) -> tuple[Tensor, ...]:

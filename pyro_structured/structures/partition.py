@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_groups
+from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_broadcast, checked_groups
 
 
 class Partition:
@@ -141,11 +141,7 @@ class Partition:
         for index, (table, block) in enumerate(zip(tables, blocks, strict=True)):
             check_last_axis(f"tables[{index}]", table, len(block) + 1)
         parts = [*tables, tables[0].new_zeros(self.num_variables - len(blocks))]
-        try:
-            batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-        except RuntimeError:
-            shapes = [tuple(table.shape) for table in tables]
-            raise ValueError(f"tables: expected batch shapes that broadcast, got shapes {shapes}") from None
+        batch = checked_broadcast("tables", [table.shape[:-1] for table in tables])
         return torch.cat([part.expand(batch + part.shape[-1:]) for part in parts], -1)
 
     def split(self, statistic_logits: Tensor) -> tuple[Tensor, ...]:

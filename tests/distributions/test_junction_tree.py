@@ -260,6 +260,8 @@ def test_vmap():
         d = JunctionTree(table, tree).condition(value, observed)
         return d.mode, d.marginals, d.sample()
 
+    empty = torch.func.vmap(lambda logits: JunctionTree(logits, tree).marginals)(torch.zeros(5, 0, tree.table_size))
+    assert empty.shape == (5, 0, 4, 3)
     mode, marginals, drawn = torch.func.vmap(ask, randomness="different")(value, observed)
     d = JunctionTree(table, tree).condition(value, observed)
     close(marginals, d.marginals, 1e-6)
@@ -270,6 +272,9 @@ def test_vmap():
     "factors, sizes, message",
     [
         ([([0], torch.zeros(3))], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got shape \(3,\)"),
+        (5, [2], "factors: expected a sequence, got 5"),
+        ([5], [2], "factors: expected pairs of variables and a tensor, got 5"),
+        ([([0],)], [2], r"factors: expected pairs of variables and a tensor, got \(\[0\],\)"),
         ([([0], [0.0, 1.0])], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got list"),
         ([([0, 1], torch.zeros(2))], [2, 2], r"factors: expected a tensor of shape \(..., 2, 2\) .* got shape \(2,\)"),
         ([([0, 0], torch.zeros(2, 2))], [2], r"factors: expected different variables in range\(1\), got \[0, 0\]"),
@@ -294,6 +299,16 @@ def test_factors_that_the_tree_does_not_hold():
         JunctionTree.from_factors([([0, 1], both)], [2, 2], CliqueTree([[0], [1]], [2, 2]))
 
 
+def test_what_is_no_tree():
+    message = "tree: expected a CliqueTree, got str"
+    with pytest.raises(ValueError, match=message):
+        JunctionTree(torch.zeros(2), "tree")
+    with pytest.raises(ValueError, match=message):
+        JunctionTree.from_data(torch.zeros(3, 2), "tree")
+    with pytest.raises(ValueError, match=message):
+        JunctionTree.from_factors([([0], torch.zeros(2))], [2], "tree")
+
+
 @pytest.mark.parametrize(
     "parents, tables, message",
     [
@@ -303,6 +318,7 @@ def test_factors_that_the_tree_does_not_hold():
         ([[], [-1]], [torch.ones(2), torch.ones(2, 2)], r"parents: .* below 2, for variable 1, got \[-1\]"),
         ([[], []], [torch.ones(2)], "tables: expected 2, one for each variable, got 1"),
         ([[], [0]], [torch.ones(2)] * 2, r"tables: expected a tensor of at least 2 axes for variable 1, got .*\(2,\)"),
+        ([[]], 5, "tables: expected a sequence, got 5"),
         ([[]], [[0.5, 0.5]], "tables: expected a tensor of at least 1 axes for variable 0, got list"),
         (
             [[]],

@@ -234,6 +234,21 @@ def test_damaged_text(place, length, instead):
             round_trip(network, Path(folder))
 
 
+def test_tables_of_any_kind():
+    """Lists, tensors, and views of arrays."""
+    names, states = ["a", "b"], np.array([["no", "yes"]] * 2)
+    wet = np.array([[0.0, 1.0], [0.9, 0.1]])[::-1]
+    expected = [[0.8, 0.2], [0.72, 0.28]]
+    for tables in (
+        [[0.8, 0.2], wet.tolist()],
+        [torch.tensor([0.8, 0.2]).double(), torch.tensor(wet.copy())],
+        [(0.8, 0.2), wet],
+    ):
+        network = BayesianNetwork(names, states, [[], [0]], tables)
+        assert all(table.dtype == np.float64 for table in network.tables)
+        np.testing.assert_allclose(network.to_junction_tree().marginals, expected, rtol=1e-15)
+
+
 def test_bad_networks(tmp_path):
     fair, two = np.full(2, 0.5), np.full((2, 2), 0.5)
     with pytest.raises(ValueError, match=r"parents: expected no .* own ancestor, got a cycle among \[0, 1\]"):
@@ -246,6 +261,14 @@ def test_bad_networks(tmp_path):
         BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [0]], [fair, fair])
     with pytest.raises(ValueError, match="names: expected different ones"):
         BayesianNetwork(["a", "a"], [["t", "f"]] * 2, [[], []], [fair, fair])
+    for table in ([[0.5, 0.5], [1.0]], [["half", "half"], [0, 1]]):
+        with pytest.raises(ValueError, match="tables: expected numbers for 'b', got others: "):
+            BayesianNetwork(["a", "b"], [["t", "f"]] * 2, [[], [0]], [fair, table])
+    with pytest.raises(ValueError, match=r"states: expected strings, got \[0, 1\]"):
+        BayesianNetwork(["a"], [[0, 1]], [[]], [fair])
+    for names in (3, [3]):
+        with pytest.raises(ValueError, match=r"names: expected strings, got \[?3"):
+            BayesianNetwork(names, [["t", "f"]], [[]], [fair])
     with pytest.raises(ValueError, match="states: expected 1, one for each variable, got 0"):
         BayesianNetwork(["a"], [], [[]], [fair])
     with pytest.raises(ValueError, match="network: expected names without double quotes, got 'a\"b'"):

@@ -1,5 +1,6 @@
 """Information of labels about each other, given features and other labels."""
 
+import io
 import math
 
 import numpy as np
@@ -7,8 +8,15 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from tqdm import tqdm
 
-from pyro_structured.models.conditional_information import FOLDS, ConditionalScore, PairScore, held_out_logits
+from pyro_structured.models.conditional_information import (
+    FOLDS,
+    ConditionalScore,
+    PairScore,
+    ShownScore,
+    held_out_logits,
+)
 from pyro_structured.models.field_training import FieldData, FieldOptions
 
 OPTIONS = FieldOptions(l2=1.0, l1=0.0, tol=1e-8, max_iter=1000)
@@ -126,3 +134,11 @@ def test_constant_labels_have_no_information():
 def test_pairs_whatever_the_neighbours():
     score = PairScore(np.array([[0.0, 2.0], [2.0, 0.0]]))
     assert score.gain((0, 1), frozenset()) == score.gain((0, 1), frozenset([2])) == 2.0
+
+
+def test_progress():
+    shown = io.StringIO()
+    with tqdm(unit="gain", file=shown) as bar:
+        score = ShownScore(PairScore(np.array([[0.0, 2.0], [2.0, 0.0]])), bar)
+        assert [score.gain((0, 1), frozenset()) for _ in range(3)] == [2.0] * 3
+    assert "3gain" in shown.getvalue()

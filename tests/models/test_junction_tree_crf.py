@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.models import JunctionTreeCRF
 from pyro_structured.models.conditional_field import ConditionalField
+from pyro_structured.models.conditional_information import ConditionalScore
 from pyro_structured.structures import CliqueTree
 
 
@@ -34,6 +35,14 @@ def named(y):
     """The same labels, of several types."""
     columns = [["no", "yes"], [0.0, 2.0], [False, True], [-1, 1], ["a", "b"]]
     return [[column[label] for column, label in zip(columns, row, strict=True)] for row in y.tolist()]
+
+
+class Module(torch.nn.Module):
+    """A function of the inputs."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
 
 
 @parametrize_with_checks([JunctionTreeCRF(), JunctionTreeCRF(l1=0.5, edge_features=True, method="pairwise")])
@@ -164,6 +173,27 @@ def test_feature_map():
         assert each.dtype == before[name].dtype and torch.equal(each, before[name])
 
 
+def test_parts_of_a_feature_map_that_stay():
+    X, y = chain_rows(100)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4).requires_grad_(False), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    crf = JunctionTreeCRF(edges=[(0, 1)], feature_map=module).fit(X, y)
+    assert torch.equal(crf.feature_map_[0].weight, module[0].weight.double())
+    assert not torch.allclose(crf.feature_map_[2].weight, module[2].weight.double())
+    with torch.no_grad():
+        features = module.double()[:2](torch.from_numpy(X))
+    alone = JunctionTreeCRF(edges=[(0, 1)], feature_map=module[2]).fit(features.numpy(), y)
+    np.testing.assert_allclose(crf.log_prob(X, y), alone.log_prob(features.numpy(), y))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_fit_where_gradients_are_off(mode):
+    X, y = chain_rows(50)
+    with mode():
+        crf = JunctionTreeCRF().fit(X, y)
+    np.testing.assert_array_equal(crf.log_prob(X, y), JunctionTreeCRF().fit(X, y).log_prob(X, y))
+
+
 def test_chosen_by_cross_validation():
     X, y = chain_rows(150)
 
@@ -207,10 +237,38 @@ def test_interrupted_training(monkeypatch):
     assert crf.log_prob(X, y).mean() > -5 * np.log(2)
 
 
+def test_interrupted_search(monkeypatch):
+    """The edges so far are kept; without any, there is nothing to keep."""
+    X, y = chain_rows(1000)
+    gain = ConditionalScore.gain
+
+    def interrupt(self, pair, separator):
+        if pair == (2, 4):
+            raise KeyboardInterrupt
+        return gain(self, pair, separator)
+
+    monkeypatch.setattr(ConditionalScore, "gain", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        JunctionTreeCRF().fit(X, y)
+    monkeypatch.setattr(
+        ConditionalScore,
+        "gain",
+        lambda self, pair, separator: (interrupt if separator else gain)(self, pair, separator),
+    )
+    with pytest.warns(ConvergenceWarning, match="the search was interrupted: edges so far are kept") as caught:
+        crf = JunctionTreeCRF().fit(X, y)
+    assert caught[0].filename == __file__
+    assert 2 <= len(crf.edges_) < 4 and set(crf.edges_) < {(0, 1), (1, 2), (2, 3), (3, 4)}
+    assert crf.log_prob(X, y).mean() > JunctionTreeCRF(edges=[]).fit(X, y).log_prob(X, y).mean()
+
+
 def test_no_convergence():
     X, y = chain_rows(100)
-    with pytest.warns(ConvergenceWarning, match="there is no convergence after 2 iterations"):
+    with pytest.warns(ConvergenceWarning, match=r"there is no convergence after \d+ iterations"):
+        JunctionTreeCRF(edges=[(0, 1)]).fit(X * 1e10, y)
+    with pytest.warns(ConvergenceWarning, match="there is no convergence after 2 iterations") as caught:
         JunctionTreeCRF(max_iter=2).fit(X, y)
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -227,8 +285,20 @@ def test_no_convergence():
         ({"feature_map": abs}, r"feature_map: expected a torch.nn.Module or None, got builtin_function_or_method"),
         (
             {"feature_map": torch.nn.Flatten(0)},
-            r"feature_map: expected an output of shape \(N, p\), got \(3,\) for N = 1",
+            r"feature_map: expected an output in float64 of shape \(2, p\), got torch.float64 of shape \(6,\)",
         ),
+        (
+            {"feature_map": torch.nn.Linear(4, 2)},
+            r"feature_map: expected a module for inputs of shape \(N, 3\), got one that fails: .*2x3 and 4x2",
+        ),
+        ({"feature_map": torch.nn.LSTM(3, 2)}, r"feature_map: expected an output .* of shape \(2, p\), got tuple"),
+        (
+            {"feature_map": Module(torch.Tensor.float)},
+            r"feature_map: expected .* in float64 .* got torch.float32 of shape",
+        ),
+        ({"feature_map": Module(torch.Tensor.sum)}, r"feature_map: expected .* got torch.float64 of shape \(\)"),
+        ({"feature_map": Module(lambda x: x[:1])}, r"feature_map: expected .* shape \(2, p\), got .* shape \(1, 3\)"),
+        ({"feature_map": Module(torch.Tensor.log)}, "feature_map: expected finite features, got others"),
         ({"edge_features": 2}, "edge_features: expected True or False, got 2"),
         ({"edges": [(0, 9)]}, r"edges: expected pairs of different variables in range\(5\), got \[0, 9\]"),
         ({"edges": 3}, "edges: expected sequences of integers, got 3"),
@@ -238,6 +308,30 @@ def test_wrong_parameters(parameters, message):
     X, y = chain_rows(20)
     with pytest.raises(ValueError, match=message):
         JunctionTreeCRF(**parameters).fit(X, y)
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e150, 1e306])
+def test_features_that_are_too_large(scale):
+    X, y = chain_rows(100)
+    for edges in (None, [(0, 1)]):
+        with pytest.raises(
+            ValueError, match=r"X: expected features with which .* got numbers up to 3\.\d+e\+\d+; stand"
+        ):
+            JunctionTreeCRF(edges=edges).fit(X * scale, y)
+    crf = JunctionTreeCRF().fit(X, y)
+    assert np.isfinite(crf.log_prob(X * scale, crf.predict(X * scale))).all()
+    with pytest.raises(ValueError, match="X: expected features of finite log-weights, got larger ones"):
+        crf.predict(np.full((2, 3), 1.7e308))
+
+
+def test_na_among_features():
+    pandas = pytest.importorskip("pandas")
+    X, y = chain_rows(20)
+    gaps = np.where(X < 0, pandas.NA, X)
+    with pytest.raises(ValueError, match="X: expected numbers, got missing ones"):
+        JunctionTreeCRF().fit(gaps, y)
+    with pytest.raises(ValueError, match="X: expected numbers, got missing ones"):
+        JunctionTreeCRF().fit(X, y).predict(gaps)
 
 
 def test_wrong_data():

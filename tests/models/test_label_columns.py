@@ -44,6 +44,18 @@ def test_missing_labels(y):
     assert states.tolist() == [[1, 0], [0, 0], [0, 0]]
 
 
+@pytest.mark.parametrize("kind", [object, "string"])
+def test_na_of_pandas_is_missing(kind):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"one": ["a", pandas.NA, "b"], "other": ["c", "c", pandas.NA]}, dtype=kind)
+    columns = LabelColumns(frame)
+    states, known = columns.encode(frame)
+    assert [each.tolist() for each in columns.classes] == [["a", "b"], ["c"]]
+    assert known.tolist() == [[True, True], [False, True], [True, False]]
+    assert states.tolist() == [[0, 0], [0, 0], [1, 0]]
+    assert LabelColumns(frame["one"]).encode(frame["one"])[1].tolist() == [[True], [False], [True]]
+
+
 def test_only_counted_rows_have_classes():
     columns = LabelColumns([[1], [2], [3]], np.array([True, False, True]))
     assert columns.encode([[3], [2]])[0].tolist() == [[1], [-1]]

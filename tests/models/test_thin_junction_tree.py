@@ -164,6 +164,24 @@ def test_data_frames():
     assert np.isfinite(model.score_samples(frame)).all()
 
 
+@pytest.mark.parametrize("kind", [object, "string"])
+def test_columns_of_data_frames_with_na(kind):
+    pandas = pytest.importorskip("pandas")
+    kinds, sizes = ["a", "b", pandas.NA, "a", "a"], [1, 2, 1, pandas.NA, 1]
+    frame = pandas.DataFrame({"kind": pandas.Series(kinds, dtype=kind), "size": pandas.Series(sizes, dtype="Int64")})
+    model = ThinJunctionTree(1, random_state=0).fit(frame)
+    assert [column.tolist() for column in model.categories_] == [["a", "b"], [1, 2]]
+    gaps = np.array([["a", 1], ["b", 2], [None, 1], ["a", None], ["a", 1]], dtype=object)
+    expected = ThinJunctionTree(1, random_state=0).fit(gaps).score_samples(gaps)
+    np.testing.assert_array_equal(model.score_samples(frame), expected)
+
+
+def test_categories_as_an_array():
+    given = np.array([["a", "b"], ["y", "x"]])
+    model = ThinJunctionTree(1, categories=given).fit([["a", "x"], ["b", "x"]])
+    assert [column.tolist() for column in model.categories_] == given.tolist()
+
+
 def test_bad_input():
     data = np.array([[0, 1], [1, 0], [1, 1]])
     for arguments, message in [
@@ -173,16 +191,26 @@ def test_bad_input():
         ({"smoothing": ()}, "smoothing: expected a number of at least 0"),
         ({"discount": "x"}, "discount: expected a number"),
         ({"information": "entropy"}, r"information: expected some of \('mutual', 'least'\), got 'entropy'"),
+        ({"information": None}, r"information: expected some of .*, got None"),
+        ({"information": [["mutual"]]}, r"information: expected some of .*, got \[\['mutual'\]\]"),
         ({"tolerance": [1, 2]}, r"tolerance: expected one number, got \[1, 2\]"),
         ({"polish": -1.0}, "polish: expected a number of at least 0"),
         ({"categories": "all"}, "categories: expected 'auto' or a list for each column, got 'all'"),
+        ({"categories": 3}, "categories: expected 'auto' or a list for each column, got 3"),
+        ({"categories": [2, 2]}, r"categories: expected 'auto' or a list for each column, got \[2, 2\]"),
+        ({"categories": None}, "categories: expected 'auto' or a list for each column, got None"),
+        ({"categories": ["ab", "cd"]}, "categories: expected 'auto' or a list for each column, got .'ab', 'cd'"),
+        ({"categories": [[], [0, 1]]}, "categories: expected different values, at least one, .* for column 0, got"),
         ({"categories": [[0, 1]]}, "categories: expected one list for each of 2 columns, got 1"),
-        ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got .*1.* in row 1"),
+        ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got 1 in row 1"),
         (
             {"categories": [[0, 0], [0, 1]]},
-            "categories: expected different values, none NaN, for column 0",
+            "categories: expected different values, at least one, none missing, for column 0",
         ),
-        ({"categories": [[0, 1], [np.nan, 0, 1]]}, "categories: expected different values, none NaN, for column 1"),
+        (
+            {"categories": [[0, 1], [np.nan, 0, 1]]},
+            "categories: expected different values, at least one, none missing, for column 1",
+        ),
         ({"max_iter": 0}, "max_iter: expected"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -200,6 +228,14 @@ def test_bad_input():
         ThinJunctionTree(1, smoothing=0.0).fit([[0, 1], [1, 0]] * 20).predict_proba([[0, 1], [0, 0]])
     with pytest.raises(ValueError, match="n_samples"):
         model.sample(0)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.25, 0.5, 1.0])
+def test_constants_are_alone(penalty):
+    values = np.hstack([np.random.default_rng(0).integers(2, size=(500, 4)), np.zeros((500, 4), dtype=int)])
+    for rows in (values, np.where(np.eye(500, 8) > 0, -1, values)):
+        tree = TreeSearch(CategoricalRows(rows, values.max(0) + 1)).tree(TreeSetting(3, penalty))
+        assert all(max(edge) < 4 for edge in tree.edges)
 
 
 def test_large_tables_are_avoided():

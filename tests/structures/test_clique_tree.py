@@ -65,6 +65,13 @@ def test_equality_and_pickle():
         (lambda: CliqueTree.from_cliques([[0, 5]], [2, 2]), r"cliques: expected variables in range\(2\), got \[5\]"),
         (lambda: CliqueTree.chain(2, 2).pack([]), "tables: expected 1, one for each clique, got 0"),
         (lambda: CliqueTree.chain(2, 2).pack([torch.zeros(3, 2)]), r"tables: expected shape .* for number 0"),
+        (lambda: CliqueTree.chain(2, 2).pack([[[0.0, 1.0]] * 2]), "tables: expected shape .* for number 0, got list"),
+        (lambda: CliqueTree.chain(2, 2).pack([torch.zeros(2)]), r"tables: expected shape .* for number 0, got \(2,\)"),
+        (
+            lambda: CliqueTree.chain(3, 2).pack([torch.zeros(5, 2, 2), torch.zeros(3, 2, 2)]),
+            r"tables: expected batch shapes that broadcast, got \[\(5,\), \(3,\)\]",
+        ),
+        (lambda: CliqueTree.from_cliques([[0]], [2], "best"), "heuristic: expected one of .* got 'best'"),
         (
             lambda: CliqueTree.chain(2, 2).split(torch.zeros(3)),
             "clique_logits: expected .* a last axis of 4",

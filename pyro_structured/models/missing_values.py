@@ -1,0 +1,30 @@
+"""Missing values of columns of any kind."""
+
+__all__ = ["find_missing"]
+
+from typing import Any
+
+import numpy as np
+
+
+def find_missing(values: np.ndarray) -> np.ndarray:
+    """Where an array has NaN, NaT, ``None`` or pandas' NA.
+
+    Example::
+
+        >>> find_missing(np.array([["a", None], [float("nan"), 2]], dtype=object))
+        array([[False,  True],
+               [ True, False]])
+    """
+    if values.dtype == object:
+        return np.asarray(np.frompyfunc(_is_missing, 1, 1)(values), dtype=bool)
+    # Only NaN and NaT differ from themselves.
+    return np.asarray(values != values)
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        # Whether pandas' NA differs from anything is neither true nor false.
+        return True
