@@ -35,16 +35,6 @@ class CliqueVector(DiscreteVector):
         weights = state_weights(self._evidence, self.tree.cardinalities, tables)
         return self._rows(tables), self._rows(weights)
 
-    def _rows(self, tensor: Tensor) -> Tensor:
-        if tensor.dim() == 1 or tensor.shape[:-1].numel() == 1:
-            return tensor.reshape(1, tensor.shape[-1])
-        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
-
-    def _unflatten(self, rows: Tensor) -> Tensor:
-        """The batch in place of rows, of which there is one where all are the same."""
-        size = self.batch_shape.numel()
-        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
-
     @lazy_property
     def _beliefs(self) -> TreeBeliefs:
         return self._infer(clique_marginals=True)

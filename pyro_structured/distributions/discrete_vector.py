@@ -12,6 +12,7 @@ from torch import Tensor
 from pyro_structured.distributions.argument_checks import check_entries, expanded_batch
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.evidence import merge_evidence
+from pyro_structured.ops.rows import narrow_repeated
 
 IMPOSSIBLE_EVIDENCE = (
     "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
@@ -130,6 +131,18 @@ class DiscreteVector(TorchDistribution):
         :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
         """
         return self._cast(self.condition(value, observed)._log_z - self._supported_log_z)
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        """A matrix, with one row where all elements of the batch are the same."""
+        tensor = narrow_repeated(tensor)
+        if tensor.shape[:-1].numel() == 1:
+            return tensor.reshape(1, tensor.shape[-1])
+        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """The batch in place of rows, of which there is one where all are the same."""
+        size = self.batch_shape.numel()
+        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
 
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.float32

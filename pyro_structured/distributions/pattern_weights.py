@@ -91,17 +91,6 @@ class PatternWeights(DiscreteVector):
         allowed = [possible | (consistent.unsqueeze(-1) & (value == label)) for label in (0, 1)]
         return states.masked_fill(~torch.cat(allowed, -1), -torch.inf)
 
-    def _rows(self, tensor: Tensor) -> Tensor:
-        tensor = narrow_repeated(tensor)
-        if tensor.shape[:-1].numel() == 1:
-            return tensor.reshape(1, tensor.shape[-1])
-        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
-
-    def _unflatten(self, rows: Tensor) -> Tensor:
-        """The batch in place of rows, of which there is one where all are the same."""
-        size = self.batch_shape.numel()
-        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
-
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         flat = value.flatten(-len(self.event_shape))

@@ -21,7 +21,7 @@ class MarginalPlan(ABC):
         :param parameters: Tensors of shape ``(rows, size)``, or ``(1, size)`` if they are the same in all rows.
         :param bool marginals: Whether the derivatives are wanted.
         :return: Logarithms of the sums, shape ``(rows,)``, and, if they are wanted, their derivatives along all
-            parameters, shape ``(rows, size)``, also where a parameter has one row only.
+            parameters, shape ``(rows, size)``, also where a parameter has one row, or no columns, in place of zeros.
         """
 
 
@@ -43,8 +43,7 @@ class _Inference(torch.autograd.Function):
 
     @staticmethod
     def forward(plan: MarginalPlan, marginals: bool, *parameters: Tensor) -> tuple[Tensor, ...]:
-        with torch.no_grad():
-            return plan.solve(parameters, marginals)
+        return plan.solve(parameters, marginals)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -59,7 +58,11 @@ class _Inference(torch.autograd.Function):
         found = [torch.zeros_like(parameter) for parameter in parameters]
         if grad_log_z is not None:
             marginals = marginals or infer_marginals(ctx.plan, *parameters)[1:]
-            found = [_weighted(grad_log_z, m, len(p)) for m, p in zip(marginals, parameters, strict=True)]
+            # A parameter without columns has no derivatives; what it would have stood for may have marginals.
+            found = [
+                _weighted(grad_log_z, m, len(p)) if p.shape[-1] else zero
+                for m, p, zero in zip(marginals, parameters, found, strict=True)
+            ]
         if any(grad is not None for grad in grads):
             cotangents = (torch.zeros_like(m) if g is None else g for g, m in zip(grads, marginals, strict=True))
             second = _Pullback.apply(ctx.plan, *parameters, *cotangents)  # type: ignore[no-untyped-call]
@@ -70,7 +73,7 @@ class _Inference(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], plan: MarginalPlan, marginals: bool, *parameters: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        flat = _merge(info.batch_size, in_dims[2:], *parameters)
+        flat = merge_mapped(info.batch_size, in_dims[2:], *parameters)
         found = _Inference.apply(plan, marginals, *flat)  # type: ignore[no-untyped-call]
         return _unmerge(info.batch_size, found)
 
@@ -98,21 +101,13 @@ class _Pullback(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], plan: MarginalPlan, *tensors: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        flat = _merge(info.batch_size, in_dims[1:], *tensors)
+        flat = merge_mapped(info.batch_size, in_dims[1:], *tensors)
         return _unmerge(info.batch_size, _Pullback.apply(plan, *flat))  # type: ignore[no-untyped-call]
 
 
 def _weighted(weights: Tensor, values: Tensor, rows: int) -> Tensor:
     """Rows times weights, or their sum if there is to be one row."""
     return weights.unsqueeze(-1) * values if rows == len(values) else weights.unsqueeze(0) @ values
-
-
-def _merge(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
-    """As :func:`merge_mapped`, for tensors some of which have a single row in place of many."""
-    moved = [t if dim is None else t.movedim(dim, 0) for t, dim in zip(tensors, in_dims, strict=True)]
-    rows = max(tensor.shape[-2] for tensor in moved)
-    full = [tensor.expand(*tensor.shape[:-2], rows, tensor.shape[-1]) for tensor in moved]
-    return merge_mapped(batch_size, tuple(None if dim is None else 0 for dim in in_dims), *full)
 
 
 def _unmerge(batch_size: int, found: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
