@@ -19,7 +19,8 @@ with warnings.catch_warnings():
 TEXT = """
 *Exact sums*: log Z alone, and with the marginals of all pixels, in float64. Fields are as below, but unaries and
 weights are divided by the square root of the number of pixels. Peers: pyAgrum's `ShaferShenoyMRFInference`, on the
-Markov random field of pixels and hidden units, which is built beforehand; and log Z alone by a sum over all labelings, in torch. *Together*: 64 fields with unaries of their own.
+Markov random field of pixels and hidden units, which is built beforehand; and log Z alone by a sum over all labelings,
+in torch. *Together*: 64 fields with unaries of their own.
 
 *Most probable labelings*: unaries and weights are standard normal, penalties of neighbours that differ are exponential
 with mean 1/2, each bias is minus half the sum of its pattern's weights and a standard normal number; T = 1, "sum".
