@@ -6,11 +6,11 @@ import pytest
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", range(5))
 def test_examples_run(number, capsys):
     """The examples are short, and print what stands below them."""
     examples = re.findall(r"```python\n(.*?)```\n+prints\n+```text\n(.*?)```", README, re.DOTALL)
-    assert len(examples) == README.count("```python") == 4
+    assert len(examples) == README.count("```python") == 5
     code, printed = examples[number]
     assert len(code.splitlines()) <= 24
     exec(compile(code, "README.md", "exec"), {})

@@ -4,6 +4,7 @@ __all__ = [
     "Beliefs",
     "Certificate",
     "CountForest",
+    "PatternTemplate",
     "bulk_mass",
     "certify",
     "count_information",
@@ -14,8 +15,11 @@ __all__ = [
     "log_partition",
     "max_convolve",
     "most_probable",
+    "pattern_from_template",
+    "pattern_potential",
     "reweight",
     "sample_counts",
+    "template_of_pattern",
 ]
 
 from pyro_structured.ops.cardinality import Beliefs, Certificate, certify, infer_counts, log_partition
@@ -24,4 +28,10 @@ from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_information import count_information
 from pyro_structured.ops.count_sample import most_probable, sample_counts
 from pyro_structured.ops.evidence import reweight
+from pyro_structured.ops.pattern_potential import (
+    PatternTemplate,
+    pattern_from_template,
+    pattern_potential,
+    template_of_pattern,
+)
 from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass
