@@ -81,6 +81,36 @@ class Grid:
             horizontal.unflatten(-1, (self.height, self.width - 1)),
         )
 
+    def tile(self, patches: Tensor, stride: int = 1) -> Tensor:
+        """Patterns that are patches at all places of the grid, which share their weights: convolutional ones.
+
+        :param Tensor patches: Weights, shape ``(..., K, h, w)``, no larger than the grid.
+        :param int stride: Pixels from one place to the next, in both directions, at least 1.
+        :return: Shape ``(..., K * places, H, W)``, the places of one patch after the other, row by row; zeros outside of
+            the patch.
+
+        Example::
+
+            >>> Grid(2, 2).tile(torch.tensor([[[1.0, 2.0]]])).tolist()
+            [[[1.0, 2.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 2.0]]]
+        """
+        check_size("stride", stride)
+        height, width = patches.shape[-2:] if patches.dim() > 2 else (0, 0)
+        if not (1 <= height <= self.height and 1 <= width <= self.width):
+            raise ValueError(
+                f"patches: expected shape (..., K, h, w) with h in 1..{self.height} and w in 1..{self.width}, got "
+                f"{tuple(patches.shape)}"
+            )
+        rows, columns = (
+            torch.arange(size, device=patches.device)
+            - torch.arange(0, size - patch + 1, stride, device=patches.device)[:, None]
+            for size, patch in ((self.height, height), (self.width, width))
+        )
+        inside = ((rows >= 0) & (rows < height))[:, None, :, None] & ((columns >= 0) & (columns < width))[:, None]
+        entries = torch.where(inside, rows[:, None, :, None] * width + columns[:, None], height * width)
+        padded = torch.nn.functional.pad(patches.flatten(-2), (0, 1))
+        return padded[..., entries.flatten(0, 1)].flatten(-4, -3)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Grid) and (self.height, self.width) == (other.height, other.width)
 
