@@ -126,6 +126,48 @@ class PatternWeights(DiscreteVector):
         values = enumerate_values(self._num_variables, 2, self.batch_shape, expand, like)
         return values.reshape(values.shape[:-1] + self.event_shape)
 
+    def conditional_logits(self, value: Tensor) -> Tensor:
+        """Log-odds of each variable given all others, hidden units summed out; NaN where neither value is possible.
+
+        :param Tensor value: Zeros and ones, shape ``(...,) + batch_shape + event_shape``.
+        :return: The same shape. Cost O(D J).
+        """
+        rank = len(self.event_shape)
+        check_entries(self.batch_shape + self.event_shape, rank, value=value)
+        label = value.flatten(-rank).double()
+        odds = log_odds(*self._known_states.chunk(2, -1))
+        batch = torch.broadcast_shapes(label.shape[:-1], self.batch_shape)
+        odds = odds.expand(batch + odds.shape[-1:])
+        if self._paired:
+            ends = 2 * label[..., self._edges] - 1
+            pulls = (self._penalties.unsqueeze(-1) * ends.flip(-1)).expand(batch + ends.shape[-2:])
+            odds = odds.index_add(-1, self._edges.flatten(), pulls.flatten(-2))
+        if self._num_patterns:
+            weights = self._patterns[0]
+            each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables)).mT
+            on = self._activations(label).unsqueeze(-2) + (1 - label).unsqueeze(-1) * each
+            composition = self._table.unsqueeze(-2) if self._scheme is None else self._scheme
+            potentials = (pattern_potential(a, composition, self.temperature) for a in (on, on - each))
+            odds = odds + next(potentials) - next(potentials)
+        return self._cast(odds.reshape(batch + self.event_shape))
+
+    def pseudo_log_prob(self, value: Tensor) -> Tensor:
+        r"""Besag's pseudo-likelihood, :math:`\sum_i \log p(y_i \mid y_{-i})`, which needs no log Z and is not the
+        log-probability.
+
+        :param Tensor value: As for :meth:`conditional_logits`.
+        :return: Shape ``(...,) + batch_shape``.
+
+        **References**
+
+        Besag (1975): Statistical analysis of non-lattice data. The Statistician 24(3).
+        """
+        signed = (2 * value.to(torch.double) - 1) * self.conditional_logits(value).double()
+        certain = signed.isinf()
+        logs = torch.nn.functional.logsigmoid(signed.masked_fill(certain, 0.0)).masked_fill(certain, 0.0)
+        impossible = signed == -torch.inf
+        return self._cast(logs.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))
+
     def map(
         self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
     ) -> tuple[Tensor, FieldOptimum]:

@@ -86,8 +86,8 @@ class Grid:
 
         :param Tensor patches: Weights, shape ``(..., K, h, w)``, no larger than the grid.
         :param int stride: Pixels from one place to the next, in both directions, at least 1.
-        :return: Shape ``(..., K * places, H, W)``, the places of one patch after the other, row by row; zeros outside of
-            the patch.
+        :return: Shape ``(..., K * places, H, W)``, the places of one patch after the other, row by row; zeros outside
+            of the patch.
 
         Example::
 

@@ -105,6 +105,27 @@ def test_queries(case, over_labelings, seed):
     close(d.marginal_log_prob(1 - value.reshape(shape), everything), log_probs[other])
 
 
+@settings(max_examples=100)
+@given(fields(), st.integers(0, 2**31))
+def test_conditionals(case, seed):
+    """Log-odds of single pixels are differences of log-weights, where one is finite; and Besag's sum of them."""
+    d, table, penalties = case
+    y, scores = brute_force(d, table, penalties)
+    torch.manual_seed(seed)
+    rows = torch.randint(len(y), (5,))
+    value = y[rows].reshape(-1, *d.event_shape)
+    found = d.conditional_logits(value).flatten(1)
+    places = 2 ** torch.arange(y.shape[1] - 1, -1, -1)
+    labels = y[rows].long()
+    base = (labels * places).sum(-1, keepdim=True) - labels * places
+    on, off = scores[base + places], scores[base]
+    possible = (on > -torch.inf) | (off > -torch.inf)
+    torch.testing.assert_close(found[possible], (on - off)[possible], rtol=1e-9, atol=1e-7)
+    total = (torch.where(labels == 1, on, off) - torch.logaddexp(on, off)).sum(-1)
+    sure = possible.all(-1)
+    torch.testing.assert_close(d.pseudo_log_prob(value)[sure], total[sure], rtol=1e-8, atol=1e-6)
+
+
 @settings(max_examples=40)
 @given(fields(shapes=[(1, 3), (2, 2)]))
 def test_derivatives(case):
@@ -329,6 +350,29 @@ def test_bad_evidence():
         GridCRF(torch.zeros(1, 3), torch.zeros(2), Grid(1, 3)).condition(
             torch.zeros(1, 3), torch.ones(5, 3, dtype=torch.bool)
         )
+
+
+def test_pseudo_likelihood_learns():
+    """Its maximum is near the parameters that the data are drawn with; conditionals of batches and expansions."""
+    torch.manual_seed(5)
+    grid = Grid(3, 3)
+    truth = PatternCRF(torch.randn(3, 3), torch.ones(12), 2 * torch.randn(1, 3, 3), torch.zeros(1), grid)
+    data = truth.sample((20_000,))
+    leaves = [torch.zeros(3, 3), torch.zeros(12), truth.weights.clone(), truth.pattern_logits.clone()]
+    optimizer = torch.optim.LBFGS([leaf.requires_grad_() for leaf in leaves], line_search_fn="strong_wolfe")
+
+    def loss():
+        optimizer.zero_grad()
+        value = -PatternCRF(*leaves, grid).pseudo_log_prob(data).mean()
+        value.backward()
+        return value
+
+    for _ in range(10):
+        optimizer.step(loss)
+    learned = PatternCRF(*(leaf.detach() for leaf in leaves), grid)
+    torch.testing.assert_close(learned.marginals, truth.marginals, atol=0.02, rtol=0)
+    both = truth.expand((2,))
+    assert torch.equal(both.conditional_logits(data[:5].unsqueeze(1))[:, 1], truth.conditional_logits(data[:5]))
 
 
 def test_a_latent_field_in_a_model():
