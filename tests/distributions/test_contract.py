@@ -386,8 +386,10 @@ def boltzmann_machine(num_hidden):
 FACTORIES = {
     "GridCRF": [grid_field, clamped_grid_field],
     "PatternCRF": [
-        *(pattern_field(*kind) for kind in (("sum", 1), ("min", 1, False), ("table", 1), ("sum", 0.5), ("table", 0))),
-        pattern_field("min", 2),
+        pattern_field("sum", 1),
+        pattern_field("min", 2, paired=False),
+        pattern_field("table", 1),
+        pattern_field("table", 0),
     ],
     "RBM": [boltzmann_machine(1), boltzmann_machine(4)],
     "Argmin": [argmin(problem) for problem in (TopK(4, 2), Ranking(3, maximize=True), Matching(3), GRAPH)],
