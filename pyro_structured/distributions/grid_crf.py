@@ -8,9 +8,8 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.pattern_field import MOST_NUMBERS, PatternField
-from pyro_structured.distributions.pattern_weights import EMPTY_SUPPORT
 from pyro_structured.ops.cardinality import require_support
-from pyro_structured.ops.evidence import log_odds, no_evidence
+from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.grid_inference import cost_of_grid, maximize_grid
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.solvers.field_cut import FieldCut
@@ -72,10 +71,7 @@ class GridCRF(PatternField):
         self.unary_logits = unary_logits
         self.pairwise = pairwise
         self.composition, self.temperature, self._scheme = unary_logits.new_zeros(1), 1.0, "sum"
-        self._paired, self._edges = True, grid.edges.to(unary_logits.device)
-        self._evidence = no_evidence(grid.num_pixels, unary_logits.device)
-        self._empty = EMPTY_SUPPORT
-        super().__init__(batch, event_shape, validate_args=validate_args)
+        super().__init__(batch, event_shape, grid.edges.to(unary_logits.device), True, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

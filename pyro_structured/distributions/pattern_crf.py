@@ -8,9 +8,7 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.distributions.pattern_weights import EMPTY_SUPPORT
 from pyro_structured.ops.cardinality import require
-from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
 
@@ -92,7 +90,7 @@ class PatternCRF(PatternField):
             raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
         event_shape = torch.Size([grid.height, grid.width])
         batch = joined_batch("unary_logits", unary_logits, event_shape, torch.Size())
-        self._paired = pairwise is not None
+        paired = pairwise is not None
         pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
         batch = joined_batch("pairwise", pairwise, [grid.num_edges], batch)
         number = pattern_logits.shape[-1] if isinstance(pattern_logits, Tensor) and pattern_logits.dim() else 0
@@ -102,7 +100,7 @@ class PatternCRF(PatternField):
         self._scheme = composition if isinstance(composition, str) else None
         table = _table(composition, pattern_logits)
         batch = joined_batch("composition", table, [number + 1], batch)
-        if isinstance(temperature, Tensor) or not 0 <= temperature < torch.inf:
+        if not isinstance(temperature, (int, float)) or not 0 <= temperature < torch.inf:
             raise ValueError(f"temperature: expected a finite number of at least 0, got {temperature!r}")
         self.grid, self.temperature = grid, float(temperature)
         self.unary_logits = unary_logits
@@ -110,10 +108,7 @@ class PatternCRF(PatternField):
         self.weights = weights
         self.pattern_logits = pattern_logits
         self.composition = table
-        self._edges = grid.edges.to(unary_logits.device)
-        self._evidence = no_evidence(grid.num_pixels, unary_logits.device)
-        self._empty = EMPTY_SUPPORT
-        super().__init__(batch, event_shape, validate_args=validate_args)
+        super().__init__(batch, event_shape, grid.edges.to(unary_logits.device), paired, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

@@ -146,7 +146,8 @@ class PatternField(PatternWeights):
         shape = torch.Size(sample_shape)
         with torch.no_grad():
             require_support(self._log_z, self._empty)
-            drawn = self._drawn(shape.numel())
+            full = shape + self.batch_shape
+            drawn = self._drawn(shape.numel()) if full.numel() else self._states[0].new_zeros(full + self.event_shape)
         return self._cast(drawn.reshape(shape + self.batch_shape + self.event_shape))
 
     @property

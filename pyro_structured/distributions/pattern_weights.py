@@ -1,6 +1,6 @@
 """Log-weights of binary fields under patterns, and what is most probable."""
 
-__all__ = ["EMPTY_SUPPORT", "PatternWeights"]
+__all__ = ["PatternWeights"]
 
 from abc import abstractmethod
 
@@ -13,13 +13,14 @@ from pyro_structured.distributions.discrete_vector import DiscreteVector
 from pyro_structured.distributions.field_optimum import FieldOptimum, maximize_field
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
-from pyro_structured.ops.evidence import log_odds
+from pyro_structured.ops.evidence import log_odds, no_evidence
 from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.solvers.pattern_objective import PatternObjective
 
 EMPTY_SUPPORT = (
-    "unary_logits: expected at least one field of positive probability in every batch element, but the support is empty"
+    "expected at least one value of positive probability in every batch element, but penalties, clamps or hidden units "
+    "leave none"
 )
 
 
@@ -32,6 +33,14 @@ class PatternWeights(DiscreteVector):
     _scheme: str | None
     _paired: bool
     _edges: Tensor
+
+    def __init__(
+        self, batch: torch.Size, event_shape: torch.Size, edges: Tensor, paired: bool, validate_args: bool | None
+    ) -> None:
+        self._paired, self._edges = paired, edges
+        self._evidence, self._empty = no_evidence(event_shape.numel(), edges.device), EMPTY_SUPPORT
+        # The constraints of torch cannot be checked where there are no rows.
+        super().__init__(batch, event_shape, validate_args=validate_args if batch.numel() else False)
 
     @property
     @abstractmethod

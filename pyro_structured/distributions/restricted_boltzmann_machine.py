@@ -8,9 +8,7 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.distributions.pattern_weights import EMPTY_SUPPORT
 from pyro_structured.ops.cardinality import require
-from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.rows import narrow_repeated
 
 
@@ -67,10 +65,8 @@ class RBM(PatternField):
         self.visible_logits = visible_logits
         self.hidden_logits = hidden_logits
         self.composition, self.temperature, self._scheme = weights.new_zeros(sizes[0] + 1), 1.0, "sum"
-        self._paired, self._edges = False, torch.zeros(0, 2, dtype=torch.long, device=weights.device)
-        self._evidence = no_evidence(sizes[1], weights.device)
-        self._empty = EMPTY_SUPPORT.replace("unary_logits", "visible_logits").replace("field", "vector")
-        super().__init__(batch, torch.Size(sizes[1:]), validate_args=validate_args)
+        none = torch.zeros(0, 2, dtype=torch.long, device=weights.device)
+        super().__init__(batch, torch.Size(sizes[1:]), none, False, validate_args)
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:

@@ -164,12 +164,14 @@ def _finite(tensor: Tensor) -> Tensor:
 
 def _profile(message: Tensor, short: int) -> Tensor:
     """By the last pixel, the one beside it, and all others."""
-    return message.reshape(2, 2 if short > 1 else 1, -1, message.shape[-1])
+    beside = 2 if short > 1 else 1
+    return message.reshape(2, beside, len(message) // (2 * beside), message.shape[-1])
 
 
 def _previous(message: Tensor, short: int) -> Tensor:
     """By the pixel beside the next one, all others, and the one before the next one."""
-    return message.reshape(2 if short > 1 else 1, -1, 2, message.shape[-1])
+    beside = 2 if short > 1 else 1
+    return message.reshape(beside, len(message) // (2 * beside), 2, message.shape[-1])
 
 
 def _penalty(edge: int | None, penalties: Tensor) -> Tensor | None:
@@ -178,7 +180,7 @@ def _penalty(edge: int | None, penalties: Tensor) -> Tensor | None:
 
 def _gate(cell: _Cell, states: Tensor, penalties: Tensor, short: int) -> Tensor:
     """Log-weights of a pixel, by its value and that of the one beside it, shape ``(2, 1 or 2, 1, rows)``."""
-    weights = states.reshape(2, -1, states.shape[-1])[:, cell.pixel]
+    weights = states.reshape(2, len(states) // 2, states.shape[-1])[:, cell.pixel]
     if cell.beside is None:
         return weights[:, None, None]
     penalty = penalties[cell.beside]

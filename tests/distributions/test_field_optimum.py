@@ -94,5 +94,5 @@ def test_unbalanced_grids_and_impossible_fields():
     unary = torch.zeros(1, 2)
     unary[0, 0], unary[0, 1] = torch.inf, -torch.inf
     apart = PatternCRF(unary, torch.tensor([torch.inf]), torch.zeros(1, 1, 2), torch.zeros(1), Grid(1, 2))
-    with pytest.raises(ValueError, match="unary_logits: expected at least one field of positive probability"):
+    with pytest.raises(ValueError, match="expected at least one value of positive probability"):
         apart.map()

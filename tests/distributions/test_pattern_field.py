@@ -82,7 +82,7 @@ def test_queries(case, over_labelings, seed):
         d._hidden = None
     log_z = scores.logsumexp(0)
     if log_z == -torch.inf:
-        with pytest.raises(ValueError, match="unary_logits: expected at least one field of positive probability"):
+        with pytest.raises(ValueError, match="expected at least one value of positive probability"):
             _ = d.log_partition_function
         return
     log_probs = scores - log_z
@@ -277,6 +277,18 @@ def test_boltzmann_machine():
         close(d.marginals, log_probs.exp() @ v)
 
 
+def test_no_rows_and_no_samples():
+    """Batches and samples of size 0 have all queries."""
+    grid, none = Grid(2, 2), torch.zeros(0, 2, 2)
+    weights, biases = torch.ones(3, 2, 2), torch.zeros(3)
+    for d in (GridCRF(none, torch.zeros(4), grid), PatternCRF(none, None, weights, biases, grid)):
+        for query in ("marginals", "marginal_logits", "mode", "variance"):
+            assert getattr(d, query).shape == (0, 2, 2)
+        assert d.log_partition_function.shape == d.entropy().shape == d.log_prob(none).shape == (0,)
+        assert d.sample((3,)).shape == (3, 0, 2, 2) and d.map("branch_and_bound")[0].shape == (0, 2, 2)
+    assert PatternCRF(torch.zeros(2, 2), None, weights, biases, grid).sample((0,)).shape == (0, 2, 2)
+
+
 def test_limits(monkeypatch):
     """What is too large is refused, with the costs and what to do instead."""
     grid = Grid(32, 32)
@@ -328,6 +340,7 @@ GOOD = {
         ({"composition": "max"}, r"composition: expected one of \('sum', 'min'\) or a table, got 'max'"),
         ({"composition": torch.zeros(4)}, r"composition: expected shape \(..., 5\), got \(4,\)"),
         ({"temperature": -1.0}, "temperature: expected a finite number of at least 0, got -1.0"),
+        ({"temperature": "1"}, "temperature: expected a finite number of at least 0, got '1'"),
         ({"temperature": math.nan}, "temperature: expected a finite number of at least 0, got nan"),
         (
             {"weights": torch.zeros(0, 2, 3), "pattern_logits": torch.zeros(0), "composition": "min"},
