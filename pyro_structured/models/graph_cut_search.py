@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from pyro_structured.ops.chordal_graph import Neighbors, elimination_cliques, elimination_order
+from pyro_structured.ops.chordal_graph import Neighbors, eliminations
 from pyro_structured.solvers.edge_cut import EdgeCuts, check_weights, round_cuts
 from pyro_structured.solvers.separator_flow import SeparatorFlow
 from pyro_structured.structures.argument_checks import check_size
@@ -45,10 +45,9 @@ class _Recursion:
         return True
 
     def _is_thin(self) -> bool:
-        cliques = elimination_cliques(self.neighbors, elimination_order(self.neighbors, self.log_sizes))
         return all(
-            len(clique) <= self.treewidth + 1 and sum(self.log_sizes[d] for d in clique) <= self.most
-            for clique in cliques
+            len(near) <= self.treewidth and self.log_sizes[node] + sum(self.log_sizes[d] for d in near) <= self.most
+            for node, near in eliminations(self.neighbors, self.log_sizes)
         )
 
     def keep_what_fits(self, nodes: Sequence[int]) -> None:
