@@ -39,17 +39,17 @@ class KnownCuts:
         left_out = len(weights) - sides.sum((0, 1))
         self._lines = np.stack([((weights @ sides[0]) * sides[1]).sum(0), left_out], 1)
 
-    def __len__(self) -> int:
-        return int(self._number)
-
-    def cheapest(self, source: int, sink: int, price: float) -> SeparatorCut | None:
-        """Of the cuts of two nodes; ``None`` if there are none."""
+    def between(self, source: int, sink: int) -> np.ndarray:
+        """Numbers of the cuts of two nodes."""
         near, far = self._sides[:, :, : self._number]
-        valid = (near[source] & far[sink]).nonzero()[0]
-        if not len(valid):
-            return None
-        best = int(valid[(self._lines[valid] @ (1.0, price)).argmin()])
-        return SeparatorCut(float(self._lines[best, 0]), int(self._lines[best, 1]), near[:, best], far[:, best])
+        found: np.ndarray = (near[source] & far[sink]).nonzero()[0]
+        return found
+
+    def cheapest(self, numbers: np.ndarray, price: float) -> SeparatorCut:
+        """Of these cuts, which are one or more."""
+        best = numbers[(self._lines[numbers] @ (1.0, price)).argmin()]
+        weight, size = self._lines[best]
+        return SeparatorCut(float(weight), int(size), *self._sides[:, :, best])
 
     def add(self, cut: SeparatorCut) -> None:
         """Remembers a cut."""

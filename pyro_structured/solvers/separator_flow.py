@@ -68,13 +68,15 @@ class SeparatorFlow:
         if many.size <= self._size:
             return _mean(many, many, 1.0)
         few = SeparatorCut(float(self._weights[source].sum()), 0, is_source, ~is_source)
+        known, slack = self._known.between(source, sink), TOLERANCE * self._total
         while True:
             price = max(few.weight - many.weight, 0.0) / (many.size - few.size)
-            bound = few.cost(price) - TOLERANCE * self._total
-            found = self._known.cheapest(source, sink, price)
-            if found is None or found.cost(price) >= bound:
-                found = self._cut(source, sink, price)
-                if found.cost(price) >= bound:
+            cost = few.cost(price) - slack
+            found = self._known.cheapest(known, price) if len(known) else few
+            if found.cost(price) >= cost:
+                if self.bound(source, sink) < cost - price * self._size:
+                    found = self._cut(source, sink, price)
+                if found.cost(price) >= cost:
                     return _mean(few, many, (self._size - few.size) / (many.size - few.size) if price else 0.0)
                 self._known.add(found)
             # Below the line through both: this and one of them make the line whose peak is nearer.
