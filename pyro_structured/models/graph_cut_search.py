@@ -31,6 +31,8 @@ class _Recursion:
         self.neighbors: Neighbors = [set() for _ in range(number)]
         # Edges that do not fit together with those that are kept.
         self.refused: set[tuple[tuple[int, int], ...]] = set()
+        # In how many of the sets nodes are that are yet to be split.
+        self.uses = np.ones(number, dtype=int)
 
     def keep(self, nodes: Sequence[int]) -> bool:
         """Makes nodes a clique, if the graph still has a triangulation of small cliques: that of least fill."""
@@ -52,10 +54,32 @@ class _Recursion:
         return True
 
     def _is_thin(self) -> bool:
+        nodes = [node for node, near in enumerate(self.neighbors) if near]
+        place = {node: index for index, node in enumerate(nodes)}
+        neighbors = [{place[other] for other in self.neighbors[node]} for node in nodes]
+        sizes = [self.log_sizes[node] for node in nodes]
         return all(
-            len(near) <= self.treewidth and self.log_sizes[node] + sum(self.log_sizes[d] for d in near) <= self.most
-            for node, near in eliminations(self.neighbors, self.log_sizes)
+            len(near) <= self.treewidth and sizes[node] + sum(sizes[other] for other in near) <= self.most
+            for node, near in eliminations(neighbors, sizes)
         )
+
+    def replace(self, nodes: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+        """Splits a set, and eliminates nodes that are in none any more, where that adds no edge.
+
+        Least fill has them first, whatever is kept of the others.
+        """
+        self.uses[nodes] -= 1
+        for part in parts:
+            self.uses[part] += 1
+        done = [node for node in nodes.tolist() if not self.uses[node]]
+        while done:
+            node = done.pop()
+            near = self.neighbors[node]
+            if all(other in self.neighbors[one] for one, other in combinations(near, 2)):
+                for other in near:
+                    self.neighbors[other].discard(node)
+                done += [other for other in near if not self.uses[other]]
+                self.neighbors[node] = set()
 
     def keep_what_fits(self, nodes: Sequence[int]) -> None:
         """The heaviest edges first."""
@@ -159,5 +183,6 @@ def cut_graph(
             parts = [nodes[labels == label] for label in range(number)]
         else:
             parts = recursion.split(flow, nodes, tolerance) if len(nodes) > 1 else []
+        recursion.replace(nodes, parts)
         waiting += [(part, recursion.flow_within(flow, nodes, part)) for part in parts]
     return [(int(one), int(other)) for one, other in zip(*np.triu(recursion.kept).nonzero(), strict=True)]

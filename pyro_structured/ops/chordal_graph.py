@@ -67,7 +67,8 @@ def eliminations(
     fills = _fills(graph)
 
     def key(node: int) -> tuple[float, float]:
-        weight = sizes[node] + sum(map(sizes.__getitem__, graph[node]))
+        # Exact, so that it does not depend on the order of a set.
+        weight = sizes[node] + math.fsum(map(sizes.__getitem__, graph[node]))
         return (fills[node], weight) if heuristic == "min_fill" else (weight, fills[node])
 
     keys = {node: key(node) for node in range(len(graph))}
