@@ -51,13 +51,13 @@ class RankedCuts:
         while True:
             while self._round(self._limit() + self._most_worth):
                 pass
-            good = (self._values <= self._limit()).nonzero()[0]
-            if not len(good):
+            good = self._values <= self._limit()
+            if not good.any():
                 return
-            order = good[np.lexsort((self._values[good], self._cuts.separators[good].sum(1)))]
-            for place in order:
-                yield float(self._cuts.weights[place]), self._cuts.separators[place], self._cuts.sides[place]
-            self._values[order] = np.inf
+            cuts, values = EdgeCuts(*(part[good] for part in self._cuts)), self._values[good]
+            self._cuts, self._values = EdgeCuts(*(part[~good] for part in self._cuts)), self._values[~good]
+            for place in np.lexsort((values, cuts.separators.sum(1))):
+                yield float(cuts.weights[place]), cuts.separators[place], cuts.sides[place]
 
     def _limit(self) -> float:
         """How much a cut may be worth to come next."""
@@ -66,7 +66,8 @@ class RankedCuts:
     def _round(self, limit: float) -> bool:
         """Adds cuts of pairs of nodes whose relaxed value is small; says whether there was one."""
         solved: list[tuple[tuple[int, int], SeparatorSolution]] = []
-        while self._waiting and len(solved) < TOGETHER and self._waiting[0][0] <= limit:
+        most = TOGETHER if len(self._values) else 1
+        while self._waiting and len(solved) < most and self._waiting[0][0] <= limit:
             _, source, sink, solution = heapq.heappop(self._waiting)
             if solution is None:
                 solution = self._flow.solve(source, sink)
