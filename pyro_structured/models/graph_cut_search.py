@@ -3,13 +3,14 @@
 __all__ = ["cut_graph"]
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from pyro_structured.ops.chordal_graph import Neighbors, elimination_cliques, elimination_order
-from pyro_structured.solvers.edge_cut import EdgeCuts, check_weights, round_cuts
+from pyro_structured.models.ranked_cuts import RankedCuts
+from pyro_structured.ops.chordal_graph import Neighbors, eliminations
+from pyro_structured.solvers.edge_cut import check_weights
 from pyro_structured.solvers.separator_flow import SeparatorFlow
 from pyro_structured.structures.argument_checks import check_size
 
@@ -28,28 +29,57 @@ class _Recursion:
         self.log_sizes, self.most = log_sizes, np.log(most_states) + 1e-9
         self.kept = np.zeros((number, number), dtype=bool)
         self.neighbors: Neighbors = [set() for _ in range(number)]
+        # Edges that do not fit together with those that are kept.
+        self.refused: set[tuple[tuple[int, int], ...]] = set()
+        # In how many of the sets nodes are that are yet to be split.
+        self.uses = np.ones(number, dtype=int)
 
     def keep(self, nodes: Sequence[int]) -> bool:
         """Makes nodes a clique, if the graph still has a triangulation of small cliques: that of least fill."""
-        new = [(one, other) for one, other in combinations(nodes, 2) if not self.kept[one, other]]
+        new = tuple((one, other) for one, other in combinations(nodes, 2) if not self.kept[one, other])
+        if not new or new in self.refused:
+            return not new
         for one, other in new:
             self.neighbors[one].add(other)
             self.neighbors[other].add(one)
-        if new and not self._is_thin():
+        if not self._is_thin():
+            self.refused.add(new)
             for one, other in new:
                 self.neighbors[one].discard(other)
                 self.neighbors[other].discard(one)
             return False
         for one, other in new:
             self.kept[one, other] = self.kept[other, one] = True
+        self.refused.clear()
         return True
 
     def _is_thin(self) -> bool:
-        cliques = elimination_cliques(self.neighbors, elimination_order(self.neighbors, self.log_sizes))
+        nodes = [node for node, near in enumerate(self.neighbors) if near]
+        place = {node: index for index, node in enumerate(nodes)}
+        neighbors = [{place[other] for other in self.neighbors[node]} for node in nodes]
+        sizes = [self.log_sizes[node] for node in nodes]
         return all(
-            len(clique) <= self.treewidth + 1 and sum(self.log_sizes[d] for d in clique) <= self.most
-            for clique in cliques
+            len(near) <= self.treewidth and sizes[node] + sum(sizes[other] for other in near) <= self.most
+            for node, near in eliminations(neighbors, sizes)
         )
+
+    def replace(self, nodes: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+        """Splits a set, and eliminates nodes that are in none any more, where that adds no edge.
+
+        Least fill has them first, whatever is kept of the others.
+        """
+        self.uses[nodes] -= 1
+        for part in parts:
+            self.uses[part] += 1
+        done = [node for node in nodes.tolist() if not self.uses[node]]
+        while done:
+            node = done.pop()
+            near = self.neighbors[node]
+            if all(other in self.neighbors[one] for one, other in combinations(near, 2)):
+                for other in near:
+                    self.neighbors[other].discard(node)
+                done += [other for other in near if not self.uses[other]]
+                self.neighbors[node] = set()
 
     def keep_what_fits(self, nodes: Sequence[int]) -> None:
         """The heaviest edges first."""
@@ -57,45 +87,39 @@ class _Recursion:
         for pair in sorted(pairs, key=lambda pair: -self.weights[pair]):
             self.keep(pair)
 
-    def cuts(self, weights: np.ndarray, bonus: np.ndarray, size: int) -> EdgeCuts:
-        """Rounded cuts between each of the k + 1 nodes of largest weight, one of which no separator has, and others."""
-        flow, found = SeparatorFlow(weights, size), []
-        for source in np.argsort(-weights.sum(1), kind="stable")[: size + 1]:
-            for sink in range(len(weights)):
-                if sink != source:
-                    solution = flow.solve(int(source), sink)
-                    found.append(round_cuts(weights, solution, int(source), sink, size, bonus))
-        return _different(EdgeCuts(*(np.concatenate(part) for part in zip(*found, strict=True))))
-
     def ranked(
-        self, nodes: np.ndarray, glued: bool, size: int, tolerance: float
-    ) -> Iterator[tuple[float, list[int], list[list[int]]]]:
+        self, flow: SeparatorFlow, nodes: np.ndarray, glued: bool, size: int, tolerance: float
+    ) -> Iterator[tuple[float, list[int], list[np.ndarray]]]:
         """Cuts of some nodes, the best first: what they lose, their separator, and the sets they leave."""
-        weights, kept = self.weights[np.ix_(nodes, nodes)], self.kept[np.ix_(nodes, nodes)]
+        box = np.ix_(nodes, nodes)
+        weights, kept = self.weights[box], self.kept[box]
         total = weights.sum() + 1.0
         bonus = self.discount * np.where(kept, 0.0, weights)
-        cuts = self.cuts(np.where(kept, total, weights) if glued else weights, bonus, size)
-        values = cuts.weights - ((cuts.separators @ bonus) * cuts.separators).sum(1) / 2
-        # Of those that are about as good, the smallest separator.
-        near = values <= values.min() + tolerance
-        order = np.lexsort((values, np.where(near, cuts.separators.sum(1), len(nodes)), ~near))
-        for place in order[:MOST_TRIED]:
-            if cuts.weights[place] < total:
-                separator, side = cuts.separators[place], cuts.sides[place]
-                parts = [nodes[part].tolist() for part in (side | separator, ~side)]
-                yield float(cuts.weights[place]), nodes[separator].tolist(), parts
+        if glued:
+            weights = np.where(kept, total, weights)
+            flow = flow.within(weights, size, np.arange(len(nodes)))
+        for lost, separator, side in islice(RankedCuts(flow, weights, bonus, size, tolerance), MOST_TRIED):
+            if lost < total:
+                yield lost, nodes[separator].tolist(), [nodes[side | separator], nodes[~side]]
 
-    def split(self, nodes: list[int], tolerance: float) -> list[list[int]]:
+    def split(self, flow: SeparatorFlow, nodes: np.ndarray, tolerance: float) -> list[np.ndarray]:
         """Two sets of nodes, which have a separator in common that is kept; none if nothing is left to split."""
         small = len(nodes) <= self.treewidth + 1
-        size = min(self.treewidth, len(nodes) - 2)
         for glued in (False, True) if not small or tolerance > 0 else ():
-            for lost, separator, parts in self.ranked(np.array(nodes), glued, size, tolerance):
+            for lost, separator, parts in self.ranked(flow, nodes, glued, self.size(nodes), tolerance):
                 if (not small or lost < tolerance) and self.keep(separator):
                     return parts
-        if not (small and self.keep(nodes)):
-            self.keep_what_fits(nodes)
+        if not (small and self.keep(nodes.tolist())):
+            self.keep_what_fits(nodes.tolist())
         return []
+
+    def size(self, nodes: np.ndarray) -> int:
+        """The largest separator of some nodes: two are left."""
+        return min(self.treewidth, len(nodes) - 2)
+
+    def flow_within(self, flow: SeparatorFlow, nodes: np.ndarray, part: np.ndarray) -> SeparatorFlow:
+        """Of some of the nodes."""
+        return flow.within(self.weights[np.ix_(part, part)], self.size(part), np.searchsorted(nodes, part))
 
 
 def cut_graph(
@@ -149,20 +173,16 @@ def cut_graph(
     if len(sizes) != len(weights):
         raise ValueError(f"log_sizes: expected {len(weights)} numbers, one for each node, got {len(sizes)}")
     recursion = _Recursion(weights, treewidth, sizes, most_states, discount)
-    waiting = [list(range(len(weights)))]
+    nodes = np.arange(len(weights))
+    waiting = [(nodes, SeparatorFlow(weights, recursion.size(nodes)))]
     while waiting:
-        nodes = waiting.pop()
+        nodes, flow = waiting.pop()
         box = np.ix_(nodes, nodes)
         number, labels = connected_components((weights[box] > 0) | recursion.kept[box], directed=False)
         if number > 1:
-            waiting += [np.array(nodes)[labels == label].tolist() for label in range(number)]
-        elif len(nodes) > 1:
-            waiting += recursion.split(nodes, tolerance)
+            parts = [nodes[labels == label] for label in range(number)]
+        else:
+            parts = recursion.split(flow, nodes, tolerance) if len(nodes) > 1 else []
+        recursion.replace(nodes, parts)
+        waiting += [(part, recursion.flow_within(flow, nodes, part)) for part in parts]
     return [(int(one), int(other)) for one, other in zip(*np.triu(recursion.kept).nonzero(), strict=True)]
-
-
-def _different(cuts: EdgeCuts) -> EdgeCuts:
-    """Without repetitions."""
-    packed = np.packbits(np.concatenate([cuts.separators, cuts.sides], 1), axis=1)
-    _, first = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)
-    return EdgeCuts(*(part[np.sort(first)] for part in cuts))

@@ -83,7 +83,7 @@ class ThinJunctionTree(CategoricalDensity):
     :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
 
     Cost of a graph of cliques with at most s joint states: :math:`O(n^2)` counts of the rows for ``"chordal"``, fewer
-    as edges are added; :math:`O(k n^2)` maximum flows for ``"graph_cut"``.
+    as edges are added; at most :math:`O(k n^2)` linear programs, by maximum flows, for ``"graph_cut"``.
 
     **References**
 

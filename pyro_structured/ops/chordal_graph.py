@@ -4,6 +4,7 @@ __all__ = [
     "clique_forest",
     "elimination_cliques",
     "elimination_order",
+    "eliminations",
     "is_chordal",
     "maximum_cardinality_order",
     "neighbor_sets",
@@ -12,7 +13,7 @@ __all__ = [
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -54,38 +55,68 @@ def elimination_order(
         >>> elimination_order(neighbor_sets(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]))
         [1, 0, 2, 3]
     """
+    return [node for node, _ in eliminations(neighbors, log_sizes, heuristic)]
+
+
+def eliminations(
+    neighbors: Neighbors, log_sizes: Sequence[float] | None = None, heuristic: str = "min_fill"
+) -> Iterator[tuple[int, set[int]]]:
+    """Nodes as :func:`elimination_order` has them, each with the neighbours that it has left when it is its turn."""
     sizes = [math.log(2)] * len(neighbors) if log_sizes is None else list(log_sizes)
     graph = [set(near) for near in neighbors]
+    fills = _fills(graph)
 
     def key(node: int) -> tuple[float, float]:
-        fill = sum(len(graph[node]) - 1 - len(graph[node] & graph[other]) for other in graph[node]) / 2
-        weight = sizes[node] + sum(sizes[other] for other in graph[node])
-        return (fill, weight) if heuristic == "min_fill" else (weight, fill)
+        # Exact, so that it does not depend on the order of a set.
+        weight = sizes[node] + math.fsum(map(sizes.__getitem__, graph[node]))
+        return (fills[node], weight) if heuristic == "min_fill" else (weight, fills[node])
 
     keys = {node: key(node) for node in range(len(graph))}
     heap = [(*keys[node], node) for node in keys]
     heapq.heapify(heap)
-    order = []
     while heap:
         *found, node = heapq.heappop(heap)
         if keys.get(node) != tuple(found):
             continue
         del keys[node]
-        order.append(node)
-        near = graph[node]
-        touched = set(near)
-        for other in near:
-            graph[other].discard(node)
-        for one, other in combinations(near, 2):
-            if other not in graph[one]:
-                graph[one].add(other)
-                graph[other].add(one)
-                touched |= graph[one] & graph[other]
-        for other in touched:
+        for other in _eliminate(graph, fills, node):
             if keys[other] != (new := key(other)):
                 keys[other] = new
                 heapq.heappush(heap, (*new, other))
-    return order
+        yield node, graph[node]
+
+
+def _fills(graph: Neighbors) -> list[int]:
+    """The number of edges that the elimination of each node would add."""
+    twice = [0] * len(graph)
+    for one, near in enumerate(graph):
+        for other in near:
+            if one < other:
+                common = len(near & graph[other])
+                twice[one] += len(near) - 1 - common
+                twice[other] += len(graph[other]) - 1 - common
+    return [each // 2 for each in twice]
+
+
+def _eliminate(graph: Neighbors, fills: list[int], node: int) -> set[int]:
+    """Removes a node from its neighbours, and joins them; returns nodes whose fill or neighbours are others now."""
+    near = graph[node]
+    touched = set(near)
+    for other in near:
+        graph[other].discard(node)
+        joined = len(near) - 1 if not fills[node] else len(graph[other] & near)
+        fills[other] -= len(graph[other]) - joined
+    for one, other in combinations(near, 2) if fills[node] else ():
+        if other not in graph[one]:
+            common = graph[one] & graph[other]
+            for each in common:
+                fills[each] -= 1
+            fills[one] += len(graph[one]) - len(common)
+            fills[other] += len(graph[other]) - len(common)
+            graph[one].add(other)
+            graph[other].add(one)
+            touched |= common
+    return touched
 
 
 def elimination_cliques(neighbors: Neighbors, order: Sequence[int]) -> list[frozenset[int]]:

@@ -1,7 +1,8 @@
 """Cuts of a graph that leave a few nodes out: those that make two sides of the others almost independent."""
 
-__all__ = ["EdgeCuts", "check_weights", "minimum_edge_cut", "round_cuts"]
+__all__ = ["EdgeCuts", "check_weights", "minimum_edge_cut", "round_cuts", "worths"]
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,9 +36,8 @@ def check_weights(weights: np.ndarray, name: str = "weights") -> np.ndarray:
 
 def round_cuts(
     weights: np.ndarray,
-    solution: SeparatorSolution,
-    source: int,
-    sink: int,
+    solutions: Sequence[SeparatorSolution],
+    ends: Sequence[tuple[int, int]],
     size: int,
     bonus: np.ndarray | None = None,
 ) -> EdgeCuts:
@@ -49,25 +49,35 @@ def round_cuts(
     are left out, one after the other, so that there are cuts for every number of them.
 
     :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
-    :param SeparatorSolution solution: Distances d and lengths s.
-    :param int source: A node, never left out.
-    :param int sink: Another one.
+    :param solutions: Distances d and lengths s, of one pair of nodes after the other.
+    :param ends: The source and the sink of each solution, which are never left out.
     :param int size: The largest number of nodes k that are left out.
     :param np.ndarray bonus: What pairs of nodes that are left out together are worth, like the weights; more cuts are
         found for it.
-    :return: Cuts, some of them more than once. Cost :math:`O(n^2 (n + k))`.
+    :return: Cuts, some of them more than once. Cost :math:`O(n^2 (n + k))` for each solution.
     """
-    entry, leave = solution.entry, solution.entry + solution.length
-    limits = np.unique(np.concatenate([entry, leave, [0.0, 1.0]]).clip(0, 1).round(9))
-    radii = (limits[:-1, None] + limits[1:, None]) / 2
-    inside, touched = leave <= radii, entry <= radii
-    fits = (touched & ~inside).sum(1) <= size
-    found = [(touched[fits] & ~inside[fits], inside[fits])]
-    sides = np.concatenate([inside, touched])
-    for worth in (None, bonus) if bonus is not None else (None,):
-        found += _leave_out(weights, sides, [source, sink], size, worth)
-    separators, near = (np.concatenate(part) for part in zip(*found, strict=True))
-    return EdgeCuts(separators, near, ((near @ weights) * ~(separators | near)).sum(1))
+    inside, touched, owners = [], [], []
+    for place, (_, entry, length) in enumerate(solutions):
+        leave = entry + length
+        limits = np.unique(np.concatenate([entry, leave, [0.0, 1.0]]).clip(0, 1).round(9))
+        radii = (limits[:-1, None] + limits[1:, None]) / 2
+        inside.append(leave <= radii)
+        touched.append(entry <= radii)
+        owners += [place] * len(radii)
+    near, ball = np.concatenate(inside), np.concatenate(touched)
+    fits = (ball & ~near).sum(1) <= size
+    found = [(ball[fits] & ~near[fits], near[fits])]
+    sides, kept = np.concatenate([near, ball]), np.array(ends)[owners * 2]
+    for worth in (None, bonus) if bonus is not None and bonus.any() else (None,):
+        found += _leave_out(weights, sides, kept, size, worth)
+    separators, sides = (np.concatenate(part) for part in zip(*found, strict=True))
+    return EdgeCuts(separators, sides, ((sides @ weights) * ~(separators | sides)).sum(1))
+
+
+def worths(bonus: np.ndarray, separators: np.ndarray) -> np.ndarray:
+    """What separators are worth, by the bonus of each pair."""
+    found: np.ndarray = ((separators @ np.triu(bonus, 1)) * separators).sum(1)
+    return found
 
 
 def minimum_edge_cut(
@@ -108,14 +118,14 @@ def minimum_edge_cut(
         solution = SeparatorFlow(weights, size).solve(source, sink)
     else:
         solution = SeparatorProgram(weights, size, source, bonus, integer).solve(sink)
-    cuts = round_cuts(weights, solution, source, sink, size, bonus)
-    values = cuts.weights if bonus is None else cuts.weights - _inside(bonus, cuts.separators)
+    cuts = round_cuts(weights, [solution], [(source, sink)], size, bonus)
+    values = cuts.weights if bonus is None else cuts.weights - worths(bonus, cuts.separators)
     best = int(values.argmin())
     return EdgeCuts(*(part[best] for part in cuts)), solution.value
 
 
 def _leave_out(
-    weights: np.ndarray, sides: np.ndarray, ends: list[int], size: int, bonus: np.ndarray | None
+    weights: np.ndarray, sides: np.ndarray, ends: np.ndarray, size: int, bonus: np.ndarray | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Separators of 0 to k nodes for partitions of all nodes, chosen greedily; and the nodes of one side that stay."""
     left_out, rows = np.zeros_like(sides), np.arange(len(sides))
@@ -129,14 +139,8 @@ def _leave_out(
         if bonus is not None:
             saved += reward
         saved[left_out] = -1.0
-        saved[:, ends] = -1.0
+        saved[rows[:, None], ends] = -1.0
         best = saved.argmax(1)
         left_out[rows, best] |= saved[rows, best] > 0
         reward = None if bonus is None else left_out @ bonus
-    return found
-
-
-def _inside(bonus: np.ndarray, separators: np.ndarray) -> np.ndarray:
-    """What separators are worth."""
-    found: np.ndarray = ((separators @ np.triu(bonus, 1)) * separators).sum(1)
     return found

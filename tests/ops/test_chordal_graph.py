@@ -10,6 +10,7 @@ from pyro_structured.ops.chordal_graph import (
     clique_forest,
     elimination_cliques,
     elimination_order,
+    eliminations,
     is_chordal,
     maximum_cardinality_order,
     neighbor_sets,
@@ -84,6 +85,26 @@ def test_elimination(graph, heuristic, random):
         }
     if is_chordal(neighbors) and heuristic == "min_fill":
         assert not fill(n, edges, elimination_order(neighbors, sizes))[0]
+
+
+@given(graphs(), st.sampled_from(["min_fill", "min_weight"]), st.randoms())
+def test_every_elimination_is_the_best_next_one(graph, heuristic, random):
+    n, edges = graph
+    neighbors, left = neighbor_sets(n, edges), set(range(n))
+    sizes = [math.log(random.randint(1, 4)) for _ in range(n)]
+    order, cliques = elimination_order(neighbors, sizes, heuristic), []
+    for node, near in eliminations(neighbors, sizes, heuristic):
+        cliques.append(near | {node})
+        graph = neighbor_sets(n, [pair for pair in edges if left.issuperset(pair)])
+        keys = {}
+        for other in left:
+            added = len(fill(n, [pair for pair in edges if left.issuperset(pair)], [other])[0])
+            weight = sizes[other] + math.fsum(sizes[each] for each in graph[other])
+            keys[other] = (added, weight, other) if heuristic == "min_fill" else (weight, added, other)
+        assert node == min(left, key=keys.__getitem__) and near == graph[node]
+        left.remove(node)
+        edges = sorted({*edges, *itertools.combinations(sorted(near), 2)})
+    assert not left and cliques == elimination_cliques(neighbors, order)
 
 
 def is_junction_tree(cliques, parents):

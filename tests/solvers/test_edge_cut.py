@@ -55,7 +55,7 @@ def check_rounding(weights, solution, source, sink, size):
         weight += (high - low) * weight_between(weights, side.nonzero()[0], (~touched).nonzero()[0])
         count += (high - low) * (touched & ~side).sum()
     assert count <= size + 1e-7 and solution.length.sum() <= size + 1e-7
-    cuts = round_cuts(weights, solution, source, sink, size)
+    cuts = round_cuts(weights, [solution], [(source, sink)], size)
     for separator, side, found in zip(*cuts, strict=True):
         assert separator.sum() <= size and not (separator & side).any()
         assert side[source] and not (side | separator)[sink]
