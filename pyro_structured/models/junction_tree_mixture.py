@@ -63,8 +63,9 @@ class JunctionTreeMixture(CategoricalDensity):
     :param int treewidth: The largest treewidth, at least 1, which makes mixtures of trees.
     :param penalty: What a parameter costs, c, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
-    :param smoothing: Pseudo-observations of each component, more than 0, spread evenly over the joint states. A number,
-        or several to choose from.
+    :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
+        frequencies in all of the data, to each of which one row of every category is added. A number, or several to
+        choose from.
     :param int n_init: Number of random starts with each setting.
     :param float tol: Nats per row: a smaller increase of the objective, also by new structures, ends the iterations.
     :param int max_iter: Largest number of iterations.
@@ -150,13 +151,18 @@ class JunctionTreeMixture(CategoricalDensity):
         :param y: Not used.
         :param X_val: More rows, on which the mixture is chosen. ``None``: a tenth of the rows, at random, from which
             nothing is learned then.
-        :raises ValueError: if a parameter is out of range, a column has no value, or a validation row has a category
-            that is not in the data.
+        :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
+            has no value, or a validation row has a category that is not in the data.
         """
         settings = self._settings()
         codes = self._learn_categories(X)
         generator = check_random_state(self.random_state)
         training, judged = self._divide(codes, X_val, generator)
+        if training.total < self.n_components:
+            raise ValueError(
+                f"n_components: expected at most as many as rows to learn from, n_samples = {training.total:.0f}, got "
+                f"{self.n_components}"
+            )
         self.candidates_: list[MixtureCandidate] = []
         try:
             for penalty, smoothing, _ in tqdm(settings, desc="starts", unit="start", disable=None, leave=False):
