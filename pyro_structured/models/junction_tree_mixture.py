@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from pyro_structured.distributions import MixtureOfJunctionTrees
 from pyro_structured.models.argument_checks import checked_numbers
 from pyro_structured.models.categorical_density import CategoricalDensity
 from pyro_structured.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
@@ -75,7 +76,7 @@ class JunctionTreeMixture(CategoricalDensity):
     :ivar weights\_: Weights of the components, shape ``(K,)``.
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
     :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of
-        codes, places in ``categories_``; in float64.
+        codes, places in ``categories_``; in float64. :meth:`to_pyro` is their mixture.
     :ivar float penalty\_: The chosen one, as is ``smoothing_``.
     :ivar int n_iter\_: Iterations that led to the mixture, from its start.
     :ivar objectives\_: After each of them, per training row.
@@ -93,9 +94,6 @@ class JunctionTreeMixture(CategoricalDensity):
     Example::
 
         >>> import pyro
-        >>> from pyro.distributions import Categorical
-        >>> from pyro.infer import TraceEnum_ELBO
-        >>> from pyro.ops.indexing import Vindex
         >>> rng = np.random.default_rng(0)
         >>> kind, a, b = rng.integers(2, size=(3, 1000))
         >>> X = np.stack([a, np.where(kind, a, b), np.where(kind, b, a), kind, kind], 1)
@@ -104,16 +102,14 @@ class JunctionTreeMixture(CategoricalDensity):
         >>> bool((responsibilities.max(1) == 1).all() and (responsibilities.sum(0) == 1).all())
         True
 
-    The mixture of codes inside a Pyro model; with ``TraceEnum_ELBO``, the component is summed out::
+    Codes of it inside a Pyro model::
 
         >>> def mixture(codes):
         ...     with pyro.plate("rows", len(codes)):
-        ...         z = pyro.sample("z", Categorical(torch.from_numpy(model.weights_)), infer={"enumerate": "parallel"})
-        ...         log_probs = torch.stack([each.log_prob(codes) for each in model.components_], -1)
-        ...         pyro.factor("x", Vindex(log_probs)[torch.arange(len(codes)), z])
+        ...         return pyro.sample("x", model.to_pyro(), obs=codes)
         >>> codes = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
-        >>> loss = TraceEnum_ELBO(max_plate_nesting=1).loss(mixture, lambda codes: None, codes)
-        >>> bool(np.isclose(-loss, model.score_samples(codes).sum()))
+        >>> log_prob = pyro.poutine.trace(mixture).get_trace(codes).log_prob_sum()
+        >>> bool(np.isclose(log_prob, model.score_samples(codes).sum()))
         True
     """
 
@@ -249,6 +245,12 @@ class JunctionTreeMixture(CategoricalDensity):
             rows = (chosen == place).numpy()
             codes[rows] = component.sample((int(rows.sum()),)).numpy()
         return self._decode(codes)
+
+    def to_pyro(self) -> MixtureOfJunctionTrees:
+        """The density as a Pyro distribution of codes: places in ``categories_``; in float64."""
+        check_is_fitted(self)
+        tables = torch.cat([each.clique_logits for each in self.components_])
+        return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_mixture")

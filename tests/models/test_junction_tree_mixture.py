@@ -88,6 +88,7 @@ def test_queries_are_those_of_brute_force(seed):
         assert log_prob == pytest.approx(np.log(agreeing.sum()))
         assert posterior == pytest.approx(agreeing / agreeing.sum())
     assert (model.predict(rows) == posteriors.argmax(1)).all()
+    assert model.to_pyro().log_prob(torch.from_numpy(states)).exp().numpy() == pytest.approx(parts.sum(1))
 
 
 def test_one_component_is_a_thin_junction_tree():
