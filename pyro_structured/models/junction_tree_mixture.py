@@ -119,7 +119,7 @@ class JunctionTreeMixture(CategoricalDensity):
         *,
         treewidth: int = 2,
         penalty: float | Sequence[float] = 0.5,
-        smoothing: float | Sequence[float] = 1.0,
+        smoothing: float | Sequence[float] = 10.0,
         n_init: int = 1,
         tol: float = 1e-3,
         max_iter: int = 100,
