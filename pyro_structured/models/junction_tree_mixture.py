@@ -84,7 +84,8 @@ class JunctionTreeMixture(CategoricalDensity):
 
     Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
     tables of s entries. New structures take time as for :class:`ThinJunctionTree`, K times, with the rows that a
-    component is responsible for. Memory: 4 K R m bytes.
+    component is responsible for. Memory: K R m bytes for
+    cliques of up to 256 states.
 
     **References**
 
@@ -119,7 +120,7 @@ class JunctionTreeMixture(CategoricalDensity):
         *,
         treewidth: int = 2,
         penalty: float | Sequence[float] = 0.5,
-        smoothing: float | Sequence[float] = 10.0,
+        smoothing: float | Sequence[float] = 5.0,
         n_init: int = 1,
         tol: float = 1e-3,
         max_iter: int = 100,

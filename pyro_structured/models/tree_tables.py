@@ -21,8 +21,8 @@ HELD_AT_ONCE = 2**24
 class TreeRows:
     """Rows as what the tables of a junction tree are learned from, again and again, with other weights.
 
-    Where nothing is missing, the entries of the tables that the rows have are looked up once: four bytes for each row
-    and clique.
+    Where nothing is missing, the entries of the tables that the rows have are looked up once: a byte for each row and
+    clique of up to 256 states, two or four for more.
 
     :param CategoricalRows rows: The data.
     :param CliqueTree tree: The cliques.
@@ -34,13 +34,14 @@ class TreeRows:
     @cached_property
     def _entries(self) -> list[np.ndarray]:
         """For each clique, the entries of its table that the rows have."""
-        values, found = self.rows.values.astype(np.int32), []
-        for clique in self.tree.cliques:
-            entries = np.zeros(values.shape[1], dtype=np.int32)
+        found = []
+        for clique, size in zip(self.tree.cliques, self.tree.table_sizes, strict=True):
+            entries = np.zeros(len(self.rows.weights), dtype=np.int64)
             for d in clique:
                 entries *= self.tree.cardinalities[d]
-                entries += values[d]
-            found.append(entries)
+                entries += self.rows.values[d]
+            # Memory is what limits how fast they are read again.
+            found.append(entries.astype(np.min_scalar_type(size - 1)))
         return found
 
     def log_probs(self, distribution: JunctionTree) -> np.ndarray:

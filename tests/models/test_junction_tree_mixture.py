@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pyro_structured.models import JunctionTreeMixture, ThinJunctionTree
+from pyro_structured.models import JunctionTreeMixture, ThinJunctionTree, tree_tables
 from pyro_structured.models.tree_mixture_em import TreeMixtureEM, near_random_rows
 from pyro_structured.models.tree_tables import TreeRows, fit_tree_tables, log_probs_of_codes, pseudo_counts
 from pyro_structured.ops.categorical_rows import CategoricalRows
@@ -53,7 +53,10 @@ def test_objective_never_falls(seed, missing, smoothing):
     learner = TreeMixtureEM(rows, rows, 2, 0.1, smoothing, 1e-7, 14)
     start = near_random_rows(rows, 3, np.random.RandomState(seed % 100))
     assert start.sum(1) == pytest.approx(1.0)
-    phases = list(learner.run(start))
+    with pytest.MonkeyPatch.context() as patch:
+        # Beliefs about gaps come in several parts.
+        patch.setattr(tree_tables, "HELD_AT_ONCE", 2_000)
+        phases = list(learner.run(start))
     assert (np.diff([phase.objective for phase in phases]) > -1e-12).all() and len(phases) > 2
     mixture, objective, score, _ = phases[-1]
     assert max(each.tree.treewidth for each in mixture.components) <= 2
@@ -115,13 +118,48 @@ def test_kinds_are_found():
     rng = np.random.default_rng(0)
     kind, a, b, c = rng.integers(2, size=(4, 2000))
     data = np.stack([a, np.where(kind, a, b), np.where(kind, b, a), c, np.where(kind, c, 1 - c), b], 1)
-    model = JunctionTreeMixture(2, treewidth=1, n_init=3, random_state=0).fit(data[:1500], X_val=data[1500:])
-    single = JunctionTreeMixture(1, treewidth=1).fit(data[:1500], X_val=data[1500:])
+    model = JunctionTreeMixture(2, treewidth=1, smoothing=1.0, n_init=3, random_state=0)
+    model.fit(data[:1500], X_val=data[1500:])
+    single = JunctionTreeMixture(1, treewidth=1, smoothing=1.0).fit(data[:1500], X_val=data[1500:])
     assert model.score(data[1500:]) > single.score(data[1500:]) + 0.3
     certain = model.predict_proba(data).max(1) > 0.99
     agreement = (model.predict(data) == kind)[certain].mean()
     assert certain.mean() > 0.5 and max(agreement, 1 - agreement) > 0.99
     assert model.trees_[0] != model.trees_[1]
+
+
+def test_components_have_their_weights():
+    rng = np.random.default_rng(0)
+    rare = rng.random(3000) < 0.2
+    data = rng.random((3000, 12)) < np.where(rare, 0.9, 0.1)[:, None]
+    model = JunctionTreeMixture(2, treewidth=1, n_init=5, random_state=0).fit(data)
+    assert np.sort(model.weights_) == pytest.approx([0.2, 0.8], abs=0.02)
+
+
+def test_starts_are_at_random_rows():
+    values, cardinalities = random_data(2, missing=0.2)
+    rows = CategoricalRows(values, cardinalities)
+    number = len(rows.weights)
+    start = near_random_rows(rows, number, np.random.RandomState(0))
+    chosen = np.random.RandomState(0).choice(number, number, replace=False)
+    one, other = rows.values[:, :, None], rows.values[:, None, chosen]
+    different = ((one != other) & (one >= 0) & (other >= 0)).sum(0)
+    weights = np.exp(-different)  # five columns
+    assert start == pytest.approx(weights / weights.sum(1, keepdims=True))
+
+
+def test_iterations_without_improvement_end(monkeypatch):
+    values, _ = random_data(0)
+    run, iterations = TreeMixtureEM.run, []
+
+    def worse(self, responsibilities):
+        for phase in run(self, responsibilities):
+            iterations.append(phase.num_iterations)
+            yield phase._replace(score=-float(phase.num_iterations))
+
+    monkeypatch.setattr(TreeMixtureEM, "run", worse)
+    model = JunctionTreeMixture(2, tol=0.0, n_iter_no_change=4).fit(values)
+    assert model.n_iter_ == 1 and iterations == [1, 2, 3, 4, 5]
 
 
 def test_the_best_candidate_is_taken():
