@@ -84,8 +84,7 @@ class JunctionTreeMixture(CategoricalDensity):
 
     Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
     tables of s entries. New structures take time as for :class:`ThinJunctionTree`, K times, with the rows that a
-    component is responsible for. Memory: K R m bytes for
-    cliques of up to 256 states.
+    component is responsible for. Memory: K R m bytes for cliques of up to 256 states.
 
     **References**
 

@@ -15,13 +15,7 @@ from tqdm.auto import tqdm
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting
-from pyro_structured.models.tree_tables import (
-    TreeRows,
-    fit_tree_tables,
-    log_prior,
-    log_probs_of_codes,
-    pseudo_counts,
-)
+from pyro_structured.models.tree_tables import TreeRows, fit_tree_tables, log_prior, log_probs_of_codes, pseudo_counts
 from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
 
@@ -110,7 +104,8 @@ class TreeMixtureEM:
     :param CategoricalRows judged: Validation rows.
     :param int treewidth: The largest treewidth.
     :param float penalty: The factor c.
-    :param float smoothing: Pseudo-observations of each component, more than 0.
+    :param float smoothing: Pseudo-observations of each component, more than 0: of independent variables, with their
+        frequencies in the data.
     :param float tol: Nats per row; a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
     """
@@ -128,6 +123,7 @@ class TreeMixtureEM:
         self.training, self.judged = training, judged
         self.treewidth, self.smoothing, self.tol, self.max_iter = treewidth, smoothing, tol, max_iter
         self._penalty = penalty * math.log(max(training.total, 2.0))
+        # With one row more of each category, none is impossible.
         counts = [training.counts([d]) + 1.0 for d in range(len(training.cardinalities))]
         self._singles = [count / count.sum() for count in counts]
 
