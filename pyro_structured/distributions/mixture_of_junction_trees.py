@@ -217,15 +217,11 @@ class MixtureOfJunctionTrees(CategoricalVector):
     @property
     def mode(self) -> Tensor:
         """A most probable value, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` values."""
-        values = self._enumerated("mode")
-        with torch.no_grad():
-            best = (self._score(values) - self._supported_log_z).argmax(0)
-        return values.reshape(len(values), -1)[best]
+        return self._mode_among(self._enumerated("mode"))
 
     def entropy(self) -> Tensor:
         """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` values."""
-        log_probs = self._score(self._enumerated("entropy")) - self._supported_log_z
-        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
+        return self._entropy_over(self._enumerated("entropy"))
 
     def _enumerated(self, name: str) -> Tensor:
         if not self.has_enumerate_support:
