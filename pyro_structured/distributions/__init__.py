@@ -9,6 +9,7 @@ __all__ = [
     "JunctionTree",
     "KSubset",
     "KSubsetStraightThrough",
+    "MixtureOfJunctionTrees",
     "NanMasked",
     "OptimumEstimate",
     "OptimumEstimator",
@@ -34,6 +35,7 @@ from pyro_structured.distributions.grid_crf import GridCRF
 from pyro_structured.distributions.junction_tree import JunctionTree
 from pyro_structured.distributions.k_subset import KSubset
 from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
+from pyro_structured.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
 from pyro_structured.distributions.nan_masked import NanMasked
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
 from pyro_structured.distributions.pattern_crf import PatternCRF

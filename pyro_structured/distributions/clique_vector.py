@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.discrete_vector import DiscreteVector
+from pyro_structured.distributions.categorical_vector import CategoricalVector
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.clique_tables import total_score
 from pyro_structured.ops.evidence import state_weights
@@ -16,7 +16,7 @@ from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.clique_tree import CliqueTree
 
 
-class CliqueVector(DiscreteVector):
+class CliqueVector(CategoricalVector):
     """Beliefs about variables with log-weights on cliques, computed when they are first asked for."""
 
     clique_logits: Tensor

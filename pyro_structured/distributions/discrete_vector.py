@@ -144,6 +144,17 @@ class DiscreteVector(TorchDistribution):
         size = self.batch_shape.numel()
         return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
 
+    def _mode_among(self, values: Tensor) -> Tensor:
+        """A most probable one of all values, of shape ``(number, 1, ..., 1, n)``, for each batch element."""
+        with torch.no_grad():
+            best = (self._score(values) - self._supported_log_z).argmax(0)
+        return values.reshape(len(values), -1)[best]
+
+    def _entropy_over(self, values: Tensor) -> Tensor:
+        """Entropy in nats, from all values."""
+        log_probs = self._score(values) - self._supported_log_z
+        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
+
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.float32
         for name in self.arg_constraints:

@@ -88,15 +88,11 @@ class ExchangeableVector(DiscreteVector):
     @property
     def mode(self) -> Tensor:
         """A most probable vector, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` vectors."""
-        values = self._enumerate("mode")
-        with torch.no_grad():
-            best = (self._score(values) - self._supported_log_z).argmax(0)
-        return values.reshape(len(values), -1)[best]
+        return self._mode_among(self._enumerate("mode"))
 
     def entropy(self) -> Tensor:
         """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` vectors."""
-        log_probs = self._score(self._enumerate("entropy")) - self._supported_log_z
-        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
+        return self._entropy_over(self._enumerate("entropy"))
 
     def _enumerate(self, name: str) -> Tensor:
         if not self.has_enumerate_support:

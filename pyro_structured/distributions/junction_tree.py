@@ -2,7 +2,6 @@
 
 __all__ = ["JunctionTree"]
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,7 +17,6 @@ from pyro_structured.ops.clique_tables import count_cliques, log_conditionals, s
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.junction_tree import maximize_tree, sample_tree
-from pyro_structured.structures.argument_checks import checked_indices
 from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.structures.factors import conditional_factors, multiply_factors
 
@@ -159,12 +157,6 @@ class JunctionTree(CliqueVector):
         """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""
         return torch.Size(clique_logits[:-1]), torch.Size([tree.num_variables])
 
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> constraints.Constraint:
-        """Integers below the variables' numbers of states; also values of probability zero."""
-        sizes = torch.tensor(self.tree.cardinalities, device=self.clique_logits.device)
-        return constraints.independent(constraints.integer_interval(torch.zeros_like(sizes), sizes - 1), 1)
-
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
         shape = torch.Size(sample_shape)
@@ -177,53 +169,17 @@ class JunctionTree(CliqueVector):
         return drawn.reshape(shape + self.batch_shape + self.event_shape)
 
     @property
-    def marginals(self) -> Tensor:
-        """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
-        variable's own.
-        """
-        beliefs, sizes = self._single_beliefs, self.tree.cardinalities
+    def _single_marginals(self) -> Tensor:
+        beliefs = self._single_beliefs
         require_support(beliefs.log_partition, self._empty)
-        padded = torch.nn.functional.pad(beliefs.marginals, (0, 1))
-        starts = itertools.accumulate(sizes, initial=0)
-        places = [
-            [start + state if state < size else -1 for state in range(max(sizes))]
-            for start, size in zip(starts, sizes, strict=False)
-        ]
-        return self._cast(padded[..., torch.tensor(places, device=padded.device)])
-
-    @property
-    def marginal_logits(self) -> Tensor:
-        """Logarithms of :attr:`marginals`."""
-        return self.marginals.log()
+        return beliefs.marginals
 
     @property
     def clique_marginals(self) -> Tensor:
         """Probabilities of the joint states of all cliques, packed, shape ``batch_shape + (table_size,)``."""
         return self._cast(self._supported_beliefs.clique_marginals)
 
-    def marginals_of(self, variables: Iterable[int]) -> Tensor:
-        """Joint probabilities of some variables.
-
-        :param variables: Different variables, of one clique or with at most ``2 ** 12`` joint states: each of these
-            needs a pass.
-        :return: Shape ``batch_shape + (cardinalities of these variables, in their order)``.
-
-        Example::
-
-            >>> tree = CliqueTree.chain(3, 2)
-            >>> JunctionTree(torch.zeros(8), tree).marginals_of([2, 0])
-            tensor([[0.2500, 0.2500],
-                    [0.2500, 0.2500]])
-        """
-        wanted = checked_indices("variables", variables)
-        if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(self.tree.num_variables)):
-            raise ValueError(
-                f"variables: expected different ones in range({self.tree.num_variables}), got {list(wanted)}"
-            )
-        return self._cast(self._probabilities_of(wanted))
-
     def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
-        """In double precision."""
         owner = self.tree.find(wanted)
         if owner is None:
             return self._enumerated_marginals(wanted)
@@ -247,16 +203,6 @@ class JunctionTree(CliqueVector):
         return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
 
     @property
-    def mean(self) -> Tensor:
-        """Categories have none."""
-        raise NotImplementedError("mean: categories have none; use marginals")
-
-    @property
-    def variance(self) -> Tensor:
-        """Categories have none."""
-        raise NotImplementedError("variance: categories have none; use marginals")
-
-    @property
     def mode(self) -> Tensor:
         """A most probable value, shape ``batch_shape + (n,)``."""
         with torch.no_grad():
@@ -272,13 +218,3 @@ class JunctionTree(CliqueVector):
         log_z, _, probs = self._supported_beliefs
         weights = self._leveled[0].masked_fill(probs == 0, 0.0)
         return log_z - (probs * weights).sum(-1)
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
-        return math.prod(self.tree.cardinalities) <= ENUMERATION_CAP
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
-        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
-        return enumerate_joint_states(self.tree.cardinalities, self.batch_shape, expand, like)

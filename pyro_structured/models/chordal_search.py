@@ -6,6 +6,7 @@ import heapq
 import math
 import time
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import combinations
 from typing import Protocol
 
@@ -65,6 +66,8 @@ class ChordalScore:
         if 1 in (self.rows.cardinalities[one], self.rows.cardinalities[other]):
             # What rounding leaves of nothing is no reason for an edge.
             return 0.0
+        if not separator and self._pair_gains is not None:
+            return self._pair_gains[one][other]
         every = separator | {one, other}
         if math.prod(self.rows.cardinalities[d] for d in every) > MOST_STATES:
             return -math.inf
@@ -74,6 +77,20 @@ class ChordalScore:
         found = self._gains.get((pair, separator))
         if found is None:
             found = self._gains[pair, separator] = self._gain_of_complete_rows(sorted(every), pair)
+        return found
+
+    @cached_property
+    def _pair_gains(self) -> list[list[float]] | None:
+        """Those of all pairs without common neighbours at once; ``None`` where something is missing."""
+        if not (self.rows.is_complete and self.rows.counts_pairs_at_once):
+            return None
+        counts, starts, sizes = self.rows.pair_counts, self.rows.starts, np.array(self.rows.cardinalities)
+        joined = np.add.reduceat(np.add.reduceat(xlogy(counts, counts), starts, 0), starts, 1)
+        terms = np.diag(joined) - self._price * sizes
+        total = xlogy(self.rows.total, self.rows.total) - self._price
+        states = np.outer(sizes, sizes)
+        gains = joined - self._price * states + total - terms[:, None] - terms
+        found: list[list[float]] = np.where(states > MOST_STATES, -math.inf, gains).tolist()
         return found
 
     def _gain_of_complete_rows(self, variables: list[int], pair: Pair) -> float:
@@ -116,13 +133,16 @@ def grow_chordal_graph(
 
     for pair in combinations(range(len(neighbors)), 2) if pairs is None else pairs:
         push(pair)
-    total = 0.0
+    total, parts = 0.0, _parts(neighbors)
     while heap:
         _, (one, other), separator, gain = heapq.heappop(heap)
         if other in neighbors[one] or separator != neighbors[one] & neighbors[other]:
             continue
-        if not _separates(neighbors, separator, one, other):
+        # Most pairs have no common neighbour: for these, searching for a path would take most of the time.
+        if not (_separates(neighbors, separator, one, other) if separator else parts[one] != parts[other]):
             continue
+        if not separator:
+            parts = [parts[one] if part == parts[other] else part for part in parts]
         neighbors[one].add(other)
         neighbors[other].add(one)
         total += gain
@@ -131,6 +151,18 @@ def grow_chordal_graph(
             for near in neighbors[end] - neighbors[node] - {node}:
                 push((node, near) if node < near else (near, node))
     return total
+
+
+def _parts(neighbors: Neighbors) -> list[int]:
+    """Numbers of the connected parts that nodes are in."""
+    found = [-1] * len(neighbors)
+    for start in range(len(neighbors)):
+        stack = [start] if found[start] < 0 else []
+        while stack:
+            node = stack.pop()
+            found[node] = start
+            stack += [near for near in neighbors[node] if found[near] < 0]
+    return found
 
 
 def _separates(neighbors: Neighbors, separator: frozenset[int], one: int, other: int) -> bool:

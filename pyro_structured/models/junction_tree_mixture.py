@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from pyro_structured.distributions import MixtureOfJunctionTrees
 from pyro_structured.models.argument_checks import checked_numbers
 from pyro_structured.models.categorical_density import CategoricalDensity
 from pyro_structured.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
@@ -63,8 +64,9 @@ class JunctionTreeMixture(CategoricalDensity):
     :param int treewidth: The largest treewidth, at least 1, which makes mixtures of trees.
     :param penalty: What a parameter costs, c, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
-    :param smoothing: Pseudo-observations of each component, more than 0, spread evenly over the joint states. A number,
-        or several to choose from.
+    :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
+        frequencies in all of the data, to each of which one row of every category is added. A number, or several to
+        choose from.
     :param int n_init: Number of random starts with each setting.
     :param float tol: Nats per row: a smaller increase of the objective, also by new structures, ends the iterations.
     :param int max_iter: Largest number of iterations.
@@ -74,7 +76,7 @@ class JunctionTreeMixture(CategoricalDensity):
     :ivar weights\_: Weights of the components, shape ``(K,)``.
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
     :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of
-        codes, places in ``categories_``; in float64.
+        codes, places in ``categories_``; in float64. :meth:`to_pyro` is their mixture.
     :ivar float penalty\_: The chosen one, as is ``smoothing_``.
     :ivar int n_iter\_: Iterations that led to the mixture, from its start.
     :ivar objectives\_: After each of them, per training row.
@@ -82,7 +84,7 @@ class JunctionTreeMixture(CategoricalDensity):
 
     Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
     tables of s entries. New structures take time as for :class:`ThinJunctionTree`, K times, with the rows that a
-    component is responsible for. Memory: 4 K R m bytes.
+    component is responsible for. Memory: K R m bytes for cliques of up to 256 states.
 
     **References**
 
@@ -92,9 +94,6 @@ class JunctionTreeMixture(CategoricalDensity):
     Example::
 
         >>> import pyro
-        >>> from pyro.distributions import Categorical
-        >>> from pyro.infer import TraceEnum_ELBO
-        >>> from pyro.ops.indexing import Vindex
         >>> rng = np.random.default_rng(0)
         >>> kind, a, b = rng.integers(2, size=(3, 1000))
         >>> X = np.stack([a, np.where(kind, a, b), np.where(kind, b, a), kind, kind], 1)
@@ -103,16 +102,14 @@ class JunctionTreeMixture(CategoricalDensity):
         >>> bool((responsibilities.max(1) == 1).all() and (responsibilities.sum(0) == 1).all())
         True
 
-    The mixture of codes inside a Pyro model; with ``TraceEnum_ELBO``, the component is summed out::
+    Codes of it inside a Pyro model::
 
         >>> def mixture(codes):
         ...     with pyro.plate("rows", len(codes)):
-        ...         z = pyro.sample("z", Categorical(torch.from_numpy(model.weights_)), infer={"enumerate": "parallel"})
-        ...         log_probs = torch.stack([each.log_prob(codes) for each in model.components_], -1)
-        ...         pyro.factor("x", Vindex(log_probs)[torch.arange(len(codes)), z])
+        ...         return pyro.sample("x", model.to_pyro(), obs=codes)
         >>> codes = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
-        >>> loss = TraceEnum_ELBO(max_plate_nesting=1).loss(mixture, lambda codes: None, codes)
-        >>> bool(np.isclose(-loss, model.score_samples(codes).sum()))
+        >>> log_prob = pyro.poutine.trace(mixture).get_trace(codes).log_prob_sum()
+        >>> bool(np.isclose(log_prob, model.score_samples(codes).sum()))
         True
     """
 
@@ -122,7 +119,7 @@ class JunctionTreeMixture(CategoricalDensity):
         *,
         treewidth: int = 2,
         penalty: float | Sequence[float] = 0.5,
-        smoothing: float | Sequence[float] = 1.0,
+        smoothing: float | Sequence[float] = 5.0,
         n_init: int = 1,
         tol: float = 1e-3,
         max_iter: int = 100,
@@ -150,13 +147,18 @@ class JunctionTreeMixture(CategoricalDensity):
         :param y: Not used.
         :param X_val: More rows, on which the mixture is chosen. ``None``: a tenth of the rows, at random, from which
             nothing is learned then.
-        :raises ValueError: if a parameter is out of range, a column has no value, or a validation row has a category
-            that is not in the data.
+        :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
+            has no value, or a validation row has a category that is not in the data.
         """
         settings = self._settings()
         codes = self._learn_categories(X)
         generator = check_random_state(self.random_state)
         training, judged = self._divide(codes, X_val, generator)
+        if training.total < self.n_components:
+            raise ValueError(
+                f"n_components: expected at most as many as rows to learn from, n_samples = {training.total:.0f}, got "
+                f"{self.n_components}"
+            )
         self.candidates_: list[MixtureCandidate] = []
         try:
             for penalty, smoothing, _ in tqdm(settings, desc="starts", unit="start", disable=None, leave=False):
@@ -243,6 +245,12 @@ class JunctionTreeMixture(CategoricalDensity):
             rows = (chosen == place).numpy()
             codes[rows] = component.sample((int(rows.sum()),)).numpy()
         return self._decode(codes)
+
+    def to_pyro(self) -> MixtureOfJunctionTrees:
+        """The density as a Pyro distribution of codes: places in ``categories_``; in float64."""
+        check_is_fitted(self)
+        tables = torch.cat([each.clique_logits for each in self.components_])
+        return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_mixture")

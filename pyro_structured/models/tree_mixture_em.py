@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.special import logsumexp, softmax
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting
-from pyro_structured.models.tree_tables import TreeRows, fit_tree_tables, log_prior, log_probs_of_codes
+from pyro_structured.models.tree_tables import TreeRows, fit_tree_tables, log_prior, log_probs_of_codes, pseudo_counts
 from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
 
@@ -63,12 +65,27 @@ class TreeMixturePhase(NamedTuple):
 class _Component:
     """A junction tree, and both parts of the data as entries of its tables."""
 
-    def __init__(self, training: CategoricalRows, judged: CategoricalRows, distribution: JunctionTree) -> None:
-        self.distribution, tree = distribution, distribution.tree
+    def __init__(
+        self, training: CategoricalRows, judged: CategoricalRows, distribution: JunctionTree, prior: Tensor
+    ) -> None:
+        self.distribution, self.prior, tree = distribution, prior, distribution.tree
         self.training, self.judged = TreeRows(training, tree), TreeRows(judged, tree)
         self.num_parameters = sum(tree.table_sizes) - sum(
             math.prod(tree.cardinalities[d] for d in separator) for separator in tree.separators
         )
+
+
+class _Expectation(NamedTuple):
+    """What a mixture says about the training rows.
+
+    :ivar np.ndarray log_probs: Shape ``(R,)``.
+    :ivar np.ndarray shares: Expected numbers of the rows that are from each component, shape ``(R, K)``.
+    :ivar counts: For each component, those of the joint states of its cliques.
+    """
+
+    log_probs: np.ndarray
+    shares: np.ndarray
+    counts: list[Tensor]
 
 
 class TreeMixtureEM:
@@ -87,7 +104,8 @@ class TreeMixtureEM:
     :param CategoricalRows judged: Validation rows.
     :param int treewidth: The largest treewidth.
     :param float penalty: The factor c.
-    :param float smoothing: Pseudo-observations of each component, more than 0.
+    :param float smoothing: Pseudo-observations of each component, more than 0: of independent variables, with their
+        frequencies in the data.
     :param float tol: Nats per row; a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
     """
@@ -105,6 +123,9 @@ class TreeMixtureEM:
         self.training, self.judged = training, judged
         self.treewidth, self.smoothing, self.tol, self.max_iter = treewidth, smoothing, tol, max_iter
         self._penalty = penalty * math.log(max(training.total, 2.0))
+        # With one row more of each category, none is impossible.
+        counts = [training.counts([d]) + 1.0 for d in range(len(training.cardinalities))]
+        self._singles = [count / count.sum() for count in counts]
 
     def run(self, responsibilities: np.ndarray) -> Iterator[TreeMixturePhase]:
         """The mixture after each iteration; the objective never falls.
@@ -117,12 +138,11 @@ class TreeMixtureEM:
         reached, settled = -math.inf, False
         for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
             structural = settled or iteration % REGROWN == 0
-            for place, share in enumerate(shares.T):
-                components[place] = self._improved(components[place], share, structural)
+            if structural:
+                components = [self._regrown(*each) for each in zip(components, shares.T, strict=True)]
             with np.errstate(divide="ignore"):
                 log_weights = np.log(shares.sum(0) / self.training.total)
-            joint = np.stack([each.training.log_probs(each.distribution) for each in components], 1) + log_weights
-            log_probs = logsumexp(joint, axis=1)
+            log_probs, shares, counts = self._expectation(components, log_weights)
             objective = self.training.weights @ log_probs + sum(map(self._regularisation, components))
             objective /= self.training.total
             judged = np.stack([each.judged.log_probs(each.distribution) for each in components], 1) + log_weights
@@ -133,17 +153,39 @@ class TreeMixtureEM:
                 return
             settled = not structural and objective - reached < self.tol
             reached = objective
-            shares = self.training.weights[:, None] * np.exp(joint - log_probs[:, None])
+            for component, expected in zip(components, counts, strict=True):
+                component.distribution = component.training.tables(expected, component.prior)
+
+    def _expectation(self, components: list[_Component], log_weights: np.ndarray) -> _Expectation:
+        weights = self.training.weights
+        if self.training.is_complete:
+            joint = np.stack([each.training.log_probs(each.distribution) for each in components], 1) + log_weights
+            log_probs, shares = _shared(joint, weights)
+            counts = [each.training.counts(share) for each, share in zip(components, shares.T, strict=True)]
+            return _Expectation(log_probs, shares, counts)
+        # Beliefs about missing entries are too many to be kept: each is used for everything at once.
+        size = sum(each.distribution.tree.table_size for each in components)
+        parts, found = [each.training.beliefs(each.distribution, size) for each in components], []
+        counts = [torch.zeros_like(each.prior) for each in components]
+        for beliefs in zip(*parts, strict=True):
+            joint = torch.stack([log_probs for log_probs, _ in beliefs], 1).numpy() + log_weights
+            found.append(_shared(joint, weights[: len(joint)]))
+            weights = weights[len(joint) :]
+            for count, (_, marginals), share in zip(counts, beliefs, found[-1][1].T, strict=True):
+                count += torch.from_numpy(share) @ marginals
+        log_probs, shares = map(np.concatenate, zip(*found, strict=True))
+        return _Expectation(log_probs, shares, counts)
 
     def _component(self, tree: CliqueTree, share: np.ndarray) -> _Component:
-        found, _ = fit_tree_tables(self.training.reweighted(share), tree, self.smoothing, GAP_ITERATIONS)
-        return _Component(self.training, self.judged, found)
+        rows = self.training.reweighted(share)
+        found, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self._singles)
+        prior = pseudo_counts(tree, self.smoothing, self._singles)
+        return _Component(self.training, self.judged, found, prior)
 
-    def _improved(self, component: _Component, share: np.ndarray, structural: bool) -> _Component:
-        """With new tables, and with another structure if that is better."""
-        component.distribution = component.training.fit(share, self.smoothing, component.distribution)
+    def _regrown(self, component: _Component, share: np.ndarray) -> _Component:
+        """With another structure if that is better."""
         certain = self.training.reweighted(np.where(share > SHARE, share, 0.0))
-        if not structural or not certain.total:
+        if not certain.total:
             return component
         # The price of a parameter is the same for all components, however many rows they have.
         setting = TreeSetting(self.treewidth, self._penalty / math.log(max(certain.total, 2.0)))
@@ -158,7 +200,14 @@ class TreeMixtureEM:
         return float(share @ log_probs) + self._regularisation(component)
 
     def _regularisation(self, component: _Component) -> float:
-        return log_prior(component.distribution, self.smoothing) - 0.5 * self._penalty * component.num_parameters
+        prior = log_prior(component.distribution, component.prior)
+        return prior - 0.5 * self._penalty * component.num_parameters
+
+
+def _shared(joint: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities of rows, and components' shares of them, from those together with each component."""
+    log_probs = logsumexp(joint, axis=1)
+    return log_probs, weights[:, None] * np.exp(joint - log_probs[:, None])
 
 
 def near_random_rows(rows: CategoricalRows, number: int, generator: np.random.RandomState) -> np.ndarray:

@@ -1,10 +1,9 @@
 """Tables of a junction tree from rows of which entries may be missing."""
 
-__all__ = ["TreeRows", "fit_tree_tables", "log_prior", "log_probs_of_codes", "parts_of_codes"]
+__all__ = ["TreeRows", "fit_tree_tables", "log_prior", "log_probs_of_codes", "parts_of_codes", "pseudo_counts"]
 
-import math
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, reduce
 
 import numpy as np
 import torch
@@ -22,8 +21,8 @@ HELD_AT_ONCE = 2**24
 class TreeRows:
     """Rows as what the tables of a junction tree are learned from, again and again, with other weights.
 
-    Where nothing is missing, the entries of the tables that the rows have are looked up once: four bytes for each row
-    and clique.
+    Where nothing is missing, the entries of the tables that the rows have are looked up once: a byte for each row and
+    clique of up to 256 states, two or four for more.
 
     :param CategoricalRows rows: The data.
     :param CliqueTree tree: The cliques.
@@ -33,53 +32,82 @@ class TreeRows:
         self.rows, self.tree = rows, tree
 
     @cached_property
-    def _entries(self) -> np.ndarray:
-        """Shape ``(cliques, R)``."""
-        values = torch.from_numpy(self.rows.values.T).split(max(1, HELD_AT_ONCE // self.tree.table_size))
-        return np.concatenate([self.tree.plan.table_index(part).T.numpy().astype(np.int32) for part in values], 1)
-
-    @cached_property
-    def _codes(self) -> np.ndarray:
-        return np.ascontiguousarray(self.rows.values.T)
-
-    def log_probs(self, distribution: JunctionTree) -> np.ndarray:
-        """Log-probabilities of the rows' observed entries, of a distribution that :meth:`fit` has found."""
-        if not self.rows.is_complete:
-            return log_probs_of_codes(distribution, self._codes)
-        found: np.ndarray = distribution.clique_logits.numpy()[self._entries].sum(0)
+    def _entries(self) -> list[np.ndarray]:
+        """For each clique, the entries of its table that the rows have."""
+        found = []
+        for clique, size in zip(self.tree.cliques, self.tree.table_sizes, strict=True):
+            entries = np.zeros(len(self.rows.weights), dtype=np.int64)
+            for d in clique:
+                entries *= self.tree.cardinalities[d]
+                entries += self.rows.values[d]
+            # Memory is what limits how fast they are read again.
+            found.append(entries.astype(np.min_scalar_type(size - 1)))
         return found
 
-    def fit(self, weights: np.ndarray, smoothing: float, current: JunctionTree | None = None) -> JunctionTree:
-        """Maximises the posterior density of the tables, or increases it by an iteration where entries are missing.
+    def log_probs(self, distribution: JunctionTree) -> np.ndarray:
+        """Log-probabilities of the rows' observed entries, of a distribution whose tables are conditional ones."""
+        if not self.rows.is_complete:
+            return log_probs_of_codes(distribution, self.rows.values.T)
+        found = np.zeros(len(self.rows.weights))
+        tables = distribution.clique_logits.split(self.tree.table_sizes)
+        # One clique after the other: rows times cliques would be many numbers.
+        for table, entries in zip(tables, self._entries, strict=True):
+            found += table.numpy().take(entries)
+        return found
+
+    def counts(self, weights: np.ndarray) -> Tensor:
+        """Numbers of the joint states of all cliques, packed, where nothing is missing.
 
         :param np.ndarray weights: Of the rows, shape ``(R,)``.
-        :param float smoothing: Pseudo-observations of the prior, at least 0.
-        :param JunctionTree current: The distribution of missing entries.
         """
-        prior = torch.cat([torch.full((size,), smoothing / size, dtype=torch.double) for size in self.tree.table_sizes])
-        return JunctionTree(log_conditionals(self.tree.plan, self._counts(weights, current) + prior), self.tree)
+        each = zip(self._entries, self.tree.table_sizes, strict=True)
+        return torch.from_numpy(np.concatenate([np.bincount(entries, weights, size) for entries, size in each]))
 
-    def _counts(self, weights: np.ndarray, current: JunctionTree | None) -> Tensor:
-        """Expected numbers of the joint states of all cliques."""
-        if current is None or self.rows.is_complete:
-            entries = self._entries
-            return torch.from_numpy(
-                np.bincount(entries.ravel(), np.tile(weights, len(entries)), minlength=self.tree.table_size)
-            )
-        counts, start = torch.zeros_like(current.clique_logits), 0
-        known = weights > 0
-        shares = torch.from_numpy(weights[known])
-        for value, observed in parts_of_codes(self._codes[known], self.tree.table_size):
-            share = shares[start : start + len(value)]
-            counts += share @ current.condition(value, observed).clique_marginals
-            start += len(value)
-        return counts
+    def beliefs(self, distribution: JunctionTree, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Log-probabilities of the rows' observed entries, and probabilities of the cliques' states given them.
+
+        :param JunctionTree distribution: Its tables are conditional ones.
+        :param int size: Numbers that are held for each row: there are as many rows in a pair as memory allows.
+        """
+        for value, observed in parts_of_codes(self.rows.values.T, size):
+            given = distribution.condition(value, observed)
+            # In this order, the log-probabilities come with the marginals.
+            marginals = given.clique_marginals
+            yield given.log_partition_function, marginals
+
+    def tables(self, counts: Tensor, prior: Tensor) -> JunctionTree:
+        """The most probable tables.
+
+        :param Tensor counts: Numbers, or expected ones, of the joint states of all cliques.
+        :param Tensor prior: Pseudo-observations of them.
+        """
+        return JunctionTree(log_conditionals(self.tree.plan, counts + prior), self.tree)
+
+
+def pseudo_counts(tree: CliqueTree, number: float, singles: Sequence[np.ndarray] | None = None) -> Tensor:
+    """Pseudo-observations of the joint states of all cliques, as if the variables were independent.
+
+    Tables of cliques that overlap agree.
+
+    :param CliqueTree tree: The cliques.
+    :param float number: How many there are.
+    :param singles: Probabilities of the states of each variable; ``None``: all alike.
+    """
+    if singles is None:
+        singles = [np.full(size, 1 / size) for size in tree.cardinalities]
+    tables = [reduce(np.multiply.outer, [singles[d] for d in clique]).ravel() for clique in tree.cliques]
+    return torch.from_numpy(number * np.concatenate(tables))
 
 
 def fit_tree_tables(
-    rows: CategoricalRows, tree: CliqueTree, smoothing: float, max_iter: int = 100, tol: float = 1e-6
+    rows: CategoricalRows,
+    tree: CliqueTree,
+    smoothing: float,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    singles: Sequence[np.ndarray] | None = None,
 ) -> tuple[JunctionTree, list[float]]:
-    """The most probable tables under a Dirichlet prior on the joint states, as of ``JunctionTree.from_data``.
+    """The most probable tables under a Dirichlet prior on the joint states.
 
     In closed form where nothing is missing; otherwise by expectation maximisation, from independent variables and the
     complete rows.
@@ -89,40 +117,48 @@ def fit_tree_tables(
     :param float smoothing: Pseudo-observations of the prior, at least 0.
     :param int max_iter: Largest number of iterations.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
+    :param singles: What the prior is like, as for :func:`pseudo_counts`.
     :return: The distribution, in float64, and the objective at the start of every iteration: the log-likelihood of the
         observed entries and the prior's, over the number of rows. It never falls.
     """
+    entries, prior = TreeRows(rows, tree), pseudo_counts(tree, smoothing, singles)
     if rows.is_complete:
-        values, weights = torch.from_numpy(rows.values.T), torch.from_numpy(rows.weights)
-        return JunctionTree.from_data(values, tree, smoothing, weights), []
-    entries = TreeRows(rows, tree)
+        return entries.tables(entries.counts(rows.weights), prior), []
     found = _start(rows, tree)
     objectives: list[float] = []
     for _ in range(max_iter):
-        objectives.append((float(rows.weights @ entries.log_probs(found)) + log_prior(found, smoothing)) / rows.total)
+        log_likelihood, counts = _expectation(entries, found)
+        objectives.append((log_likelihood + log_prior(found, prior)) / rows.total)
         if len(objectives) > 1 and objectives[-1] - objectives[-2] < tol:
             break
-        found = entries.fit(rows.weights, smoothing, found)
+        found = entries.tables(counts, prior)
     return found, objectives
+
+
+def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, Tensor]:
+    """Log-likelihood, and expected numbers of the joint states of all cliques."""
+    log_likelihood, counts, start = 0.0, torch.zeros_like(distribution.clique_logits), 0
+    for log_probs, marginals in entries.beliefs(distribution, entries.tree.table_size):
+        weights = torch.from_numpy(entries.rows.weights[start : start + len(log_probs)])
+        log_likelihood += float(weights @ log_probs)
+        counts += weights @ marginals
+        start += len(log_probs)
+    return log_likelihood, counts
 
 
 def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
     """From the complete rows, and one more, of independent variables: nothing is impossible."""
-    singles = [torch.from_numpy(rows.counts([d]) + 1.0) for d in range(tree.num_variables)]
-    factors = [([d], (counts / counts.sum()).log()) for d, counts in enumerate(singles)]
-    independent = JunctionTree.from_factors(factors, tree.cardinalities, tree)
+    singles = [rows.counts([d]) + 1.0 for d in range(tree.num_variables)]
+    one = pseudo_counts(tree, 1.0, [counts / counts.sum() for counts in singles])
     complete = rows.observed.all(0)
     values, weights = torch.from_numpy(rows.values.T[complete]), torch.from_numpy(rows.weights[complete])
-    counts = count_cliques(tree.plan, values, weights) + independent.clique_marginals
-    return JunctionTree(log_conditionals(tree.plan, counts), tree)
+    return JunctionTree(log_conditionals(tree.plan, count_cliques(tree.plan, values, weights) + one), tree)
 
 
-def log_prior(distribution: JunctionTree, smoothing: float) -> float:
-    """Pseudo-observations times the mean log-probability of all joint states."""
-    if not smoothing:
-        return 0.0
-    means = [table.mean() for table in distribution.clique_logits.split(distribution.tree.table_sizes)]
-    return smoothing * math.fsum(float(mean) for mean in means)
+def log_prior(distribution: JunctionTree, prior: Tensor) -> float:
+    """Log-probability of pseudo-observations, under a distribution whose tables are conditional ones."""
+    # Without any, tables may say that something is impossible.
+    return float(torch.where(prior > 0, prior * distribution.clique_logits, 0.0).sum())
 
 
 def log_probs_of_codes(distribution: JunctionTree, codes: np.ndarray) -> np.ndarray:
@@ -136,7 +172,7 @@ def log_probs_of_codes(distribution: JunctionTree, codes: np.ndarray) -> np.ndar
     return torch.cat(found).numpy()
 
 
-def parts_of_codes(codes: np.ndarray, table_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Values and what is observed, as many rows at once as memory allows."""
-    for part in torch.from_numpy(codes).split(max(1, HELD_AT_ONCE // table_size)):
+def parts_of_codes(codes: np.ndarray, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Values and what is observed, as many rows at once as memory allows, for so many numbers for each of them."""
+    for part in torch.from_numpy(codes).split(max(1, HELD_AT_ONCE // size)):
         yield part.clamp(min=0), part >= 0

@@ -61,7 +61,7 @@ class CategoricalRows:
 
         Of the rows in which none of these variables is missing.
         """
-        if len(variables) == 2 and len(self.weights) * self._num_states <= MOST_HITS:
+        if len(variables) == 2 and self.counts_pairs_at_once:
             rows, columns = (slice(self.starts[d], self.starts[d] + self.cardinalities[d]) for d in variables)
             block: np.ndarray = self.pair_counts[rows, columns].ravel()
             return block
@@ -74,6 +74,11 @@ class CategoricalRows:
             code = code * self.cardinalities[d] + values[d]
         found: np.ndarray = np.bincount(code, weights, math.prod(self.cardinalities[d] for d in variables))
         return found
+
+    @property
+    def counts_pairs_at_once(self) -> bool:
+        """Whether memory allows for :attr:`pair_counts`."""
+        return len(self.weights) * self._num_states <= MOST_HITS
 
     @property
     def _num_states(self) -> int:

@@ -328,6 +328,22 @@ def junction_forest(batch_shape, dtype, device="cpu"):
     return sdist.JunctionTree(tables, FOREST)
 
 
+def mixture_of_junction_trees(batch_shape, dtype, device="cpu"):
+    trees = [LOOP, CliqueTree([[0], [1, 3], [2]], LOOP.cardinalities)]
+    size = sum(tree.table_size for tree in trees)
+    return sdist.MixtureOfJunctionTrees(
+        numbers(batch_shape, 2, dtype, device), numbers(batch_shape, size, dtype, device), trees
+    )
+
+
+def mixture_with_impossible_states(batch_shape, dtype, device="cpu"):
+    """With tables that are the same for the whole batch."""
+    trees = [FOREST, CliqueTree.from_edges([(0, 1), (2, 3)], FOREST.cardinalities)]
+    tables = numbers((), sum(tree.table_size for tree in trees), dtype, device)
+    tables[[1, 4, FOREST.table_size + 2]] = -math.inf
+    return sdist.MixtureOfJunctionTrees(numbers(batch_shape, 2, dtype, device), tables, trees)
+
+
 GRID = Grid(2, 2)
 
 
@@ -422,6 +438,7 @@ FACTORIES = {
     ],
     "RecursiveCardinalityStraightThrough": [straight_through],
     "JunctionTree": [junction_tree, junction_forest],
+    "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states],
     "KSubset": [k_subset, k_subset_with_tensor],
     "KSubsetStraightThrough": [k_subset_straight_through],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],

@@ -1,0 +1,108 @@
+"""Mixtures of junction trees: their definition, evidence that excludes components, and what is refused."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyro_structured.distributions import JunctionTree, MixtureOfJunctionTrees
+from pyro_structured.structures import CliqueTree
+
+PAIRS = list(itertools.combinations(range(5), 2))
+
+
+def random_mixture(seed, batch, sizes, impossible=0.0, number=3):
+    """Of random graphs; the tables of the batch are the same for its first axis."""
+    generator = torch.Generator().manual_seed(seed)
+    graphs = [[pair for pair in PAIRS if torch.rand((), generator=generator) < 0.4] for _ in range(number)]
+    trees = [CliqueTree.from_edges(graph, sizes) for graph in graphs]
+    tables = torch.randn(*batch[1:], sum(t.table_size for t in trees), dtype=torch.double, generator=generator)
+    tables = tables.masked_fill(torch.rand(tables.shape, generator=generator) < impossible, -torch.inf)
+    weights = torch.randn(*batch, number, dtype=torch.double, generator=generator)
+    return MixtureOfJunctionTrees(weights, tables, trees), generator
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.sampled_from([(), (2,), (2, 3)]))
+def test_definition(seed, batch):
+    d, _ = random_mixture(seed, batch, [2, 3, 1, 2, 3])
+    values = d.enumerate_support()
+    parts = d.clique_logits.split([tree.table_size for tree in d.trees], -1)
+    each = torch.stack([JunctionTree(*part).log_prob(values) for part in zip(parts, d.trees, strict=True)], -1)
+    joint = d.mixture_logits.log_softmax(-1) + each
+    probs = joint.exp().sum(-1)
+    torch.testing.assert_close(d.log_prob(values), probs.log())
+    torch.testing.assert_close(d.component_log_prob(values), each.expand(joint.shape))
+    torch.testing.assert_close(d.posterior(values).probs, joint.softmax(-1))
+    torch.testing.assert_close(d.class_probs, d.mixture_logits.softmax(-1))
+    for wanted in ([1], [4, 0], [3, 1, 0]):
+        table = torch.zeros(*batch, *(d.trees[0].cardinalities[i] for i in wanted), dtype=torch.double)
+        for value, prob in zip(values, probs, strict=True):
+            table[(..., *value.reshape(-1, 5)[0, wanted])] += prob
+        torch.testing.assert_close(d.marginals_of(wanted), table)
+        if len(wanted) == 1:
+            torch.testing.assert_close(d.marginals[..., wanted[0], :], table)
+    observed = torch.tensor([True, False, False, True, False])
+    given_some = d.posterior(values[-1], observed).probs
+    agrees = (values[..., observed] == values[-1][..., observed]).all(-1)
+    expected = (joint.exp() * agrees.unsqueeze(-1)).sum(0)
+    torch.testing.assert_close(given_some, expected / expected.sum(-1, keepdim=True))
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from([(), (2,)]))
+def test_evidence(check_evidence, seed, batch):
+    d, generator = random_mixture(seed, batch, [3] * 5, impossible=0.15)
+    with torch.no_grad():
+        if not all(bool((each._log_z > -torch.inf).all()) for each in d._free):
+            with pytest.raises(ValueError, match="expected at least one value of positive probability"):
+                d.log_partition_function  # noqa: B018
+            return
+    check_evidence(d, generator)
+
+
+def test_components_that_evidence_excludes():
+    trees = [CliqueTree([[0, 1], [2]], [2, 2, 2]), CliqueTree([[0], [1, 2]], [2, 2, 2])]
+    same, free = torch.eye(2, dtype=torch.double).log(), torch.zeros(2, dtype=torch.double)
+    tables = torch.cat([trees[0].pack([same, free]), trees[1].pack([free, same])])
+    d = MixtureOfJunctionTrees(torch.zeros(2, dtype=torch.double), tables.requires_grad_(), trees)
+    given_first = d.condition(torch.tensor([0, 1, 0]), torch.tensor([True, True, False]))
+    torch.testing.assert_close(given_first.class_probs, torch.tensor([0.0, 1.0], dtype=torch.double))
+    torch.testing.assert_close(given_first.marginals[2], torch.tensor([0.0, 1.0], dtype=torch.double))
+    assert given_first.sample((20,)).tolist() == [[0, 1, 1]] * 20
+    gradient = torch.autograd.grad(given_first.marginals[2, 1] + given_first.log_partition_function, tables)[0]
+    assert gradient.isfinite().all()
+
+
+def test_many_variables():
+    tree = CliqueTree.chain(60, 3)
+    torch.manual_seed(0)
+    d = MixtureOfJunctionTrees(torch.zeros(2), torch.randn(2 * tree.table_size), [tree, tree])
+    value, observed = d.sample(), torch.arange(60) % 3 == 0
+    parts = d.marginal_log_prob(value, observed), d.condition(value, observed).log_prob(value)
+    torch.testing.assert_close(sum(parts), d.log_prob(value))
+    for query in (lambda: d.mode, d.entropy):
+        with pytest.raises(NotImplementedError, match="mixture's has no closed form"):
+            query()
+
+
+def test_bad_input():
+    tree, logits = CliqueTree.chain(3, 2), torch.zeros(8)
+    for arguments, message in [
+        ((torch.zeros(1), logits, []), "trees: expected at least one CliqueTree, got"),
+        ((torch.zeros(1), logits, [4]), "trees: expected at least one CliqueTree, got"),
+        ((torch.zeros(2), logits, [tree, CliqueTree.chain(2, 2)]), "trees: expected the same variables"),
+        ((torch.zeros(2), logits, [tree]), r"mixture_logits: expected shape \(..., 1\), got \(2,\)"),
+        ((torch.zeros(1), logits[1:], [tree]), r"clique_logits: expected shape \(..., 8\), got \(7,\)"),
+        ((torch.zeros(2, 1), torch.zeros(3, 8), [tree]), "clique_logits: expected a batch that broadcasts"),
+        ((torch.zeros(1), logits.log() * torch.nan, [tree]), "clique_logits"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            MixtureOfJunctionTrees(*arguments)
+    d = MixtureOfJunctionTrees(torch.zeros(1), logits, [tree])
+    with pytest.raises(ValueError, match=r"variables: expected different ones in range\(3\), got \[0, 3\]"):
+        d.marginals_of([0, 3])
+    with pytest.raises(ValueError, match="mixture_logits: expected at least one value of positive probability"):
+        MixtureOfJunctionTrees(torch.full((1,), -torch.inf), logits, [tree]).log_prob(torch.zeros(3))
