@@ -150,8 +150,11 @@ class PatternField(PatternWeights):
         shape = torch.Size(sample_shape)
         try:
             _ = self._hidden
-        except NotImplementedError:
-            return self.perfect_sample(shape)
+        except NotImplementedError as too_large:
+            try:
+                return self.perfect_sample(shape)
+            except NotImplementedError as error:
+                raise NotImplementedError(f"{too_large}; {error}") from None
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             drawn = self._drawn(shape.numel())

@@ -79,6 +79,8 @@ def test_samples_where_sums_are_refused(monkeypatch):
     samples = d.sample((4000,))
     with pytest.raises(NotImplementedError, match="log Z: exact sums are limited"):
         _ = d.log_partition_function
+    with pytest.raises(NotImplementedError, match="log Z: exact sums are limited .*; composition: expected 'sum'"):
+        field(composition=torch.zeros(4)).sample()
     monkeypatch.undo()
     assert min(p_values(field(), samples)) > 1e-3
 
