@@ -84,12 +84,12 @@ def prior_of_labels():
 
 def noisy_labels(x):
     y = pyro.sample("y", prior_of_labels())
-    level = pyro.sample("level", dist.Normal(1.0, 0.5))
+    level = pyro.sample("level", dist.Normal(3.0, 0.5))
     pyro.sample("x", dist.Normal(level * y, scale()).to_event(2), obs=x)
 
 
 def draw_noisy_labels():
-    y, level = prior_of_labels().sample(), dist.Normal(1.0, 0.5).sample()
+    y, level = prior_of_labels().sample(), dist.Normal(3.0, 0.5).sample()
     return {"y": y, "level": level}, (dist.Normal(level * y, scale().detach()).sample(),)
 
 
