@@ -30,7 +30,7 @@ class GridCRF(PatternField):
 
     **Exact**: every query, in float64, at a cost of O(H·W·2^min(H, W)) for each element of the batch, up to 2^30; the
     width of a field may be thousands of pixels, if its height is at most about 16. With penalties of at least 0,
-    or an even number of negative ones in every cycle, :attr:`mode` has no limit.
+    or an even number of negative ones in every cycle, :attr:`mode` and :meth:`perfect_sample` have no limit.
 
     :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
         of its own.

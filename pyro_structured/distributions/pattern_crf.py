@@ -38,6 +38,9 @@ class PatternCRF(PatternField):
     :meth:`unnormalized_log_prob` is exact at any size, in O(H·W·J). :attr:`mode` and :meth:`entropy` need all
     labelings.
 
+    Samples of larger fields are exact, too, if couplings are balanced, :meth:`perfect_sample`; others are approximate,
+    by :class:`~pyro_structured.inference.FieldGibbs`.
+
     :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
         of its own.
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
+from pyro_structured.distributions.joint_field import joint_field
 from pyro_structured.distributions.pattern_weights import PatternWeights
+from pyro_structured.distributions.perfect_draws import MAX_SWEEPS, perfect_draws
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp, safe_log
@@ -142,12 +144,51 @@ class PatternField(PatternWeights):
         return self._cast((off * on).reshape(self.batch_shape + self.event_shape))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Exact samples, shape ``sample_shape + batch_shape + event_shape``."""
+        """Exact samples, shape ``sample_shape + batch_shape + event_shape``: from sums, or, where these would take too
+        long, as :meth:`perfect_sample`.
+        """
         shape = torch.Size(sample_shape)
+        try:
+            _ = self._hidden
+        except NotImplementedError as too_large:
+            try:
+                return self.perfect_sample(shape)
+            except NotImplementedError as error:
+                raise NotImplementedError(f"{too_large}; {error}") from None
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             full = shape + self.batch_shape
             drawn = self._drawn(shape.numel()) if full.numel() else self._states[0].new_zeros(full + self.event_shape)
+        return self._cast(drawn.reshape(shape + self.batch_shape + self.event_shape))
+
+    def perfect_sample(self, sample_shape: Any = (), max_sweeps: int = MAX_SWEEPS) -> Tensor:
+        """Exact samples of fields of any size by monotone coupling from the past.
+
+        Penalties and weights have to be balanced: if labels, patterns and their couplings are drawn as a graph, every
+        cycle has an even number of negative ones. Penalties of at least 0 are, with patterns whose weights have one
+        sign each. Hidden units are drawn as well, so that the composition has to be ``"sum"`` and the temperature a
+        positive integer T, if there are patterns.
+
+        A sweep of one sample costs O(T·J·D); how many it takes is random. They are few if couplings are weak, and
+        exponentially many in the size of the field if they are so strong that it has several phases. Chains that have
+        not met at ``max_sweeps`` raise an error: to try again until they do would prefer samples that meet soon.
+
+        :param sample_shape: As for :meth:`sample`.
+        :param int max_sweeps: How many sweeps ago chains may start, at least 1.
+        :return: Shape ``sample_shape + batch_shape + event_shape``.
+        :raises NotImplementedError: if couplings are not balanced, with a cycle that shows it.
+        :raises RuntimeError: if some chains have not met.
+
+        **References**
+
+        Propp, Wilson (1996): Exact sampling with coupled Markov chains and applications to statistical mechanics.
+        Random Structures and Algorithms 9.
+        """
+        if isinstance(max_sweeps, bool) or not isinstance(max_sweeps, int) or max_sweeps < 1:
+            raise ValueError(f"max_sweeps: expected a positive integer, got {max_sweeps!r}")
+        shape, field = torch.Size(sample_shape), joint_field(self)
+        copies = self.batch_shape.numel() // field.num_rows
+        drawn = perfect_draws(field, shape.numel() * copies, max_sweeps, self.event_shape).transpose(0, 1)
         return self._cast(drawn.reshape(shape + self.batch_shape + self.event_shape))
 
     @property

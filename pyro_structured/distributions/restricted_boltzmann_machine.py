@@ -23,7 +23,8 @@ class RBM(PatternField):
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch: 2^J·D over the
     hidden units, or 2^D·J over the visible ones if these are at most 18; otherwise a NotImplementedError says what they
     would take. :meth:`unnormalized_log_prob` is exact at any size, in O(J·D). :attr:`mode` and :meth:`entropy` need all
-    visible vectors.
+    visible vectors. Samples of larger machines are exact, too, if signs of weights are balanced,
+    :meth:`perfect_sample`; others are approximate, by :class:`~pyro_structured.inference.FieldGibbs`.
 
     :param Tensor weights: w, finite, shape ``(..., J, D)``.
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of

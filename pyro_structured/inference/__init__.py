@@ -4,6 +4,7 @@ __all__ = [
     "BinaryGibbs",
     "ConstrainedSlice",
     "CostsReparam",
+    "FieldGibbs",
     "Gibbs",
     "HardEM",
     "Interweave",
@@ -21,6 +22,7 @@ __all__ = [
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.costs_reparam import CostsReparam
+from pyro_structured.inference.field_gibbs import FieldGibbs
 from pyro_structured.inference.gibbs import Gibbs
 from pyro_structured.inference.hard_em import HardEM
 from pyro_structured.inference.interweave import Interweave

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pyro_structured.inference.binary_site import BinarySite
 from pyro_structured.inference.cost_sites import find_cost_sites
-from pyro_structured.inference.latent_state import latent_sites
+from pyro_structured.inference.latent_state import at_random, latent_sites
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.step_kernel import StepKernel
 
@@ -68,7 +68,7 @@ class BinaryGibbs(StepKernel):
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
-        trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(at_random(model)).get_trace(*args, **kwargs)
         self._sites = [BinarySite(name, trace, model, args, kwargs) for name in names]
         self._tried, self._accepted = {"flip": 0, "swap": 0}, {"flip": 0, "swap": 0}
         self._num_stuck = 0
@@ -110,7 +110,7 @@ class BinaryGibbs(StepKernel):
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Binary sites, then all continuous ones by NUTS."""
-        trace: Any = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(at_random(NamedCosts(self.model))).get_trace(*args, **kwargs)
         if find_cost_sites(trace):
             raise ValueError(
                 "model: expected no observed RandOM or Argmin site, got some; compose kernels by Gibbs, and let "

@@ -2,17 +2,18 @@
 
 __all__ = ["BinarySite"]
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from pyro import poutine
 from pyro.distributions.util import scale_and_mask
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.entries import entry_constraint
+from pyro_structured.inference.field_sites import log_weight
+from pyro_structured.inference.later_sites import later_sites
 
 # Densities of rows that are equal but for rounding, relative to their size.
 ROUNDING = 1e-3
@@ -35,7 +36,7 @@ class BinarySite:
         if not isinstance(entry_constraint(fn.support), type(constraints.boolean)):
             raise ValueError(f"{name}: expected a binary site for BinaryGibbs, whose support is boolean, got {fn}")
         self.name, self._model, self._args, self._kwargs = name, model, args, kwargs
-        others = [_plates(node) for _, node in _later_sites(trace, name)]
+        others = [_plates(node) for _, node in later_sites(trace, name)]
         self._dims = sorted(dim for _, dim in _plates(trace.nodes[name]).intersection(*others))
         self._axes = [dim - len(fn.event_shape) for dim in self._dims]
         self._front = list(range(len(self._dims)))
@@ -92,12 +93,12 @@ class BinarySite:
 
     def _prior(self, rows: Tensor) -> Tensor:
         """Log-densities given earlier sites, by the distribution that is there already."""
-        log_prob = self._node["fn"].log_prob(self.value(rows))
+        log_prob = log_weight(self._node["fn"], self.value(rows))
         return self._sum(scale_and_mask(log_prob, self._node["scale"], self._node["mask"]))
 
     def _likelihood(self, trace: Any) -> Tensor:
         """Log-densities of all later sites."""
-        later = dict(_later_sites(trace, self.name))
+        later = dict(later_sites(trace, self.name))
         trace.compute_log_prob(lambda name, _: name in later)
         found = torch.zeros(len(self.rows), dtype=torch.double, device=self.rows.device)
         return found + sum(self._sum(node["log_prob"]) for node in later.values())
@@ -112,12 +113,3 @@ class BinarySite:
 
 def _plates(node: Any) -> set[tuple[str, int]]:
     return {(frame.name, frame.dim) for frame in node["cond_indep_stack"] if frame.vectorized}
-
-
-def _later_sites(trace: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """All sites that may depend on a site."""
-    nodes = list(trace.nodes.items())
-    for other, node in nodes[1 + [other for other, _ in nodes].index(name) :]:
-        is_random = node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
-        if is_random and not node["infer"].get("_deterministic"):
-            yield other, node

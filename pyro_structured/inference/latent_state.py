@@ -1,6 +1,6 @@
 """Present values of all latent sites of a model."""
 
-__all__ = ["LatentState", "latent_sites"]
+__all__ = ["LatentState", "at_random", "latent_sites"]
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.infer.autoguide.initialization import InitMessenger, init_to_sample, init_to_uniform
+from pyro.distributions.util import scale_and_mask
+from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to
@@ -16,6 +17,7 @@ from torch.distributions import biject_to
 from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
 from pyro_structured.inference.cost_start import feasible_costs
+from pyro_structured.inference.field_sites import field_of, log_weight, random_value
 from pyro_structured.inference.observed_optima import observed_optima
 
 # Draws of a start that may have density zero.
@@ -46,7 +48,7 @@ class LatentState:
     ) -> None:
         self.transforms: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
-        start, other = (poutine.trace(_at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
+        start, other = (poutine.trace(at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
         check_observed_costs(start)
         self.cost_sites = find_cost_sites(start)
         costs = {site.costs for site in self.cost_sites}
@@ -90,9 +92,7 @@ class LatentState:
             initialised: Any = InitMessenger(partial(_initial_value, strategy, costs))
             started = poutine.condition(initialised(model), data=given)
             trace = poutine.trace(started).get_trace(*args, **kwargs)
-            trace.compute_log_prob(lambda name, _: name not in hidden)
-            total = sum(float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node)
-            if total > -float("inf"):
+            if _log_weight(trace, hidden) > -float("inf"):
                 return trace
         raise ValueError(
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
@@ -149,13 +149,26 @@ def _check_support(name: str, *traces: Any) -> None:
         )
 
 
-def _at_random(model: Any) -> Any:
-    messenger: Any = InitMessenger(init_to_sample)
+def _log_weight(trace: Any, hidden: set[str]) -> float:
+    """Log-density of all sites but the hidden ones, without the log partition functions of fields."""
+    fields = {name: node for name, node in trace.nodes.items() if field_of(node.get("fn")) is not None}
+    trace.compute_log_prob(lambda name, _: name not in hidden and name not in fields)
+    others = sum(float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node)
+    weights = (log_weight(node["fn"], node["value"]) for node in fields.values())
+    return others + sum(
+        float(scale_and_mask(weight, node["scale"], node["mask"]).sum())
+        for weight, node in zip(weights, fields.values(), strict=True)
+    )
+
+
+def at_random(model: Any) -> Any:
+    """A model whose latent sites have some values of positive density, without much work."""
+    messenger: Any = InitMessenger(random_value)
     return messenger(model)
 
 
 def _initial_value(strategy: Callable[..., Any], costs: set[str], site: Any) -> Tensor:
-    chosen: Any = init_to_sample if site["name"] in costs or site["fn"].support.is_discrete else strategy
+    chosen: Any = random_value if site["name"] in costs or site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
     return value
 

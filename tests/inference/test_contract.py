@@ -8,7 +8,8 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc import RandomWalkKernel
 
 import pyro_structured.distributions as sdist
-from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, Gibbs, Interweave
+from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, FieldGibbs, Gibbs, Interweave
+from pyro_structured.structures.grid import Grid
 from pyro_structured.structures.matching import Matching
 from pyro_structured.testing import check_kernel
 
@@ -75,6 +76,23 @@ def draw_learned_matching():
     return {"liking": liking, "y_costs": costs}, (Matching(2).solve(costs),)
 
 
+def prior_of_labels():
+    pattern = torch.tensor([[[2.0, -1.0], [-1.0, 1.0]]])
+    d = sdist.PatternCRF(torch.zeros(2, 2), torch.ones(4), pattern, torch.zeros(1), Grid(2, 2))
+    return d.condition(torch.ones(2, 2), torch.tensor([[True, False], [False, False]]))
+
+
+def noisy_labels(x):
+    y = pyro.sample("y", prior_of_labels())
+    level = pyro.sample("level", dist.Normal(3.0, 0.5))
+    pyro.sample("x", dist.Normal(level * y, scale()).to_event(2), obs=x)
+
+
+def draw_noisy_labels():
+    y, level = prior_of_labels().sample(), dist.Normal(3.0, 0.5).sample()
+    return {"y": y, "level": level}, (dist.Normal(level * y, scale().detach()).sample(),)
+
+
 def nuts(model):
     return NUTS(model, step_size=0.5, adapt_step_size=False, max_tree_depth=3)
 
@@ -85,6 +103,10 @@ def gibbs(model):
 
 def binary(model):
     return Gibbs([(BinaryGibbs(model), ["s", "a"]), (RandomWalkKernel(model), ["rate"])])
+
+
+def field(model):
+    return Gibbs([(FieldGibbs(model, num_sweeps=2), ["y"]), (RandomWalkKernel(model), ["level"])])
 
 
 def interweave(model):
@@ -98,6 +120,7 @@ CASES = {
     "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}, ["fork", "spawn"]),
     "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}, ["fork"]),
     "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
+    "FieldGibbs": (field, noisy_labels, draw_noisy_labels, {"y": torch.zeros(2, 2)}, ["fork"]),
     "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),
 }
 
