@@ -183,6 +183,14 @@ class PatternField(PatternWeights):
 
         Propp, Wilson (1996): Exact sampling with coupled Markov chains and applications to statistical mechanics.
         Random Structures and Algorithms 9.
+
+        Example::
+
+            >>> from pyro_structured.distributions import GridCRF
+            >>> from pyro_structured.structures import Grid
+            >>> grid = Grid(40, 50)
+            >>> GridCRF(torch.zeros(40, 50), torch.full((grid.num_edges,), 0.5), grid).perfect_sample((3,)).shape
+            torch.Size([3, 40, 50])
         """
         if isinstance(max_sweeps, bool) or not isinstance(max_sweeps, int) or max_sweeps < 1:
             raise ValueError(f"max_sweeps: expected a positive integer, got {max_sweeps!r}")

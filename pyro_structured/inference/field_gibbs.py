@@ -28,7 +28,8 @@ class FieldGibbs(StepKernel):
     kernel for ``MCMC``.
 
     It draws the hidden units given the labels, and then the labels given the hidden units, first those of one colour of
-    the checkerboard, and then those of the other. Without a likelihood, it samples the field itself.
+    the checkerboard, and then those of the other. Without a likelihood, it samples the field itself; the elements of a
+    batch, such as ``field.expand([100])``, are as many chains that run together.
 
     A likelihood may depend on the labels one by one, as that of noisy pixels does,
 

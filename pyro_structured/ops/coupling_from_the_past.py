@@ -15,9 +15,9 @@ NUMBERS_AT_ONCE = 2**22
 
 
 class _Period(NamedTuple):
-    """Some sweeps of the past: what their uniform numbers are drawn from, for whom, and how many sweeps there are."""
+    """Some sweeps of the past: where their uniform numbers start, for whom they are, and how many sweeps there are."""
 
-    seed: int
+    state: Tensor
     samples: Tensor
     length: int
 
@@ -64,8 +64,7 @@ def _couple(field: JointField, number: int, max_sweeps: int) -> Tensor:
     periods: list[_Period] = []
     start = 1
     while len(samples) and start <= max_sweeps:
-        seed = int(torch.randint(2**63 - 1, ()))
-        periods.append(_Period(seed, samples, start - start // 2))
+        periods.append(_Period(_global_generator(labels.device).get_state(), samples, start - start // 2))
         table = _table(samples // number)
         lower, upper = _run(_some_rows(field, (samples // number)[table[:, 0]]), samples[table], periods)
         ends = lower.new_zeros(len(samples), field.num_pixels)
@@ -97,16 +96,20 @@ def _some_rows(field: JointField, rows: Tensor) -> JointField:
 
 
 def _run(field: JointField, samples: Tensor, periods: list[_Period]) -> tuple[Tensor, Tensor]:
-    """Where the chains from the least and the largest labels are after all periods, the last of which is the first.
+    """Where the chains from the least and the largest labels are after all periods, the last of which is the first in
+    time, and has new uniform numbers; those of the others are the same as before.
 
     :param Tensor samples: Shape ``(rows, chains)``.
     """
     shape, number = (*samples.shape, -1), samples.shape[1]
     starts = [(field.odds == torch.inf).expand(shape), (field.odds > -torch.inf).expand(shape)]
     labels = torch.cat(starts, 1).to(field.odds.dtype)
-    generator = torch.Generator(field.odds.device)
+    again = torch.Generator(field.odds.device)
     for period in reversed(periods):
-        generator.manual_seed(period.seed)
+        if period is periods[-1]:
+            generator = _global_generator(field.odds.device)
+        else:
+            generator = again.set_state(period.state)
         places = torch.searchsorted(period.samples, samples)
         for _ in range(period.length):
             for_units, for_pixels = (noise[places].repeat(1, 2, 1) for noise in _noise(field, period, generator))
@@ -114,6 +117,13 @@ def _run(field: JointField, samples: Tensor, periods: list[_Period]) -> tuple[Te
             shares = field.shares_from_noise(labels, split)
             labels = field.draw_labels(labels, shares, for_pixels)
     return labels[:, :number], labels[:, number:]
+
+
+def _global_generator(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    generator: torch.Generator = torch.get_device_module(device).default_generators[device.index]
+    return generator
 
 
 def _noise(field: JointField, period: _Period, generator: torch.Generator) -> tuple[Tensor, ...]:
