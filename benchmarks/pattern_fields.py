@@ -26,7 +26,7 @@ in torch. *Together*: 64 fields with unaries of their own.
 with mean 1/2, each bias is minus half the sum of its pattern's weights and a standard normal number; T = 1, "sum".
 *Proved*: fields for which branch and bound proves the optimum within 2 seconds. *Worst gap*: the largest difference to
 the best value; *bound*: the median difference of the upper bound to it. Expectation maximisation begins with the two
-starts of `map`, dual decomposition (form 2) stops after 3,000 cuts.
+starts of `map`, dual decomposition (form 2) stops after 1,000 cuts.
 """
 # Height, width, patterns, composition, and the seconds that log Z may take.
 SUMS = ((8, 8, 8, "sum", 0.3), (8, 8, 10, "sum", None), (10, 10, 8, "sum", None), (16, 12, 32, "min", None)) + (
@@ -143,7 +143,7 @@ def searches(report, options):
             proved += bool(best.optimal) and times[-1] <= SECONDS
             cuts.append(int(best.num_cuts))
             em.append(seconds(lambda d=d: d.map("em")))
-            dual = d.map("dual", max_cuts=3000)[1]
+            dual = d.map("dual", max_cuts=1000)[1]
             gaps["em"].append(float(best.value - d.map("em")[1].value))
             gaps["dual"].append(float(best.value - dual.value))
             bounds.append(float(dual.upper_bound - best.value))
@@ -157,7 +157,7 @@ def searches(report, options):
             [f"{height} x {width}", number, "expectation maximisation", "–", f"{max(gaps['em']):.2f}", "–", "–"]
             + [duration(statistics.median(em)), duration(max(em))],
             [f"{height} x {width}", number, "dual decomposition", "–", f"{max(gaps['dual']):.2f}"]
-            + [f"{statistics.median(bounds):.2f}", "3000", "–", "–"],
+            + [f"{statistics.median(bounds):.2f}", "1000", "–", "–"],
         ]
     header = ["grid", "patterns", "method", "proved", "worst gap", "bound", "cuts", "median time", "longest"]
     report.table("Most probable labelings", header, rows)
