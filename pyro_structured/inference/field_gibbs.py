@@ -151,6 +151,7 @@ def _field(name: str, trace: Any) -> JointField:
             f"{name}: expected a PatternCRF, GridCRF or RBM for FieldGibbs, got {node['fn']}; BinaryGibbs takes any "
             "binary site"
         )
-    if node["mask"] not in (None, True) or not bool(torch.as_tensor(node["scale"] == 1).all()):
+    is_masked = node["mask"] is not None and node["mask"] is not True
+    if is_masked or not bool(torch.as_tensor(node["scale"] == 1).all()):
         raise ValueError(f"{name}: expected a field without a scale or a mask for FieldGibbs, got one with")
     return joint_field(field)

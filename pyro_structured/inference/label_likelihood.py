@@ -69,8 +69,7 @@ class LabelLikelihood:
         raise NotImplementedError(
             f"{site}: expected log-densities of which each entry depends on one label of {self.name!r}, in the shape "
             f"of its values, {tuple(self._labels.shape)}, with any axes before it, and with axes after it if they "
-            f"belong to an event, {found}; BinaryGibbs updates labels "
-            "under any likelihood"
+            f"belong to an event, {found}; BinaryGibbs updates labels under any likelihood"
         )
 
 

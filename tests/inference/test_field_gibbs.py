@@ -238,7 +238,12 @@ def test_likelihoods_of_several_labels(likelihood, message):
 
 
 def masked():
-    with poutine.mask(mask=torch.tensor(False)):
+    with pyro.plate("images", 2), poutine.mask(mask=torch.tensor([True, False])):
+        pyro.sample("y", field(batch=(2,)))
+
+
+def scaled():
+    with poutine.scale(scale=0.5):
         pyro.sample("y", field())
 
 
@@ -247,6 +252,7 @@ def masked():
     [
         (lambda: pyro.sample("y", field(temperature=0.5)), NotImplementedError, "temperature: expected an integer"),
         (masked, ValueError, "y: expected a field without a scale or a mask"),
+        (scaled, ValueError, "y: expected a field without a scale or a mask"),
     ],
 )
 def test_refusals(model, error, message):
