@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.distributions.pattern_weights import PatternWeights
+from pyro_structured.distributions.pattern_bounds import PatternBounds
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp, safe_log
@@ -25,7 +25,7 @@ MOST_NUMBERS = 2**30
 MOST_REPLICAS = 16
 
 
-class PatternField(PatternWeights):
+class PatternField(PatternBounds):
     """Queries that sum over the states of the hidden units, or over all labelings, whichever costs less."""
 
     _derived = ("_states", "_hidden", "_log_total", "_marginals", "_scores")

@@ -1,0 +1,195 @@
+"""Binary fields under patterns together with their hidden units, and how one is drawn given the other."""
+
+__all__ = ["JointField", "edges_of"]
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.count_sample import draw_log, sample_counts
+
+
+class _Colour(NamedTuple):
+    """Pixels no two of which are neighbours, shape ``(P,)``, and the neighbours of each and the edges to them, shape
+    ``(P, 4)``; edge E stands for none.
+    """
+
+    pixels: Tensor
+    neighbours: Tensor
+    edges: Tensor
+
+
+@dataclass(frozen=True)
+class JointField:
+    r"""Labels y and n replicas of the hidden units h, whose sum over h is a field under patterns at temperature n.
+
+    .. math::
+        p(y, h) \propto \exp\Bigl(\sum_i u_i y_i - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + \frac{1}{n} \sum_{r=1}^n
+        \bigl((c + W y)^\top h_r + g(\textstyle\sum_j h_{rj})\bigr)\Bigr)
+
+    Given y, all replicas are independent; given h, so are all pixels of one colour of the checkerboard. All tensors are
+    in double precision, and an axis of length 1 is repeated.
+
+    :ivar Tensor odds: Log-odds u, shape ``(rows, chains, D)``; infinite where a label is known.
+    :ivar Tensor penalties: p in the order of ``structures.Grid``, finite, shape ``(rows, 1, E)``; E = 0: none.
+    :ivar Tensor weights: W, shape ``(rows, J, D)``.
+    :ivar Tensor biases: c, less than +inf, shape ``(rows, 1, J)``.
+    :ivar composition: ``"sum"``, ``"min"`` or the table g, shape ``(rows, 1, J + 1)``.
+    :ivar int replicas: n.
+    :ivar shape: Height and width of the grid.
+
+    Example::
+
+        >>> zero = torch.zeros(1, 1, 2).double()
+        >>> field = JointField(zero, zero[..., :1] + 9, zero[:, :0], zero[..., :0], "sum", 1, (1, 2))
+        >>> labels = field.sweep(torch.zeros(1, 1000, 2).double(), 20)
+        >>> bool((labels[..., 0] == labels[..., 1]).double().mean() > 0.99)
+        True
+    """
+
+    odds: Tensor
+    penalties: Tensor
+    weights: Tensor
+    biases: Tensor
+    composition: Tensor | str
+    replicas: int
+    shape: tuple[int, int]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of different fields."""
+        parts = [self.odds, self.penalties, self.weights, self.biases]
+        parts += [] if isinstance(self.composition, str) else [self.composition]
+        return max(len(part) for part in parts)
+
+    @property
+    def num_pixels(self) -> int:
+        """D."""
+        return self.odds.shape[-1]
+
+    @property
+    def num_units(self) -> int:
+        """J, in each replica."""
+        return self.biases.shape[-1]
+
+    def sweep(self, labels: Tensor, number: int) -> Tensor:
+        """Draws hidden units, and then the labels of one colour after the other, some times.
+
+        :param Tensor labels: Zeros and ones, shape ``(rows, chains, D)``.
+        :param int number: How many times. Each costs O(n·J·D), with a table O(n·J·(D + log J)).
+        """
+        for _ in range(number):
+            labels = self.draw_labels(labels, self.draw_shares(labels), torch.rand_like(labels))
+        return labels
+
+    def draw_shares(self, labels: Tensor) -> Tensor:
+        """In which share of the replicas each unit is on, given the labels, shape ``(rows, chains, J)``."""
+        if not self.num_units:
+            return labels[..., :0]
+        activations = self._activations(labels)
+        if isinstance(self.composition, Tensor):
+            tables = (self.composition / self.replicas).expand(*activations.shape[:2], -1).flatten(0, 1)
+            drawn = sample_counts(activations.flatten(0, 1), tables, self._forest, self.replicas)
+            return drawn.mean(0).reshape(activations.shape)
+        repeated = activations.unsqueeze(-2).expand(-1, -1, self.replicas, -1)
+        if self.composition == "min":
+            return torch.nn.functional.one_hot(draw_log(repeated), self.num_units).to(labels.dtype).mean(-2)
+        return self.shares_from_noise(labels, torch.rand_like(repeated))
+
+    def shares_from_noise(self, labels: Tensor, noise: Tensor) -> Tensor:
+        """As :meth:`draw_shares` for ``"sum"``, from uniform numbers; a unit is on where its number is small.
+
+        :param Tensor noise: Shape ``(rows, chains, n, J)``.
+        """
+        return (noise < self._activations(labels).sigmoid().unsqueeze(-2)).to(labels.dtype).mean(-2)
+
+    def draw_labels(self, labels: Tensor, shares: Tensor, noise: Tensor) -> Tensor:
+        """Draws the labels of one colour after the other, given hidden units; 1 where a uniform number is small.
+
+        :param Tensor labels: The present ones, shape ``(rows, chains, D)``.
+        :param Tensor shares: From :meth:`draw_shares`.
+        :param Tensor noise: Uniform numbers of the shape of ``labels``.
+        """
+        odds = self.odds + _times(shares, self.weights) if self.num_units else self.odds
+        for colour, penalties in zip(self._colours, self._penalties, strict=True):
+            own = odds[..., colour.pixels]
+            if penalties.shape[-1]:
+                own = own + ((2 * labels[..., colour.neighbours] - 1) * penalties).sum(-1)
+            drawn = (noise[..., colour.pixels] < own.sigmoid()).to(labels.dtype)
+            labels = labels.index_copy(-1, colour.pixels, drawn)
+        return labels
+
+    def flipped(self, pixels: Tensor, units: Tensor) -> "JointField":
+        """The field of labels and units some of which are exchanged, 0 for 1; for ``"sum"``.
+
+        :param Tensor pixels: Zeros and ones, shape ``(rows, 1, D)``.
+        :param Tensor units: Zeros and ones, shape ``(rows, 1, J)``.
+        """
+        pixel_signs, unit_signs = 1 - 2 * pixels, 1 - 2 * units
+        ends = pixel_signs[..., edges_of(self.shape, pixels.device)]
+        return JointField(
+            odds=pixel_signs * (self.odds + units @ self.weights),
+            penalties=self.penalties * ends[..., 0] * ends[..., 1] if self.penalties.shape[-1] else self.penalties,
+            weights=unit_signs.mT * self.weights * pixel_signs,
+            biases=unit_signs * (self.biases + pixels @ self.weights.mT),
+            composition=self.composition,
+            replicas=self.replicas,
+            shape=self.shape,
+        )
+
+    def _activations(self, labels: Tensor) -> Tensor:
+        """Log-odds of the units of one replica, shape ``(rows, chains, J)``."""
+        return (_times(labels, self.weights.mT) + self.biases) / self.replicas
+
+    @cached_property
+    def _forest(self) -> CountForest:
+        return CountForest(self.num_units)
+
+    @property
+    def _colours(self) -> tuple[_Colour, ...]:
+        return _checkerboard(self.shape, self.penalties.shape[-1] > 0, self.odds.device)
+
+    @cached_property
+    def _penalties(self) -> list[Tensor]:
+        """Those of the neighbours of each colour's pixels, shape ``(rows, 1, P, 4)``."""
+        padded = torch.nn.functional.pad(self.penalties, (0, 1))
+        return [padded[..., colour.edges] for colour in self._colours]
+
+
+def _times(vectors: Tensor, matrices: Tensor) -> Tensor:
+    """Products of row vectors, ``(rows, chains, m)``, and matrices, ``(rows, m, n)``."""
+    return vectors @ (matrices[0] if len(matrices) == 1 else matrices)
+
+
+@lru_cache(maxsize=64)
+def edges_of(shape: tuple[int, int], device: torch.device) -> Tensor:
+    """Pairs of neighbours in the order of ``structures.Grid``, shape ``(E, 2)``."""
+    pixels = torch.arange(shape[0] * shape[1], device=device).reshape(shape)
+    down, right = torch.stack([pixels[:-1], pixels[1:]], -1), torch.stack([pixels[:, :-1], pixels[:, 1:]], -1)
+    return torch.cat([down.reshape(-1, 2), right.reshape(-1, 2)])
+
+
+@lru_cache(maxsize=64)
+def _checkerboard(shape: tuple[int, int], paired: bool, device: torch.device) -> tuple[_Colour, ...]:
+    """Both colours; all pixels have the same where there are no pairs."""
+    height, width = shape
+    pixels = torch.arange(height * width, device=device)
+    if not paired:
+        none = pixels.new_zeros(len(pixels), 0)
+        return (_Colour(pixels, none, none),)
+    edges = edges_of(shape, device)
+    neighbours = pixels.new_zeros(len(pixels), 4)
+    places = torch.full_like(neighbours, len(edges))
+    numbers = torch.arange(len(edges), device=device)
+    below = numbers < (height - 1) * width
+    for end in (0, 1):
+        # Those below, on the right, above, and on the left.
+        side = torch.where(below, 0, 1) + 2 * end
+        neighbours[edges[:, end], side] = edges[:, 1 - end]
+        places[edges[:, end], side] = numbers
+    colours = [((pixels // width + pixels % width) % 2 == parity).nonzero().squeeze(-1) for parity in (0, 1)]
+    return tuple(_Colour(each, neighbours[each], places[each]) for each in colours)
