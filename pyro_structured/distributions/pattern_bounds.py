@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.pattern_weights import PatternWeights
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.bethe import bethe_log_partition
@@ -98,6 +99,46 @@ class PatternBounds(PatternWeights):
         else:
             found, balanced = bethe_log_partition(field), _balanced(field)
         return self._cast(self._unflatten(found) + self._constant), self._unflatten(balanced)
+
+    def estimate_log_prob(self, value: Tensor, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """An estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``.
+
+        All values share one estimate of log Z, of which there is one for each element of the batch. It has no
+        gradient; that of :meth:`unnormalized_log_prob` is kept.
+
+        :param Tensor value: As for ``log_prob``.
+        :param FieldEstimator estimator: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
+            example, whose log Z is low rather than high, so that log-probabilities are optimistic.
+        """
+        if self._validate_args and value.numel():
+            self._validate_sample(value)
+        log_z, error = self._estimated_log_z(estimator)
+        score = self._score(value)
+        return self._cast(score - log_z), self._cast(error.expand(score.shape))
+
+    def estimate_log_partition(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """An estimate of log Z, without a gradient, and its standard error, both of shape ``batch_shape``; argument as
+        for :meth:`estimate_log_prob`.
+        """
+        log_z, error = self._estimated_log_z(estimator)
+        return self._cast(log_z + self._constant), self._cast(error)
+
+    def _estimated_log_z(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """Without the constant."""
+        if not isinstance(estimator, FieldEstimator):
+            raise ValueError(
+                "estimator: expected one, such as pyro_structured.inference.AnnealedImportanceSampling(1000, 100), got "
+                f"{estimator!r}"
+            )
+        field = self._field_rows
+
+        def sample(number: int) -> Tensor:
+            copies = self.batch_shape.numel() // field.num_rows
+            return self.sample((number,)).reshape(number, copies * field.num_rows, -1)[:, : field.num_rows]
+
+        with torch.no_grad():
+            log_z, error = estimator.estimate(field, sample)
+        return self._unflatten(log_z), self._unflatten(error)
 
     @property
     def _field_rows(self) -> FieldRows:
