@@ -113,8 +113,8 @@ class PatternBounds(PatternWeights):
         if self._validate_args and value.numel():
             self._validate_sample(value)
         log_z, error = self._estimated_log_z(estimator)
-        score = self._score(value)
-        return self._cast(score - log_z), self._cast(error.expand(score.shape))
+        log_prob = self._score(value) - log_z
+        return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
 
     def estimate_log_partition(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
         """An estimate of log Z, without a gradient, and its standard error, both of shape ``batch_shape``; argument as
@@ -132,9 +132,11 @@ class PatternBounds(PatternWeights):
             )
         field = self._field_rows
 
+        copies = self.batch_shape.numel() // field.num_rows
+
         def sample(number: int) -> Tensor:
-            copies = self.batch_shape.numel() // field.num_rows
-            return self.sample((number,)).reshape(number, copies * field.num_rows, -1)[:, : field.num_rows]
+            drawn = self.sample((-(-number // copies),))
+            return drawn.reshape(-1, field.num_rows, self._num_variables)[:number]
 
         with torch.no_grad():
             log_z, error = estimator.estimate(field, sample)

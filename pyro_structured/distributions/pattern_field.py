@@ -53,8 +53,9 @@ class PatternField(PatternBounds):
         )
         raise NotImplementedError(
             f"log Z: exact sums are limited to {MOST_NUMBERS:.1e} numbers, got {found or 'no way to sum'}; "
-            "unnormalized_log_prob has no limit; composition='min', whole temperatures, no pairwise terms, fewer "
-            "patterns or a smaller grid make exact sums cheap"
+            "log_prob_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and unnormalized_log_prob have no "
+            "limit; composition='min', whole temperatures, no pairwise terms, fewer patterns or a smaller grid make "
+            "exact sums cheap"
         )
 
     @property

@@ -13,7 +13,7 @@ from pyro_structured.ops.pattern_potential import pattern_potential
 from pyro_structured.ops.unit_powers import log_worth, unit_powers
 
 # Of the first step, as a share of the mean absolute log-odds, penalties and weights; later steps become shorter.
-STEP = 0.3
+STEP = 0.2
 
 
 def holder_bound(field: FieldRows, strips: list[GridStrips], num_states: int, num_steps: int = 60) -> Tensor:
