@@ -57,8 +57,8 @@ class PatternBounds(PatternWeights):
           by Minkowski's inequality. At T = 1 both sides are log Z, if the A are exact.
 
         They meet where exact sums take about as long as a step. The interval grows with the couplings and with the
-        number of patterns; docs of each part say when it is exact. About 60 and 100 steps are taken, each of at most
-        2^19 numbers for each element of the batch, or as many as two states of each unit need.
+        number of patterns. Cost: up to 100 steps from three points below and 60 steps above, each of at most 2^19
+        numbers for each element of the batch, or as many as two states of each unit need.
 
         :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels and there are infinite
             penalties.
@@ -164,8 +164,8 @@ class PatternBounds(PatternWeights):
     def _check_penalties(self, query: str) -> None:
         if self._paired and anywhere(self._penalties == torch.inf):
             raise NotImplementedError(
-                f"{query}: expected finite penalties where exact sums over the grid take too long, got infinite ones; a "
-                f"grid whose shorter side is at most {WHOLE_SIDE} pixels has exact sums"
+                f"{query}: expected finite penalties where exact sums over the grid take too long, got infinite ones; "
+                f"a grid whose shorter side is at most {WHOLE_SIDE} pixels has exact sums"
             )
 
     @property
@@ -185,7 +185,8 @@ class PatternBounds(PatternWeights):
         else:
             cost = sum(part.pixels.numel() * 2 ** min(part.shape) for part in strips) // len(strips)
             num_states = NUMBERS_IN_STEP // (cost if self._paired else self._num_variables)
-            low, high = mean_field_bound(field, strips[0], num_states), holder_bound(field, strips, num_states)
+            # Mean-field approximations begin at three points at a time.
+            low, high = mean_field_bound(field, strips[0], num_states // 4), holder_bound(field, strips, num_states)
             if field.composition == "sum" and field.temperature == 1 and field.num_patterns and _finite(field):
                 bethe = bethe_log_partition(field)
                 low = torch.where(_balanced(field) & (bethe > low), bethe, low)

@@ -25,8 +25,8 @@ class AnnealedImportanceSampling(FieldEstimator):
     :math:`\hat Z` is unbiased, so that :math:`\log \hat Z` is **too small** in the mean, and rarely much too large: log
     Z comes out stochastically low, and log-probabilities computed from it are **optimistic**. With ``reverse=True`` the
     chains are led back from exact samples of the field, and log Z comes out stochastically high, log-probabilities
-    pessimistic. If both agree, both are right. The standard error is that of the logarithm of the mean of the weights;
-    where it is larger than about 0.5, neither it nor the estimate can be relied on: take more temperatures.
+    pessimistic. The standard error is that of the logarithm of the mean of the weights; where it is larger than about
+    0.5, neither it nor the estimate can be relied on: take more temperatures.
 
     Any composition and temperature of :class:`~pyro_structured.distributions.PatternCRF`; finite penalties. Between
     steps all hidden units are drawn given the labels and then all labels of one colour of the checkerboard after the
@@ -72,7 +72,8 @@ class AnnealedImportanceSampling(FieldEstimator):
         """As :meth:`FieldEstimator.estimate`."""
         if bool((field.penalties == torch.inf).any()):
             raise NotImplementedError(
-                "pairwise: expected finite penalties, as labels that have to be alike cannot change one by one, got +inf"
+                "pairwise: expected finite penalties, as labels that have to be alike cannot change one by one, got "
+                "infinite ones"
             )
         start = sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
         log_start, log_weights = anneal_field(field, self.num_temperatures, start)

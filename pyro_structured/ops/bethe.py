@@ -16,15 +16,15 @@ DAMPING = 0.5
 
 
 def bethe_log_partition(field: FieldRows, num_rounds: int = 100) -> Tensor:
-    r"""Computes minus the Bethe free energy of labels and hidden units,
+    r"""Computes minus the Bethe free energy of labels and hidden units.
 
     .. math::
-        \max_\tau \; \mathbb{E}_\tau[s(y, h)] + \sum_i H(\tau_i) - \sum_{(i, j)} I(\tau_{ij}),
+        \max_\tau \; \mathbb{E}_\tau[s(y, h)] + \sum_i H(\tau_i) - \sum_{(i, j)} I(\tau_{ij}).
 
-    over probabilities :math:`\tau` of single variables and pairs that agree with each other; I is the information that a
-    pair has of each other. Damped belief propagation looks for the maximum, from three starts, and what is returned is
-    the largest value at probabilities that do agree, whether it has converged or not: those of pairs are the best for
-    given single ones, which Welling and Teh have in closed form.
+    The maximum is over probabilities :math:`\tau` of single variables and pairs that agree with each other; I is the
+    information that the two variables of a pair have of each other. Damped belief propagation looks for it, from three
+    starts, and what is returned is the largest value at probabilities that do agree, whether it has converged or not:
+    those of pairs are the best for given single ones, which Welling and Teh have in closed form.
 
     It is exact without cycles. Where the signs of all couplings are balanced, every cycle having an even number of
     negative ones, it is a lower bound (Ruozzi, 2012); otherwise it is an approximation that may be on either side.
@@ -69,7 +69,7 @@ def _propagate(field: FieldRows, level: float, num_rounds: int) -> tuple[Tensor,
 
     :param float level: What the first messages are, as a share of the largest ones possible.
     """
-    rows, size, number = field.num_rows, field.states.shape[-1] // 2, field.num_patterns
+    rows, number = field.num_rows, field.num_patterns
     odds = _odds(field).expand(rows, -1)
     weights = field.weights.expand(rows, -1, -1)
     penalties = field.penalties.expand(rows, -1)
@@ -142,4 +142,4 @@ def _pairs(one: Tensor, other: Tensor, couplings: Tensor) -> tuple[Tensor, Tenso
 
 def _entropy(cells: Tensor) -> Tensor:
     """Of probabilities along the first axis."""
-    return -torch.special.xlogy(cells, cells).sum(0)
+    return -cells.xlogy(cells).sum(0)

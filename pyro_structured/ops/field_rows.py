@@ -2,6 +2,7 @@
 
 __all__ = ["FieldRows"]
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,9 +12,10 @@ from pyro_structured.ops.pattern_potential import pattern_potential
 
 
 class FieldRows(NamedTuple):
-    r"""Log-weights :math:`\sum_i s_i(y_i) - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + f_T(W y + c)` of labelings of D pixels.
+    r"""Log-weights of labelings of D pixels, in double precision; tensors with one row serve all.
 
-    In double precision; tensors with one row serve all.
+    .. math::
+        \sum_i s_i(y_i) - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + f_T(W y + c).
 
     :ivar Tensor states: Log-weights of 0 of all pixels and then those of 1, shape ``(rows, 2 D)``; -inf excludes.
     :ivar Tensor penalties: p, in the order of ``edges``, shape ``(rows, E)``; without columns if there are none.
@@ -53,22 +55,26 @@ class FieldRows(NamedTuple):
 
     def detach(self) -> "FieldRows":
         """Apart from the graph of automatic differentiation."""
-        return self._replace(
-            **{name: part.detach() for name, part in self._asdict().items() if isinstance(part, Tensor)}
-        )
+        return self._changed(Tensor.detach)
 
     def repeat(self, number: int) -> "FieldRows":
         """Every row that many times, one copy after the other."""
-        rows = self.num_rows
 
         def copies(part: Tensor) -> Tensor:
             return part if len(part) == 1 else part.repeat_interleave(number, 0)
 
-        parts = {
-            name: copies(part) for name, part in self._asdict().items() if isinstance(part, Tensor) and name != "edges"
-        }
-        states = self.states.expand(rows, -1).repeat_interleave(number, 0)
-        return self._replace(**{**parts, "states": states})
+        states = self.states.expand(self.num_rows, -1).repeat_interleave(number, 0)
+        return self._changed(copies)._replace(states=states)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "FieldRows":
+        """All tensors with rows replaced."""
+        return self._replace(
+            states=change(self.states),
+            penalties=change(self.penalties),
+            weights=change(self.weights),
+            biases=change(self.biases),
+            composition=self.composition if isinstance(self.composition, str) else change(self.composition),
+        )
 
     def activations(self, values: Tensor) -> Tensor:
         """What it is worth to switch hidden units on, shape ``(..., rows, J)``.

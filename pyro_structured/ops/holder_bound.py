@@ -28,8 +28,8 @@ def holder_bound(field: FieldRows, strips: list[GridStrips], num_states: int, nu
     whatever the shares are; a convex function of them, of which some steps of gradient descent are taken. Each part has
     the pairs inside of one of several sets of strips, and some of the patterns, with hidden units that are summed:
 
-    - :math:`f_T \le f_{T'}` where :math:`T' \ge T`, and :math:`K f_{n / K}(a)` is an n-th power of sums over free hidden
-      units, for n > 0;
+    - :math:`f_T \le f_{T'}` where :math:`T' \ge T`, and :math:`\exp K f_{n / K}(a)` is an n-th power of sums over free
+      hidden units, for n > 0;
     - :math:`f_T(a) \le f_{n / K}(a - \beta) + f_{T - n / K}(\beta)` where n/K is less than T, for all :math:`\beta`,
       since entropies are added up in :math:`f_T(a) = \max_\mu \mu^\top a + T H(\mu)`; the best :math:`\beta` is looked
       for, too;
@@ -156,6 +156,7 @@ def _plan(field: FieldRows, strips: list[GridStrips], num_states: int) -> _Plan:
     while size < patterns and parts(size + 1) * 2 ** (size + 1) <= num_states:
         size += 1
     number, power = parts(size), 1
+    size = -(-patterns // number)
     while power < int(field.temperature * number) and number * (power + 2) ** size <= num_states:
         power += 1
     return _Plan(field, strips, number, size, power)
@@ -168,8 +169,9 @@ def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
     off, on = field.states.chunk(2, -1)
     parts = [(on - off).masked_fill((on - off).isinf(), 0.0), field.penalties.nan_to_num(posinf=0.0)]
     parts += [field.weights.flatten(1)]
-    scale = sum((part.abs().mean(-1) if part.shape[-1] else part.new_zeros(len(part))) for part in parts)
-    scale = (scale + 0.1).expand(field.num_rows)
+    scale = off.new_full((field.num_rows,), 0.1)
+    for part in parts:
+        scale = scale + (part.abs().mean(-1) if part.shape[-1] else 0.0)
     shares = [part.requires_grad_() for part in plan.start()]
     best, value = [part.detach().clone() for part in shares], torch.full_like(scale, torch.inf)
     optimizer = torch.optim.Adam(shares, lr=STEP)

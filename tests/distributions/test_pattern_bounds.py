@@ -58,7 +58,7 @@ def inside(low, exact, high):
     assert (low <= exact + slack).all() and (exact <= high + slack).all()
 
 
-@settings(max_examples=100)
+@settings(max_examples=85)
 @given(fields(), st.sampled_from([2, 3, 8]), st.sampled_from([2, 6, 30, 2**19]), st.booleans())
 def test_bounds(case, width, states, observe):
     """All strips and all numbers of states of units; evidence."""
@@ -93,7 +93,7 @@ def with_signs(d):
     return PatternCRF(d.unary_logits, penalties if d._paired else None, weights, d.pattern_logits, d.grid)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(fields(temperatures=[1], schemes=["sum"]))
 def test_bethe_is_below_in_balanced_fields(case):
     if (case.pairwise == torch.inf).any():
@@ -162,8 +162,9 @@ def large_field(shape, composition, temperature):
     return PatternCRF(torch.randn(2, *shape), penalties, weights, biases, grid, composition, temperature)
 
 
-@pytest.mark.parametrize(("composition", "temperature"), [("sum", 1), ("min", 1), ("min", 2)])
-@pytest.mark.parametrize("shape", [(11, 9), (9, 14)])
+@pytest.mark.parametrize(
+    ("shape", "composition", "temperature"), [((11, 9), "sum", 1), ((9, 14), "min", 1), ((10, 9), "min", 2)]
+)
 def test_grids_in_strips(shape, composition, temperature):
     d = large_field(shape, composition, temperature)
     low, high = d.log_partition_bounds()
@@ -181,18 +182,19 @@ def test_large_fields_at_other_temperatures(composition, temperature):
     assert (low <= value + 5 * error).all() and (value <= high + 5 * error).all() and (error < 0.2).all()
 
 
-def test_log_prob_bounds():
+def test_log_prob_bounds(monkeypatch):
+    monkeypatch.setattr(module, "NUMBERS_IN_STEP", 2**10)
     torch.manual_seed(4)
-    d = RBM(torch.randn(2, 20, 22), torch.randn(22), torch.full((20,), -1.0))
-    value = (torch.rand(3, 1, 22) < 0.5).float()
+    d = RBM(torch.randn(2, 10, 14), torch.randn(14), torch.full((10,), -1.0))
+    value = (torch.rand(3, 1, 14) < 0.5).float()
     low, high = d.log_prob_bounds(value)
     exact = d.log_prob(value)
     assert low.shape == (3, 2) and (low <= exact + 1e-4).all() and (exact <= high + 1e-4).all()
-    known = d.condition(value, torch.arange(22) < 3)
+    known = d.condition(value, torch.arange(14) < 3)
     low, high = known.log_prob_bounds(1 - value)
     assert (low == -torch.inf).all() and (high == -torch.inf).all()
-    with pytest.raises(ValueError, match="The value argument must be within the support"):
-        RBM(torch.randn(20, 22), torch.randn(22), torch.randn(20), validate_args=True).log_prob_bounds(value + 0.5)
+    with pytest.raises(ValueError, match="Expected value argument"):
+        d.log_prob_bounds(value + 0.5)
 
 
 def test_bounds_have_gradients(monkeypatch):
