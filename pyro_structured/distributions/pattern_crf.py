@@ -40,6 +40,9 @@ class PatternCRF(PatternField):
     :meth:`unnormalized_log_prob` is exact at any size, in O(H·W·J). :attr:`mode` and :meth:`entropy` need all
     labelings.
 
+    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
+    estimates (``estimate_log_prob``, ``estimate_log_partition``).
+
     :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
         of its own.
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;

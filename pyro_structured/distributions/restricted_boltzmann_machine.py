@@ -27,6 +27,9 @@ class RBM(PatternField):
     would take. :meth:`unnormalized_log_prob` is exact at any size, in O(J·D). :attr:`mode` and :meth:`entropy` need all
     visible vectors.
 
+    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
+    estimates (``estimate_log_prob``, ``estimate_log_partition``).
+
     :param Tensor weights: w, finite, shape ``(..., J, D)``.
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
         its own.
