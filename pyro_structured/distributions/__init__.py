@@ -5,6 +5,7 @@ __all__ = [
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
+    "FieldEstimator",
     "GridCRF",
     "JunctionTree",
     "KSubset",
@@ -31,6 +32,7 @@ from pyro_structured.distributions.argmin import Argmin
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
 from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.grid_crf import GridCRF
 from pyro_structured.distributions.junction_tree import JunctionTree
 from pyro_structured.distributions.k_subset import KSubset

@@ -32,6 +32,9 @@ class GridCRF(PatternField):
     width of a field may be thousands of pixels, if its height is at most about 16. With penalties of at least 0,
     or an even number of negative ones in every cycle, :attr:`mode` and :meth:`perfect_sample` have no limit.
 
+    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
+    estimates (``estimate_log_prob``, ``estimate_log_partition``).
+
     :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
         of its own.
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;

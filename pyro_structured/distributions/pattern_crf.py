@@ -38,6 +38,9 @@ class PatternCRF(PatternField):
     :meth:`unnormalized_log_prob` is exact at any size, in O(H·W·J). :attr:`mode` and :meth:`entropy` need all
     labelings.
 
+    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
+    estimates (``estimate_log_prob``, ``estimate_log_partition``).
+
     Samples of larger fields are exact, too, if couplings are balanced, :meth:`perfect_sample`; others are approximate,
     by :class:`~pyro_structured.inference.FieldGibbs`.
 

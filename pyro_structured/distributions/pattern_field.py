@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.joint_field import joint_field
-from pyro_structured.distributions.pattern_weights import PatternWeights
+from pyro_structured.distributions.pattern_bounds import PatternBounds
 from pyro_structured.distributions.perfect_draws import MAX_SWEEPS, perfect_draws
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
@@ -27,7 +27,7 @@ MOST_NUMBERS = 2**30
 MOST_REPLICAS = 16
 
 
-class PatternField(PatternWeights):
+class PatternField(PatternBounds):
     """Queries that sum over the states of the hidden units, or over all labelings, whichever costs less."""
 
     _derived = ("_states", "_hidden", "_log_total", "_marginals", "_scores")
@@ -55,8 +55,9 @@ class PatternField(PatternWeights):
         )
         raise NotImplementedError(
             f"log Z: exact sums are limited to {MOST_NUMBERS:.1e} numbers, got {found or 'no way to sum'}; "
-            "unnormalized_log_prob has no limit; composition='min', whole temperatures, no pairwise terms, fewer "
-            "patterns or a smaller grid make exact sums cheap"
+            "log_prob_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and unnormalized_log_prob have no "
+            "limit; composition='min', whole temperatures, no pairwise terms, fewer patterns or a smaller grid make "
+            "exact sums cheap"
         )
 
     @property

@@ -26,6 +26,9 @@ class RBM(PatternField):
     visible vectors. Samples of larger machines are exact, too, if signs of weights are balanced,
     :meth:`perfect_sample`; others are approximate, by :class:`~pyro_structured.inference.FieldGibbs`.
 
+    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
+    estimates (``estimate_log_prob``, ``estimate_log_partition``).
+
     :param Tensor weights: w, finite, shape ``(..., J, D)``.
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
         its own.

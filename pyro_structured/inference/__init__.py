@@ -1,6 +1,7 @@
 """Kernels for Pyro's MCMC and what composes them, learners, and estimates of log-probabilities."""
 
 __all__ = [
+    "AnnealedImportanceSampling",
     "BinaryGibbs",
     "ConstrainedSlice",
     "CostsReparam",
@@ -19,6 +20,7 @@ __all__ = [
     "to_arviz",
 ]
 
+from pyro_structured.inference.annealed_importance_sampling import AnnealedImportanceSampling
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.costs_reparam import CostsReparam

@@ -1,0 +1,83 @@
+"""Partition functions of fields by annealed importance sampling."""
+
+__all__ = ["AnnealedImportanceSampling"]
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pyro_structured.distributions.field_estimator import FieldEstimator
+from pyro_structured.inference.argument_checks import check_count
+from pyro_structured.ops.annealed_field import anneal_field
+from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.field_rows import FieldRows
+
+
+class AnnealedImportanceSampling(FieldEstimator):
+    r"""Estimates log Z of a field by Markov chains that are led from independent pixels to the field, step by step.
+
+    .. math::
+        \log \hat Z = \log Z_0 + \log \frac{1}{N} \sum_{n=1}^N \prod_{k=1}^K \frac{p_{\beta_k}(y_n^{(k)})}{
+        p_{\beta_{k-1}}(y_n^{(k)})}, \qquad \mathbb{E}[\hat Z] = Z.
+
+    :math:`\hat Z` is unbiased, so that :math:`\log \hat Z` is **too small** in the mean, and rarely much too large: log
+    Z comes out stochastically low, and log-probabilities computed from it are **optimistic**. With ``reverse=True`` the
+    chains are led back from exact samples of the field, and log Z comes out stochastically high, log-probabilities
+    pessimistic. The standard error is that of the logarithm of the mean of the weights; where it is larger than about
+    0.5, neither it nor the estimate can be relied on: take more temperatures.
+
+    Any composition and temperature of :class:`~pyro_structured.distributions.PatternCRF`; finite penalties. Between
+    steps all hidden units are drawn given the labels and then all labels of one colour of the checkerboard after the
+    other, of all chains and fields at once. Where T is not a positive integer, the last step is from the nearest one.
+
+    :param int num_temperatures: Number of steps K.
+    :param int num_chains: Number of chains N, at least 2.
+    :param bool reverse: Whether to go back from exact samples, which have to be affordable.
+    :raises ValueError: if numbers are of another kind.
+
+    Cost O(K·N·J·D) for each field, memory O(N·(J + D)). With the defaults, the standard error is about
+    0.03 for 8x8 fields with 10 patterns of standard normal weights.
+
+    **References**
+
+    Neal (2001): Annealed importance sampling. Statistics and Computing 11. Salakhutdinov, Murray (2008): On the
+    quantitative analysis of deep belief networks. ICML. Burda, Grosse, Salakhutdinov (2015): Accurate and conservative
+    estimates of MRF log-likelihood using reverse annealing. AISTATS.
+
+    Example::
+
+        >>> from pyro_structured.distributions import RBM
+        >>> torch.manual_seed(0)
+        <torch._C.Generator object at ...>
+        >>> d = RBM(torch.randn(5, 9), torch.randn(9), torch.randn(5))
+        >>> value, error = d.estimate_log_partition(AnnealedImportanceSampling(100))
+        >>> bool((value - d.log_partition_function).abs() < 4 * error)
+        True
+    """
+
+    def __init__(self, num_temperatures: int = 1000, num_chains: int = 100, reverse: bool = False) -> None:
+        check_count("num_temperatures", num_temperatures)
+        check_count("num_chains", num_chains, 2)
+        if not isinstance(reverse, bool):
+            raise ValueError(f"reverse: expected True or False, got {reverse!r}")
+        self.num_temperatures, self.num_chains, self.reverse = num_temperatures, num_chains, reverse
+
+    def __repr__(self) -> str:
+        parts = f"num_temperatures={self.num_temperatures}, num_chains={self.num_chains}, reverse={self.reverse}"
+        return f"AnnealedImportanceSampling({parts})"
+
+    def estimate(self, field: FieldRows, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+        """As :meth:`FieldEstimator.estimate`."""
+        if bool((field.penalties == torch.inf).any()):
+            raise NotImplementedError(
+                "pairwise: expected finite penalties, as labels that have to be alike cannot change one by one, got "
+                "infinite ones"
+            )
+        start = sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
+        log_start, log_weights = anneal_field(field, self.num_temperatures, start)
+        ratio = logsumexp(log_weights) - math.log(self.num_chains)
+        shares = (log_weights - ratio.unsqueeze(-1)).exp()
+        error = shares.std(-1) / math.sqrt(self.num_chains)
+        return log_start - ratio if self.reverse else log_start + ratio, error
