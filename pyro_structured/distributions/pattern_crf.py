@@ -35,14 +35,11 @@ class PatternCRF(PatternField):
       exactly one is on; each takes H·W·2^min(H, W) numbers, or H·W with ``pairwise=None``;
     - over the 2^(H·W) labelings, at any temperature, if there are at most 18 pixels.
 
-    :meth:`unnormalized_log_prob` is exact at any size, in O(H·W·J). :attr:`mode` and :meth:`entropy` need all
-    labelings.
-
-    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
-    estimates (``estimate_log_prob``, ``estimate_log_partition``).
-
-    Samples of larger fields are exact, too, if couplings are balanced, :meth:`perfect_sample`; others are approximate,
-    by :class:`~pyro_structured.inference.FieldGibbs`.
+    **At any size**: :meth:`unnormalized_log_prob`, in O(H·W·J); :meth:`map` and, if branch and bound proves it,
+    :attr:`mode`; rigorous bounds (:meth:`log_prob_bounds`, :meth:`log_partition_bounds`) and estimates
+    (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`); exact samples if couplings are balanced
+    (:meth:`perfect_sample`), and approximate ones by :class:`~pyro_structured.inference.FieldGibbs`. :meth:`entropy`
+    needs all labelings.
 
     :param Tensor unary_logits: Log-odds u, shape ``(..., H, W)``; an infinite one clamps its pixel, and has no weight
         of its own.

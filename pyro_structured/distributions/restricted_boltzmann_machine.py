@@ -22,12 +22,13 @@ class RBM(PatternField):
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch: 2^J·D over the
     hidden units, or 2^D·J over the visible ones if these are at most 18; otherwise a NotImplementedError says what they
-    would take. :meth:`unnormalized_log_prob` is exact at any size, in O(J·D). :attr:`mode` and :meth:`entropy` need all
-    visible vectors. Samples of larger machines are exact, too, if signs of weights are balanced,
-    :meth:`perfect_sample`; others are approximate, by :class:`~pyro_structured.inference.FieldGibbs`.
+    would take.
 
-    **At any size**: ``unnormalized_log_prob``, rigorous bounds (``log_prob_bounds``, ``log_partition_bounds``), and
-    estimates (``estimate_log_prob``, ``estimate_log_partition``).
+    **At any size**: :meth:`unnormalized_log_prob`, in O(J·D); :meth:`map` and, if branch and bound proves it,
+    :attr:`mode`; rigorous bounds (:meth:`log_prob_bounds`, :meth:`log_partition_bounds`) and estimates
+    (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`); exact samples if signs of weights are balanced
+    (:meth:`perfect_sample`), and approximate ones by :class:`~pyro_structured.inference.FieldGibbs`. :meth:`entropy`
+    needs all visible vectors.
 
     :param Tensor weights: w, finite, shape ``(..., J, D)``.
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
