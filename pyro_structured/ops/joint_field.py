@@ -4,23 +4,12 @@ __all__ = ["JointField", "edges_of"]
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_sample import draw_log, sample_counts
-
-
-class _Colour(NamedTuple):
-    """Pixels no two of which are neighbours, shape ``(P,)``, and the neighbours of each and the edges to them, shape
-    ``(P, 4)``; edge E stands for none.
-    """
-
-    pixels: Tensor
-    neighbours: Tensor
-    edges: Tensor
 
 
 @dataclass(frozen=True)
@@ -115,12 +104,11 @@ class JointField:
         :param Tensor noise: Uniform numbers of the shape of ``labels``.
         """
         odds = self.odds + _times(shares, self.weights) if self.num_units else self.odds
-        for colour, penalties in zip(self._colours, self._penalties, strict=True):
-            own = odds[..., colour.pixels]
-            if penalties.shape[-1]:
-                own = own + ((2 * labels[..., colour.neighbours] - 1) * penalties).sum(-1)
-            drawn = (noise[..., colour.pixels] < own.sigmoid()).to(labels.dtype)
-            labels = labels.index_copy(-1, colour.pixels, drawn)
+        needed = noise.logit()
+        if not self.penalties.shape[-1]:
+            return (needed < odds).to(labels.dtype)
+        for colour in _checkerboard(self.shape, labels.device):
+            labels = torch.where(colour, (needed < odds + self._pull(labels)).to(labels.dtype), labels)
         return labels
 
     def flipped(self, pixels: Tensor, units: Tensor) -> "JointField":
@@ -149,15 +137,24 @@ class JointField:
     def _forest(self) -> CountForest:
         return CountForest(self.num_units)
 
-    @property
-    def _colours(self) -> tuple[_Colour, ...]:
-        return _checkerboard(self.shape, self.penalties.shape[-1] > 0, self.odds.device)
+    def _pull(self, labels: Tensor) -> Tensor:
+        """What neighbours add to the log-odds, shape ``(rows, chains, D)``."""
+        signs = (2 * labels - 1).unflatten(-1, self.shape)
+        vertical, horizontal = self._penalties
+        pull = torch.zeros_like(signs)
+        pull[..., :-1, :] += vertical * signs[..., 1:, :]
+        pull[..., 1:, :] += vertical * signs[..., :-1, :]
+        pull[..., :-1] += horizontal * signs[..., 1:]
+        pull[..., 1:] += horizontal * signs[..., :-1]
+        return pull.flatten(-2)
 
     @cached_property
-    def _penalties(self) -> list[Tensor]:
-        """Those of the neighbours of each colour's pixels, shape ``(rows, 1, P, 4)``."""
-        padded = torch.nn.functional.pad(self.penalties, (0, 1))
-        return [padded[..., colour.edges] for colour in self._colours]
+    def _penalties(self) -> tuple[Tensor, Tensor]:
+        """Those of neighbours one above the other, shape ``(rows, 1, H - 1, W)``, and side by side."""
+        height, width = self.shape
+        number = (height - 1) * width
+        vertical, horizontal = self.penalties[..., :number], self.penalties[..., number:]
+        return vertical.unflatten(-1, (height - 1, width)), horizontal.unflatten(-1, (height, width - 1))
 
 
 def _times(vectors: Tensor, matrices: Tensor) -> Tensor:
@@ -174,22 +171,8 @@ def edges_of(shape: tuple[int, int], device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _checkerboard(shape: tuple[int, int], paired: bool, device: torch.device) -> tuple[_Colour, ...]:
-    """Both colours; all pixels have the same where there are no pairs."""
-    height, width = shape
-    pixels = torch.arange(height * width, device=device)
-    if not paired:
-        none = pixels.new_zeros(len(pixels), 0)
-        return (_Colour(pixels, none, none),)
-    edges = edges_of(shape, device)
-    neighbours = pixels.new_zeros(len(pixels), 4)
-    places = torch.full_like(neighbours, len(edges))
-    numbers = torch.arange(len(edges), device=device)
-    below = numbers < (height - 1) * width
-    for end in (0, 1):
-        # Those below, on the right, above, and on the left.
-        side = torch.where(below, 0, 1) + 2 * end
-        neighbours[edges[:, end], side] = edges[:, 1 - end]
-        places[edges[:, end], side] = numbers
-    colours = [((pixels // width + pixels % width) % 2 == parity).nonzero().squeeze(-1) for parity in (0, 1)]
-    return tuple(_Colour(each, neighbours[each], places[each]) for each in colours)
+def _checkerboard(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Whether pixels have the one colour, or the other."""
+    pixels = torch.arange(shape[0] * shape[1], device=device)
+    odd = (pixels // shape[1] + pixels % shape[1]) % 2 == 1
+    return ~odd, odd
