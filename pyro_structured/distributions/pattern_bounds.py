@@ -132,7 +132,7 @@ class PatternBounds(PatternWeights):
             )
         field = self._field_rows
 
-        copies = self.batch_shape.numel() // field.num_rows
+        copies = max(1, self.batch_shape.numel() // max(1, field.num_rows))
 
         def sample(number: int) -> Tensor:
             drawn = self.sample((-(-number // copies),))

@@ -114,12 +114,13 @@ class _Split(NamedTuple):
 def _ascend(split: _Split, tilt: Tensor, num_rounds: int) -> Tensor:
     """Coordinate ascent: all strips of one colour are updated together, since none are neighbours."""
     colours = [None] if split.strips.whole or not split.field.paired else [0, 1]
+    own = split.strips.colour.to(tilt.device)
     value = torch.full_like(tilt[:, 0], -torch.inf)
     log_z, means = split.means(tilt)
     for _ in range(num_rounds):
         for colour in colours:
             better = split.better_tilt(means)
-            tilt = better if colour is None else torch.where(split.strips.colour == colour, better, tilt)
+            tilt = better if colour is None else torch.where(own == colour, better, tilt)
             log_z, means = split.means(tilt)
         found = split.bound(tilt, means, log_z)
         if not bool((found > value + TOLERANCE * (1 + found.abs())).any()):
