@@ -129,5 +129,7 @@ def test_refusals():
     assert value == pytest.approx(1088 * torch.tensor(2.0).log()) and error == 0
     with pytest.raises(NotImplementedError, match=r"estimate_log_prob\(value, AnnealedImportanceSampling\(\)\)"):
         large.log_prob(torch.zeros(32, 32))
+    both = torch.zeros(64, 32, 32).index_fill(2, torch.tensor(0), 1.0).index_fill(2, torch.tensor(1), -1.0)
+    unbalanced = PatternCRF(torch.zeros(32, 32), torch.ones(1984), both, torch.zeros(64), Grid(32, 32))
     with pytest.raises(NotImplementedError, match="log Z: exact sums are limited"):
-        large.estimate_log_partition(AnnealedImportanceSampling(2, 2, reverse=True))
+        unbalanced.estimate_log_partition(AnnealedImportanceSampling(2, 2, reverse=True))
