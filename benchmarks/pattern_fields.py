@@ -13,8 +13,10 @@ from pyro_structured.distributions import PatternCRF
 from pyro_structured.structures import Grid
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it warns of what others deprecate
+    warnings.simplefilter("ignore")  # it warns of what others deprecate, some of it only when it is used
     import pyagrum
+
+    pyagrum.MarkovRandomField()
 
 TEXT = """
 *Exact sums*: log Z alone, and with the marginals of all pixels, in float64. Fields are as below, but unaries and
