@@ -80,10 +80,10 @@ def test_flows_solve_the_linear_program(seed, size):
                 assert cuts.weights.min() >= solution.value - 1e-6
 
 
-@settings(max_examples=25)
+@settings(max_examples=100)
 @given(SEEDS, st.integers(0, 3), st.booleans())
 def test_bound_and_best_cut(seed, size, with_bonus):
-    rng, weights = random_weights(seed, 7)
+    rng, weights = random_weights(seed, 8)
     bonus = weights * rng.random() if with_bonus else None
     best = best_cuts(weights, size, bonus)
     for source, sink in itertools.permutations(range(len(weights)), 2):
@@ -94,10 +94,10 @@ def test_bound_and_best_cut(seed, size, with_bonus):
         assert cut.separators.sum() <= size
 
 
-@settings(max_examples=10)
+@settings(max_examples=40)
 @given(SEEDS, st.integers(1, 3))
 def test_integers_and_enough_sources_find_the_optimum(seed, size):
-    _, weights = random_weights(seed, 6)
+    _, weights = random_weights(seed, 8)
     sources = range(min(size + 1, len(weights)))
     found = [
         minimum_edge_cut(weights, size, source, sink, integer=True)[1]
