@@ -82,6 +82,8 @@ def _from_starts(objective: PatternObjective, method: str, starts: Tensor | None
     else:
         # A cut for each pattern is nearly as good as all that follows.
         joint = maximize_jointly(objective)
+        if objective.temperature == 0:
+            return joint
         better = objective.value(joint.labels) > objective.value(labels)
         result = branch_and_bound(objective, torch.where(better.unsqueeze(-1), joint.labels, labels), max_cuts)
         bound = torch.minimum(result.upper_bound, joint.upper_bound)

@@ -38,7 +38,8 @@ def branch_and_bound(objective: PatternObjective, labels: Tensor, max_cuts: int)
 
     An activation lies in a range; a convex function of it is below its chord there, and with chords in place of the
     patterns' potentials one cut finds a bound, and labels. Where a chord is above the potential at these labels, the
-    range is split at their activation; when no chord is, the labels are the best of their ranges.
+    range is split at their activation; when no chord is, the labels are the best of their ranges. With ``"min"``, where
+    ranges of several activations have to become small together, that may take very many cuts.
 
     :param PatternObjective objective: The fields; no table.
     :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
