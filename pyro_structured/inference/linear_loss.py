@@ -10,10 +10,10 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.inference.cost_chains import row_places
+from pyro_structured.inference.cost_batch import CostBatch
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.cost_start import check_feasible
-from pyro_structured.inference.observed_batch import ObservedBatch
+from pyro_structured.inference.row_state import row_places
 
 
 class LinearLoss(CostLearner):
@@ -34,12 +34,12 @@ class LinearLoss(CostLearner):
         """What takes the place of the incidence, r, shape ``(..., *cost_shape)``; and c, shape ``(...)``."""
 
     @torch.no_grad()
-    def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
+    def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
         """For each row the difference, flattened, and, as the last number, what is added."""
         found = {}
         for site in batch.sites:
             self._check_single(batch, site)
-            check_feasible(site, batch.trace, row_places(batch, site)[0])
+            check_feasible(site, batch.trace, row_places(batch.trace.nodes[site.costs], batch.rows)[0])
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
             problem, value = optimum["fn"].problem, optimum["value"]
             if not problem.is_linear:

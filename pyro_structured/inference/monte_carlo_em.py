@@ -12,10 +12,10 @@ from torch import Tensor
 
 from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
+from pyro_structured.inference.cost_batch import CostBatch
 from pyro_structured.inference.cost_chains import CostChains
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.live_model import LiveModel
-from pyro_structured.inference.observed_batch import ObservedBatch
 from pyro_structured.inference.step_kernel import StepKernel
 
 OBJECTIVES = ("mean of logs", "log of mean")
@@ -136,19 +136,19 @@ class MCEM(CostLearner):
         self._chains.load_state_dict(state["chains"])
 
     @torch.no_grad()
-    def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
+    def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
         """Draws of the costs, shape ``(K, ..., *cost_shape)``; with a control variate, K more without the condition."""
-        costs = self._chains.read(batch)
+        costs = self._chains.read_costs(batch)
         live = LiveModel(self._named, batch.others, smooth=False)
         self.kernel.prepare(live, list(costs), 0, batch.args, batch.kwargs)
         if self.control_variate and isinstance(self.kernel, ConstrainedSlice):
             draws, priors = self.kernel.steps_with_prior(costs, self.num_samples)
         else:
             draws, priors = self.kernel.steps(costs, self.num_samples), []
-        self._chains.write(batch, draws[-1])
+        self._chains.write_costs(batch, draws[-1])
         return {name: torch.stack([draw[name] for draw in draws + priors]) for name in costs}
 
-    def _improve(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> float:
+    def _improve(self, batch: CostBatch, inferred: dict[str, Tensor]) -> float:
         losses = [super(MCEM, self)._improve(batch, inferred) for _ in range(self.num_gradient_steps)]
         return losses[0]
 
@@ -161,7 +161,7 @@ class MCEM(CostLearner):
             return -log_density.mean(0)
         return math.log(len(log_density)) - log_density.logsumexp(0)
 
-    def _completions(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    def _completions(self, batch: CostBatch, inferred: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         if not batch.has_dependents or self.objective == "log of mean":
             return super()._completions(batch, inferred)
         dtypes = {name: batch.trace.nodes[name]["value"].dtype for name in inferred}

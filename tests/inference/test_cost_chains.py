@@ -28,7 +28,7 @@ def test_rows_of_nested_plates():
     for _ in range(40):
         learner.step()
         chains = learner.state_dict()["chains"]
-        costs, started = chains["costs"]["y_costs"], chains["started"]["y_costs"]
+        costs, started = chains["values"]["y_costs"], chains["started"]["y_costs"]
         assert costs.shape == (4, 6, 5) and problem.contains(costs, y)[started].all()
         if before is not None:
             changed = (costs != before).any(-1)
@@ -50,6 +50,6 @@ def test_plates_without_a_tensor():
     learner = MCEM(model, lambda: None, SGD({"lr": 0.01}))
     for _ in range(20):
         learner.step()
-    chains = learner.state_dict()["chains"]["costs"]
+    chains = learner.state_dict()["chains"]["values"]
     assert set(chains) == {f"w{i}" for i in range(5)}
     assert all(costs.argmin() == int(name[1]) % 3 for name, costs in chains.items())

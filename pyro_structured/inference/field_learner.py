@@ -1,0 +1,89 @@
+"""Learning the parameters of models that observe fields."""
+
+__all__ = ["FieldLearner"]
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from pyro.distributions.util import scale_and_mask
+from torch import Tensor
+
+from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.inference.field_sites import field_of
+from pyro_structured.inference.learner import Learner
+from pyro_structured.inference.observed_batch import ObservedBatch
+from pyro_structured.inference.row_state import row_places
+
+
+class FieldLearner(Learner[ObservedBatch]):
+    """What learners of models share that observe a PatternCRF, GridCRF or RBM; parameters as for :class:`Learner`.
+
+    Where log Z can be computed, ``SVI`` maximises the likelihood itself.
+    """
+
+    @abstractmethod
+    def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
+        """The loss of every element of the batch.
+
+        :param Tensor value: The observed labels, of the batch and event shape.
+        :param Tensor samples: What was drawn for the site, with an axis of chains before; ``None``: nothing was.
+        """
+
+    def _observe(self, args: Any, kwargs: Any) -> ObservedBatch:
+        trace, rows = self._trace(args, kwargs)
+        fields = observed_fields(trace)
+        if not fields:
+            raise ValueError("model: expected an observed PatternCRF, GridCRF or RBM site, got none")
+        for name, field in fields.items():
+            _check_value(name, field, trace.nodes[name], rows)
+        return ObservedBatch(args, kwargs, trace, rows)
+
+    def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
+        return {}
+
+    def _loss(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> Tensor:
+        trace = self._run(batch, {})
+        fields = observed_fields(trace)
+        total = -self._log_density(trace, set(fields))
+        for name, field in fields.items():
+            node = trace.nodes[name]
+            loss = self._field_loss(field, expanded_value(field, node), inferred.get(name))
+            # Axes of the batch that belong to the event.
+            loss = loss.reshape(node["fn"].batch_shape + (-1,)).sum(-1)
+            total = total + scale_and_mask(loss, node["scale"], node["mask"]).sum()
+        return total
+
+
+def observed_fields(trace: Any) -> dict[str, PatternField]:
+    """All observed fields, by names of their sites."""
+    nodes = ((name, node) for name, node in trace.nodes.items() if node["type"] == "sample" and node["is_observed"])
+    fields = ((name, field_of(node["fn"])) for name, node in nodes)
+    return {name: field for name, field in fields if field is not None}
+
+
+def expanded_value(field: PatternField, node: Any) -> Tensor:
+    """The observed labels, of the field's batch and event shape."""
+    value: Tensor = node["value"]
+    return value.expand(field.batch_shape + field.event_shape)
+
+
+@torch.no_grad()
+def _check_value(name: str, field: PatternField, node: Any, rows: dict[str, Tensor]) -> None:
+    """Raises a ValueError unless all observed labels are possible."""
+    value, shape = node["value"], field.batch_shape + field.event_shape
+    try:
+        possible = field.unnormalized_log_prob(value.expand(shape)) > -torch.inf
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: expected zeros and ones of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
+        ) from None
+    possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
+    if not bool(possible.all()):
+        wrong = (~possible).nonzero()[0].tolist()
+        places, _ = row_places(node, rows)
+        found = [int(place.flatten()[number]) for place, number in zip(places, wrong, strict=True)]
+        raise ValueError(
+            f"{name}: expected labels of positive probability, got others in {int((~possible).sum())} of "
+            f"{possible.numel()} rows" + (f", the first of which is number {str(found)[1:-1]}" if found else "")
+        )

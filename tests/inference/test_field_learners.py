@@ -1,0 +1,330 @@
+"""Learners of fields: gradients against enumeration, parameters that are found again, chains, and bad input."""
+
+import copy
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import SVI, Trace_ELBO
+from pyro.infer.autoguide import AutoDelta
+from pyro.optim import SGD, Adam
+
+from pyro_structured.distributions import GridCRF, PatternCRF
+from pyro_structured.inference import ContrastiveDivergence, EarlyStopping, ExpectedLoss, PseudoLikelihood
+from pyro_structured.inference.expected_loss import expected_loss
+from pyro_structured.ops.label_losses import hamming_loss, intersection_over_union_loss
+from pyro_structured.structures import Grid
+
+SMALL = Grid(3, 3)
+NONE = torch.zeros(SMALL.num_edges)
+LOSSES = {"intersection_over_union": intersection_over_union_loss, "hamming": hamming_loss}
+
+
+def no_guide(*args):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+
+
+def small_parameters(num_patterns=2):
+    shapes = {
+        "unary": (3, 3),
+        "pairwise": (SMALL.num_edges,),
+        "weights": (num_patterns, 3, 3),
+        "biases": (num_patterns,),
+    }
+    found = {name: torch.randn(shape, dtype=torch.double) for name, shape in shapes.items()}
+    found["pairwise"] = found["pairwise"].abs() / 2
+    return {name: value.requires_grad_() for name, value in found.items()}
+
+
+def small_field(parts, composition="sum", temperature=1.0):
+    return PatternCRF(
+        parts["unary"], parts["pairwise"], parts["weights"], parts["biases"], SMALL, composition, temperature
+    )
+
+
+@pytest.mark.parametrize("composition, temperature", [("sum", 1.0), ("min", 1.0), ("sum", 2.0)])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradient_of_the_expected_loss(loss, composition, temperature):
+    """Within three standard errors of the enumerated one, with 1e5 samples."""
+    parts = small_parameters()
+    field = small_field(parts, composition, temperature)
+    draws = field.sample((100_000,))
+    truth = (torch.rand(3, 3) < 0.5).double()
+    values = field.enumerate_support()
+    exact = (field.log_prob(values).exp() * LOSSES[loss](values, truth)).sum()
+    expected = torch.autograd.grad(exact, list(parts.values()))
+    groups = []
+    for samples in draws.split(1000):
+        log_weights = small_field(parts, composition, temperature).unnormalized_log_prob(samples)
+        mean = expected_loss(LOSSES[loss](samples, truth), log_weights)
+        groups.append(torch.autograd.grad(mean, list(parts.values())))
+    deviations = []
+    for found, right in zip(zip(*groups, strict=True), expected, strict=True):
+        each = torch.stack(found)
+        deviations.append(((each.mean(0) - right) / (each.std(0) / len(each) ** 0.5)).flatten())
+    deviations = torch.cat(deviations)
+    # The largest of 41 normal variables is often above 3; their squares add up to a chi-square variable.
+    assert (deviations.abs() > 3).double().mean() < 0.05
+    assert abs(deviations.square().mean() - 1) < 4 * (2 / len(deviations)) ** 0.5
+
+
+def likelihood_gradient(parts, y):
+    field = small_field(parts)
+    return torch.autograd.grad(-field.log_prob(y).sum(), list(parts.values()))
+
+
+@pytest.mark.parametrize("persistent, num_sweeps", [(False, 200), (True, 200)])
+def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent, num_sweeps):
+    truth = small_parameters()
+    y = small_field(truth).sample((20,)).detach()
+    start = {name: 0.5 * value.detach() for name, value in truth.items()}
+
+    def model(y):
+        parts = {name: pyro.param(name, value.clone()) for name, value in start.items()}
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", small_field(parts), obs=y)
+
+    learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 1e-3}), persistent, num_sweeps, num_chains=500)
+    learner.step(y)
+    expected = likelihood_gradient({name: value.clone().requires_grad_() for name, value in start.items()}, y)
+    for (name, before), gradient in zip(start.items(), expected, strict=True):
+        moved = (before - pyro.param(name).detach()) / 1e-3
+        # A mean over 10,000 chains, times 20 rows; each entry's derivative is between -1 and 1.
+        assert (moved - gradient).abs().max() < 4 * 20 * 0.5 / 10_000**0.5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: SVI(model, no_guide, Adam({"lr": 0.1}), Trace_ELBO()),
+        lambda model: PseudoLikelihood(model, no_guide, None),
+        lambda model: ContrastiveDivergence(model, no_guide, Adam({"lr": 0.05}), persistent=True),
+    ],
+    ids=["likelihood", "pseudo-likelihood", "PCD"],
+)
+def test_parameters_are_found_again(make):
+    """A 4x4 field with two patterns, in its natural order, from 4,000 observations; errors by Fisher information."""
+    grid, number = Grid(4, 4), 4000
+    templates = torch.zeros(2, 4, 4)
+    templates[0, :2], templates[1, :, 2:] = 2.0, 2.0
+    right = {
+        "unary": -torch.ones(()),
+        "penalty": torch.tensor(0.4),
+        "weights": templates,
+        "biases": torch.tensor([-4.0, -6.0]),
+    }
+    starts = {**right, "unary": torch.zeros(()), "penalty": torch.zeros(()), "weights": templates / 2}
+    starts["biases"] = torch.zeros(2)
+
+    def field(parts):
+        pairs = parts["penalty"].expand(grid.num_edges)
+        return PatternCRF(parts["unary"].expand(4, 4), pairs, parts["weights"], parts["biases"], grid)
+
+    y = field(right).sample((number,))
+
+    def model(y):
+        parts = {name: pyro.param(name, value.clone()) for name, value in starts.items()}
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", field(parts), obs=y)
+
+    learner = make(model)
+    for _ in range(1 if isinstance(learner, PseudoLikelihood) else 300):
+        learner.step(y)
+    flat = torch.cat([value.flatten() for value in right.values()]).double().requires_grad_()
+    sizes = [value.numel() for value in right.values()]
+
+    def log_prob(flat, y):
+        pieces = zip(right.items(), flat.split(sizes), strict=True)
+        return field({name: piece.reshape(value.shape) for (name, value), piece in pieces}).log_prob(y)
+
+    scores = torch.autograd.functional.jacobian(lambda flat: log_prob(flat, y[:500]), flat.detach(), vectorize=True)
+    errors = torch.linalg.inv(scores.T @ scores / len(scores)).diagonal().sqrt() / number**0.5
+    found = torch.cat([pyro.param(name).detach().flatten() for name in right])
+    deviation = ((found - flat.detach()) / errors).detach()
+    limit = 3.0 if isinstance(learner, SVI) else 6.0
+    assert deviation.abs().max() < limit, deviation
+
+
+def test_expected_loss_improves_predictions_with_patterns_modules_and_a_prior():
+    """A module of the image and a latent site, in minibatches; the loss of new images falls."""
+    grid = Grid(6, 6)
+    truth = torch.zeros(60, 6, 6)
+    truth[:30, :3], truth[30:, :, 3:] = 1.0, 1.0
+    pixels = truth + torch.randn(60, 6, 6)
+    network = torch.nn.Linear(1, 1)
+
+    def field(x):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2, 6, 6), 1.0).to_event(3))
+        unary = pyro.module("network", network)(x.unsqueeze(-1)).squeeze(-1)
+        penalty = pyro.param("penalty", torch.tensor(0.1))
+        return PatternCRF(unary, penalty.expand(grid.num_edges), weights, -2 * torch.ones(2), grid)
+
+    def model(x, y):
+        d = field(x)
+        with pyro.plate("images", len(x), subsample_size=20) as rows:
+            # The parameters of a part of the rows.
+            part = PatternCRF(d.unary_logits[rows], d.pairwise, d.weights, d.pattern_logits, grid)
+            pyro.sample("y", part, obs=y[rows])
+
+    guide = AutoDelta(pyro.poutine.block(model, expose=["weights"]))
+    learner = ExpectedLoss(model, guide, Adam({"lr": 0.05}), "hamming", num_chains=4)
+    losses = torch.tensor(learner.run(100, pixels, truth)) - 72 * math.log(2 * math.pi) / 2
+    assert losses[-10:].mean() < 0.5 * losses[:10].mean()
+
+
+def rows_model(y):
+    scale = pyro.param("scale", torch.ones(()))
+    with pyro.plate("rows", len(y), subsample_size=4) as rows:
+        unary = scale * (2 * y[rows] - 1)
+        pyro.sample("y", GridCRF(unary, scale.expand(SMALL.num_edges), SMALL), obs=y[rows])
+
+
+@pytest.mark.parametrize("learner_class", [ContrastiveDivergence, ExpectedLoss])
+def test_chains_belong_to_rows(learner_class):
+    """Rows that a step does not see stay as they are."""
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+    options = {"persistent": True} if learner_class is ContrastiveDivergence else {}
+    learner, before = learner_class(rows_model, no_guide, SGD({"lr": 0.0}), num_chains=3, **options), None
+    for _ in range(20):
+        learner.step(y)
+        state = learner.state_dict()["chains"]
+        values, started = state["values"]["y"], state["started"]["y"]
+        assert values.shape == (12, 3, 3, 3) and started.shape == (12,)
+        if before is not None:
+            assert (values != before).flatten(1).any(1).sum() <= 4
+        before = values
+    assert started.all()
+
+
+def test_chains_of_one_field_belong_to_no_row():
+    def model(y):
+        field = GridCRF(pyro.param("unary", torch.zeros(3, 3)), NONE, SMALL)
+        with pyro.plate("rows", len(y), subsample_size=min(len(y), 5)) as rows:
+            pyro.sample("y", field, obs=y[rows])
+
+    learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
+    for number, expected in ((20, 5), (3, 5), (20, 5)):
+        learner.step(torch.zeros(number, 3, 3))
+        assert learner.state_dict()["chains"]["values"]["y"].shape == (expected, 1, 3, 3)
+    learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
+    learner.step(torch.zeros(2, 3, 3))
+    kept = learner.state_dict()["chains"]["values"]["y"]
+    learner.step(torch.zeros(5, 3, 3))
+    assert kept.shape[0] == 2 and learner.state_dict()["chains"]["values"]["y"].shape[0] == 5
+
+
+def test_fields_of_an_event_scaled_and_masked():
+    """A batch axis that belongs to the event, a mask, and a scale: the loss is that of the rows that count."""
+    y = (torch.rand(5, 2, 3, 3) < 0.5).float()
+    mask = torch.tensor([True, False, True, True, False])
+
+    def model(y):
+        unary = pyro.param("unary", torch.randn(5, 2, 3, 3))
+        field = GridCRF(unary, torch.ones(SMALL.num_edges), SMALL)
+        with pyro.plate("rows", 5), pyro.poutine.scale(scale=2.0), pyro.poutine.mask(mask=mask):
+            pyro.sample("y", field.to_event(1), obs=y)
+
+    loss = PseudoLikelihood(model, no_guide, SGD({"lr": 0.0})).step(y)
+    field = GridCRF(pyro.param("unary"), torch.ones(SMALL.num_edges), SMALL)
+    expected = -2 * field.pseudo_log_prob(y)[mask].sum().item()
+    assert loss == pytest.approx(expected, rel=1e-5)
+    learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.1}), persistent=True, num_chains=2)
+    before = pyro.param("unary").detach().clone()
+    learner.step(y)
+    changed = (pyro.param("unary").detach() != before).flatten(1).any(1)
+    assert not changed[~mask].any() and changed[mask].any()
+    assert learner.state_dict()["chains"]["values"]["y"].shape == (5, 2, 2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: ContrastiveDivergence(model, no_guide, Adam({"lr": 0.05}), persistent=True),
+        lambda model: ExpectedLoss(model, no_guide, Adam({"lr": 0.05})),
+    ],
+)
+def test_interruptions_do_not_matter(make):
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+    learner = make(rows_model)
+    for _ in range(5):
+        learner.step(y)
+    state = copy.deepcopy(learner.state_dict())
+    expected = [learner.step(y) for _ in range(5)]
+    again = make(rows_model)
+    again.load_state_dict(state)
+    assert [again.step(y) for _ in range(5)] == expected
+
+
+def test_early_stopping_keeps_the_start_when_nothing_is_better():
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+    scale = pyro.param("scale", torch.ones(()))
+    learner = PseudoLikelihood(rows_model, no_guide, Adam({"lr": 0.1}))
+    stopping = EarlyStopping(learner, lambda: -((pyro.param("scale").item() - 1) ** 2), num_steps=2, patience=3)
+    assert len(stopping.run(100, y)) == 4 and pyro.param("scale").item() == 1.0
+    target = EarlyStopping(learner, lambda: -((pyro.param("scale").item() - 2) ** 2), num_steps=1, patience=100)
+    scores = target.run(30, y)
+    assert len(scores) == 31 and -((pyro.param("scale").item() - 2) ** 2) == pytest.approx(max(scores))
+    assert pyro.param("scale") is scale or torch.equal(pyro.param("scale"), scale)
+    assert EarlyStopping(learner, lambda: float("nan"), patience=2).run(50, y)[0] != 0
+
+
+def test_bad_input():
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+    with pytest.raises(ValueError, match="persistent: expected True or False, got 1"):
+        ContrastiveDivergence(rows_model, no_guide, Adam({}), persistent=1)
+    with pytest.raises(ValueError, match="num_sweeps: expected an integer of at least 1, got 0"):
+        ContrastiveDivergence(rows_model, no_guide, Adam({}), num_sweeps=0)
+    with pytest.raises(ValueError, match="num_chains: expected an integer of at least 2, got 1"):
+        ExpectedLoss(rows_model, no_guide, Adam({}), num_chains=1)
+    with pytest.raises(ValueError, match=r"loss: expected one of \('intersection_over_union', 'hamming'\) or a fun"):
+        ExpectedLoss(rows_model, no_guide, Adam({}), "dice")
+    with pytest.raises(ValueError, match="optim: expected an optimiser of pyro.optim, as steps are random, got None"):
+        ExpectedLoss(rows_model, no_guide, None)
+    with pytest.raises(ValueError, match="model: expected an observed PatternCRF, GridCRF or RBM site, got none"):
+        PseudoLikelihood(lambda: None, no_guide, Adam({})).step()
+    wrong = ExpectedLoss(rows_model, no_guide, Adam({}), lambda labels, truth: (labels != truth).float())
+    with pytest.raises(ValueError, match=r"loss: expected a function with results of shape \(2, 4\), got \(2, 4, 3, 3"):
+        wrong.step(y)
+    infinite = ExpectedLoss(rows_model, no_guide, Adam({}), lambda labels, truth: torch.full((2, 4), torch.inf))
+    with pytest.raises(ValueError, match="loss: expected a function with finite results"):
+        infinite.step(y)
+    with pytest.raises(ValueError, match="learner: expected an object with a model, a guide and a method 'step'"):
+        EarlyStopping(None, lambda: 0.0)
+    with pytest.raises(ValueError, match="score: expected a function, got 1.0"):
+        EarlyStopping(wrong, 1.0)
+
+    def clamped(y):
+        unary = torch.where(torch.arange(3) == 1, torch.inf, 0.0).expand(3, 3)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", GridCRF(unary, NONE, SMALL), obs=y)
+
+    ones = torch.ones(5, 3, 3)
+    ones[3, 0, 1] = 0.0
+    with pytest.raises(ValueError, match="y: expected labels of positive .* others in 1 of 5 rows, .* is number 3"):
+        PseudoLikelihood(clamped, no_guide, Adam({})).step(ones)
+    with pytest.raises(ValueError, match=r"y: expected zeros and ones of shape \(5, 3, 3\), got shape \(5, 2, 2\)"):
+        PseudoLikelihood(clamped, no_guide, Adam({})).step(torch.ones(5, 2, 2))
+
+    def warm(y):
+        parts = small_parameters()
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", small_field(parts, temperature=0.5), obs=y)
+
+    with pytest.raises(NotImplementedError, match="temperature: expected an integer"):
+        ContrastiveDivergence(warm, no_guide, Adam({})).step(ones)
+
+
+def test_equation_4_15():
+    """Three samples, by hand."""
+    log_weights = torch.zeros(3, requires_grad=True)
+    mean = expected_loss(torch.tensor([0.0, 0.5, 1.0]), log_weights)
+    assert mean.item() == 0.5
+    assert torch.autograd.grad(mean, log_weights)[0].tolist() == [-0.25, 0.0, 0.25]
