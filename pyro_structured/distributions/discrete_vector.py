@@ -3,6 +3,8 @@
 __all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector"]
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +31,8 @@ class DiscreteVector(TorchDistribution):
 
     _evidence: Any
     _empty: str
+    # Parameters before expansion, if there was any.
+    _unexpanded: Mapping[str, Tensor] = MappingProxyType({})
     # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
     _derived: tuple[str, ...] = ()
 
@@ -63,13 +67,19 @@ class DiscreteVector(TorchDistribution):
             a class that has a :meth:`condition` of its own, that class says.
         :param str empty: What to say where nothing is possible.
         """
-        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty)
+        given = {name: self._parameter(name) for name in self.arg_constraints}
+        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty, _unexpanded=given)
         for name, constraint in self.arg_constraints.items():
-            tensor = getattr(self, name)
+            tensor = given[name]
             setattr(new, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - constraint.event_dim :]))
         TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
+
+    def _parameter(self, name: str) -> Tensor:
+        """As it was before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
+        tensor: Tensor = self._unexpanded.get(name, getattr(self, name))
+        return tensor
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is derived from the parameters."""

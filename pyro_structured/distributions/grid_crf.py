@@ -114,11 +114,11 @@ class GridCRF(PatternField):
 
     @property
     def _unary(self) -> Tensor:
-        return narrow_repeated(self.unary_logits.flatten(-2)).double()
+        return narrow_repeated(self._parameter("unary_logits").flatten(-2)).double()
 
     @property
     def _penalties(self) -> Tensor:
-        return narrow_repeated(self.pairwise).double()
+        return narrow_repeated(self._parameter("pairwise")).double()
 
     @property
     def _patterns(self) -> tuple[Tensor, Tensor]:

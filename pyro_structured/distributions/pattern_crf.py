@@ -130,16 +130,17 @@ class PatternCRF(PatternField):
 
     @property
     def _unary(self) -> Tensor:
-        return narrow_repeated(self.unary_logits.flatten(-2)).double()
+        return narrow_repeated(self._parameter("unary_logits").flatten(-2)).double()
 
     @property
     def _penalties(self) -> Tensor:
-        pairs = self.pairwise if self._paired else self.pairwise[..., :0]
+        pairs = self._parameter("pairwise")[..., : None if self._paired else 0]
         return narrow_repeated(pairs).double()
 
     @property
     def _patterns(self) -> tuple[Tensor, Tensor]:
-        return narrow_repeated(self.weights.flatten(-3)).double(), narrow_repeated(self.pattern_logits).double()
+        weights, biases = self._parameter("weights").flatten(-3), self._parameter("pattern_logits")
+        return narrow_repeated(weights).double(), narrow_repeated(biases).double()
 
 
 def _table(composition: Tensor | str, pattern_logits: Tensor) -> Tensor:

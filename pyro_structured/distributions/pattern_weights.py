@@ -59,7 +59,7 @@ class PatternWeights(DiscreteVector):
 
     @property
     def _table(self) -> Tensor:
-        return narrow_repeated(self.composition).double()
+        return narrow_repeated(self._parameter("composition")).double()
 
     @property
     def _num_variables(self) -> int:

@@ -83,7 +83,7 @@ class RBM(PatternField):
 
     @property
     def _unary(self) -> Tensor:
-        return narrow_repeated(self.visible_logits).double()
+        return narrow_repeated(self._parameter("visible_logits")).double()
 
     @property
     def _penalties(self) -> Tensor:
@@ -91,4 +91,5 @@ class RBM(PatternField):
 
     @property
     def _patterns(self) -> tuple[Tensor, Tensor]:
-        return narrow_repeated(self.weights.flatten(-2)).double(), narrow_repeated(self.hidden_logits).double()
+        weights, biases = self._parameter("weights").flatten(-2), self._parameter("hidden_logits")
+        return narrow_repeated(weights).double(), narrow_repeated(biases).double()

@@ -406,3 +406,21 @@ def test_a_latent_field_in_a_model():
         svi.step(data)
     learned = GridCRF(pyro.param("unary").detach(), pyro.param("pairwise").detach(), grid)
     torch.testing.assert_close(learned.marginals, data.mean(0), atol=2e-3, rtol=0)
+
+
+def test_gradients_pass_by_what_expansion_repeats():
+    """Otherwise their memory would be that of the whole batch, as plates expand what they contain."""
+    weights, logits = torch.randn(3, 4, requires_grad=True), torch.zeros(4, requires_grad=True)
+    d = RBM(weights, logits, torch.zeros(3)).expand([7, 1]).expand([7, 5])
+    value = torch.ones(4)
+    seen, nodes = set(), [d.log_prob(value).sum().grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [parent for parent, _ in node.next_functions]
+    leaves = [node for node in seen if hasattr(node, "variable")]
+    assert {id(leaf.variable) for leaf in leaves} == {id(weights), id(logits)}
+    for node in seen:
+        parents = [parent for parent, _ in node.next_functions if parent in leaves]
+        assert not parents or "Expand" not in node.name()
