@@ -26,7 +26,9 @@ class CliqueVector(CategoricalVector):
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
         """Tables without constants, which would swallow their digits, and the sum of the constants."""
-        return level_tables(narrow_repeated(self._parameter("clique_logits")), [size - 1 for size in self.tree.table_sizes])
+        return level_tables(
+            narrow_repeated(self._parameter("clique_logits")), [size - 1 for size in self.tree.table_sizes]
+        )
 
     @property
     def _arguments(self) -> tuple[Tensor, Tensor]:
