@@ -11,6 +11,8 @@ __all__ = [
     "cut_graph",
     "learn_nested_subsets",
     "merge_partition",
+    "pixel_features",
+    "position_features",
     "read_bif",
     "welch_partition",
     "write_bif",
@@ -26,5 +28,7 @@ from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.mevm_classifier import MEVMClassifier
 from pyro_structured.models.mevm_density import MEVMDensity
 from pyro_structured.models.nested_subset_learner import learn_nested_subsets
+from pyro_structured.models.pixel_features import pixel_features
+from pyro_structured.models.position_features import position_features
 from pyro_structured.models.thin_junction_tree import ThinJunctionTree
 from pyro_structured.models.welch_partition import welch_partition
