@@ -9,6 +9,7 @@ __all__ = [
     "MEVMDensity",
     "ThinJunctionTree",
     "cut_graph",
+    "edge_features",
     "learn_nested_subsets",
     "merge_partition",
     "pixel_features",
@@ -20,6 +21,7 @@ __all__ = [
 
 from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif import read_bif, write_bif
+from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.models.graph_cut_search import cut_graph
 from pyro_structured.models.junction_tree_crf import JunctionTreeCRF
