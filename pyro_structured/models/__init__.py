@@ -7,6 +7,7 @@ __all__ = [
     "JunctionTreeMixture",
     "MEVMClassifier",
     "MEVMDensity",
+    "PixelClassifier",
     "ThinJunctionTree",
     "cut_graph",
     "edge_features",
@@ -30,6 +31,7 @@ from pyro_structured.models.merge_partition import merge_partition
 from pyro_structured.models.mevm_classifier import MEVMClassifier
 from pyro_structured.models.mevm_density import MEVMDensity
 from pyro_structured.models.nested_subset_learner import learn_nested_subsets
+from pyro_structured.models.pixel_classifier import PixelClassifier
 from pyro_structured.models.pixel_features import pixel_features
 from pyro_structured.models.position_features import position_features
 from pyro_structured.models.thin_junction_tree import ThinJunctionTree
