@@ -89,6 +89,8 @@ class PatternBounds(PatternWeights):
                 f"bethe_log_partition: expected temperature 1 and composition 'sum' or 'min', got {self.temperature} "
                 f"and {self._scheme or 'a table'}; log_partition_bounds takes all"
             )
+        if not self.batch_shape.numel():
+            return self._cast(self._no_rows), self._no_rows.bool()
         field = self._field_rows
         self._check_penalties("bethe_log_partition")
         if self._scheme == "min":
@@ -130,8 +132,9 @@ class PatternBounds(PatternWeights):
                 "estimator: expected one, such as pyro_structured.inference.AnnealedImportanceSampling(1000, 100), got "
                 f"{estimator!r}"
             )
+        if not self.batch_shape.numel():
+            return self._no_rows, self._no_rows
         field = self._field_rows
-
         copies = max(1, self.batch_shape.numel() // max(1, field.num_rows))
 
         def sample(number: int) -> Tensor:
@@ -141,6 +144,11 @@ class PatternBounds(PatternWeights):
         with torch.no_grad():
             log_z, error = estimator.estimate(field, sample)
         return self._unflatten(log_z), self._unflatten(error)
+
+    @property
+    def _no_rows(self) -> Tensor:
+        """What there is to say about a batch of size 0."""
+        return self._constant.new_zeros(self.batch_shape)
 
     @property
     def _field_rows(self) -> FieldRows:
@@ -177,6 +185,8 @@ class PatternBounds(PatternWeights):
 
     def _log_z_bounds(self) -> tuple[Tensor, Tensor]:
         """Bounds of log Z without the constant."""
+        if not self.batch_shape.numel():
+            return self._no_rows, self._no_rows
         field, strips = self._field_rows, self._strips
         if len(strips) > 1:
             self._check_penalties("log_partition_bounds")

@@ -110,7 +110,7 @@ class PatternWeights(DiscreteVector):
         if self._paired:
             ends = label[..., self._edges.to(label.device)]
             score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
-        if self._num_patterns:
+        if self._num_patterns or self._scheme is None:
             composition = self._table if self._scheme is None else self._scheme
             score = score + pattern_potential(self._activations(label), composition, self.temperature)
         agrees = (~observed | (label == given)).all(-1) & consistent & inside
@@ -143,6 +143,8 @@ class PatternWeights(DiscreteVector):
         """
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value)
+        if self._validate_args and value.numel():
+            self._validate_sample(value)
         label = value.flatten(-rank).double()
         odds = log_odds(*self._known_states.chunk(2, -1))
         batch = torch.broadcast_shapes(label.shape[:-1], self.batch_shape)
@@ -172,9 +174,10 @@ class PatternWeights(DiscreteVector):
         Besag (1975): Statistical analysis of non-lattice data. The Statistician 24(3).
         """
         signed = (2 * value.to(torch.double) - 1) * self.conditional_logits(value).double()
-        certain = signed.isinf()
+        certain = ~signed.isfinite()
         logs = torch.nn.functional.logsigmoid(signed.masked_fill(certain, 0.0)).masked_fill(certain, 0.0)
-        impossible = signed == -torch.inf
+        # Where neither label is possible, the value is not.
+        impossible = (signed == -torch.inf) | signed.isnan()
         return self._cast(logs.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))
 
     def map(
