@@ -156,8 +156,7 @@ class PatternBounds(PatternWeights):
         weights, biases = self._patterns
         size = (-1, self._num_patterns, self._num_variables)
         rows = self._rows(weights).reshape(size) if self._num_patterns else weights.new_zeros(1, *size[1:])
-        states = self._known_states
-        require_support(torch.maximum(*states.chunk(2, -1)).amin(-1), self._empty)
+        states = self._supported_states
         return FieldRows(
             states=self._rows(states),
             penalties=self._rows(self._penalties) if self._paired else states.new_zeros(1, 0),

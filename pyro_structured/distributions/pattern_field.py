@@ -219,6 +219,11 @@ class PatternField(PatternBounds):
         variables, by branch and bound, with a proof.
         """
         if self._num_variables > MOST_PIXELS:
+            if self._scheme is None:
+                raise NotImplementedError(
+                    f"mode: expected composition='sum' or 'min' where there are more than {MOST_PIXELS} variables, got "
+                    f"a table and {self._num_variables}; map('em') finds good labels"
+                )
             best, found = self.map("branch_and_bound")
             if not bool(found.optimal.all()):
                 raise NotImplementedError(

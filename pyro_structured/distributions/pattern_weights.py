@@ -100,6 +100,15 @@ class PatternWeights(DiscreteVector):
         allowed = [possible | (consistent.unsqueeze(-1) & (value == label)) for label in (0, 1)]
         return states.masked_fill(~torch.cat(allowed, -1), -torch.inf)
 
+    @property
+    def _supported_states(self) -> Tensor:
+        """The same, or an error where a variable or the hidden units have no possible state."""
+        states = self._known_states
+        composition = self._table if self._scheme is None else self._scheme
+        require_support(torch.maximum(*states.chunk(2, -1)).amin(-1), self._empty)
+        require_support(pattern_potential(self._patterns[1], composition, self.temperature), self._empty)
+        return states
+
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         flat = value.flatten(-len(self.event_shape))
@@ -218,16 +227,19 @@ class PatternWeights(DiscreteVector):
         check_entries(self.batch_shape + self.event_shape, len(self.event_shape), start=start)
         if not bool(((start == 0) | (start == 1)).all()):
             raise ValueError("start: expected zeros and ones, got other numbers")
-        shape = torch.broadcast_shapes(start.shape, self.batch_shape + self.event_shape)
-        return start.expand(shape).reshape(-1, self.batch_shape.numel(), self._num_variables).double().cpu()
+        ours = self.batch_shape + self.event_shape
+        shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
+        number = shape[: len(shape) - len(ours)].numel()
+        if not number:
+            raise ValueError(f"start: expected one or several, got shape {tuple(start.shape)}")
+        return start.expand(shape).reshape(number, self.batch_shape.numel(), self._num_variables).double().cpu()
 
     @property
     def _objective(self) -> PatternObjective:
         """All fields of the batch, one after the other."""
         with torch.no_grad():
-            states, number = self._known_states, self.batch_shape.numel()
-            off, on = states.chunk(2, -1)
-            require_support(torch.maximum(off, on).amin(-1), self._empty)
+            number = self.batch_shape.numel()
+            off, on = self._supported_states.chunk(2, -1)
             parts = {
                 "odds": log_odds(off, on),
                 "base": (torch.where(off == -torch.inf, on, off).sum(-1) + self._constant).unsqueeze(-1),
