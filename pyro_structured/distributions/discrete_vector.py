@@ -105,7 +105,10 @@ class DiscreteVector(TorchDistribution):
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._constant)
+        if self._validate_args and value.numel():
+            self._validate_sample(value)
+        weight = self._score(value) + self._constant
+        return self._cast(weight.expand(torch.broadcast_shapes(weight.shape, self.batch_shape)))
 
     def condition(self: Vector, value: Tensor, observed: Tensor) -> Vector:
         """Fixes some variables; everything else stays random.

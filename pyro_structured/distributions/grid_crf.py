@@ -99,7 +99,8 @@ class GridCRF(PatternField):
         cost = cost_of_grid(self._shape)
         if cost <= SMALL:
             return maximize_grid(states, penalties, self._shape)[1]
-        off, on = states.chunk(2, -1)
+        rows = torch.broadcast_shapes(states.shape[:1], penalties.shape[:1])
+        off, on = states.expand(*rows, -1).chunk(2, -1)
         network = FieldCut(self.grid.edges.numpy(), self._num_variables)
         try:
             labels = network.maximize(log_odds(off, on).cpu().numpy(), penalties.cpu().numpy())

@@ -89,6 +89,8 @@ class PatternBounds(PatternWeights):
                 f"bethe_log_partition: expected temperature 1 and composition 'sum' or 'min', got {self.temperature} "
                 f"and {self._scheme or 'a table'}; log_partition_bounds takes all"
             )
+        if not self.batch_shape.numel():
+            return self._cast(self._no_rows), self._no_rows.bool()
         field = self._field_rows
         self._check_penalties("bethe_log_partition")
         if self._scheme == "min":
@@ -130,8 +132,9 @@ class PatternBounds(PatternWeights):
                 "estimator: expected one, such as pyro_structured.inference.AnnealedImportanceSampling(1000, 100), got "
                 f"{estimator!r}"
             )
+        if not self.batch_shape.numel():
+            return self._no_rows, self._no_rows
         field = self._field_rows
-
         copies = max(1, self.batch_shape.numel() // max(1, field.num_rows))
 
         def sample(number: int) -> Tensor:
@@ -143,13 +146,17 @@ class PatternBounds(PatternWeights):
         return self._unflatten(log_z), self._unflatten(error)
 
     @property
+    def _no_rows(self) -> Tensor:
+        """What there is to say about a batch of size 0."""
+        return self._constant.new_zeros(self.batch_shape)
+
+    @property
     def _field_rows(self) -> FieldRows:
         """All elements of the batch, or one where all are the same."""
         weights, biases = self._patterns
         size = (-1, self._num_patterns, self._num_variables)
         rows = self._rows(weights).reshape(size) if self._num_patterns else weights.new_zeros(1, *size[1:])
-        states = self._known_states
-        require_support(torch.maximum(*states.chunk(2, -1)).amin(-1), self._empty)
+        states = self._supported_states
         return FieldRows(
             states=self._rows(states),
             penalties=self._rows(self._penalties) if self._paired else states.new_zeros(1, 0),
@@ -177,6 +184,8 @@ class PatternBounds(PatternWeights):
 
     def _log_z_bounds(self) -> tuple[Tensor, Tensor]:
         """Bounds of log Z without the constant."""
+        if not self.batch_shape.numel():
+            return self._no_rows, self._no_rows
         field, strips = self._field_rows, self._strips
         if len(strips) > 1:
             self._check_penalties("log_partition_bounds")

@@ -16,10 +16,17 @@ from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.grid_inference import cost_of_grid
-from pyro_structured.ops.hidden_states import HiddenStates, hidden_states, number_of_hidden_states
+from pyro_structured.ops.hidden_states import (
+    HiddenStates,
+    cost_of_kinds,
+    free_hidden_states,
+    hidden_states,
+    number_of_hidden_states,
+)
 from pyro_structured.ops.labelings import MOST_PIXELS, all_labelings
 from pyro_structured.ops.marginal_inference import infer_marginals
 from pyro_structured.ops.pattern_mixture import PatternMixture
+from pyro_structured.ops.unit_powers import log_worth
 
 # Numbers that a query may compute for each element of the batch.
 MOST_NUMBERS = 2**30
@@ -39,14 +46,19 @@ class PatternField(PatternBounds):
         labelings = 2**variables * (number + 1) if variables <= MOST_PIXELS else None
         replicas = int(self.temperature) if number else 1
         each = cost_of_grid(self._shape) if self._paired else variables
-        allowed = self._allowed_counts
+        allowed, free = self._allowed_counts, self._scheme == "sum"
         states = None
         if not number or (replicas == self.temperature and 0 < replicas <= MOST_REPLICAS):
             states = number_of_hidden_states(number, replicas, allowed) * each
+            states += 0 if free else cost_of_kinds(number, replicas, allowed)
         cost = min((cost for cost in (labelings, states) if cost is not None), default=None)
         if cost is None or cost > MOST_NUMBERS:
             self._refuse(labelings, states)
-        return hidden_states(number, replicas, allowed) if cost == states else None
+        if cost != states:
+            return None
+        if free:
+            return free_hidden_states(number, replicas, self._states[0])
+        return hidden_states(number, replicas, allowed)
 
     def _refuse(self, labelings: int | None, states: int | None) -> None:
         costs = {"hidden states": states, "labelings": labelings}
@@ -73,10 +85,8 @@ class PatternField(PatternBounds):
         """Matrices that :class:`PatternMixture` takes, with one row where all are the same."""
         weights, biases = self._patterns
         shares = hidden.shares.to(biases.device)
-        impossible = biases == -torch.inf
-        log_weights = biases.masked_fill(impossible, 0.0) @ shares.T + hidden.log_weights(self._table)
-        excluded = (impossible.unsqueeze(-2) & (shares > 0)).any(-1)
-        parts = (self._known_states, self._penalties, weights, log_weights.masked_fill(excluded, -torch.inf))
+        log_weights = log_worth(biases, shares) + hidden.log_weights(self._table)
+        parts = (self._known_states, self._penalties, weights, log_weights)
         return tuple(self._rows(part) for part in parts)
 
     def _mixture(self, hidden: HiddenStates) -> PatternMixture:
@@ -195,7 +205,10 @@ class PatternField(PatternBounds):
         """
         if isinstance(max_sweeps, bool) or not isinstance(max_sweeps, int) or max_sweeps < 1:
             raise ValueError(f"max_sweeps: expected a positive integer, got {max_sweeps!r}")
-        shape, field = torch.Size(sample_shape), joint_field(self)
+        shape = torch.Size(sample_shape)
+        if not self.batch_shape.numel():
+            return self._cast(self._constant.new_zeros(shape + self.batch_shape + self.event_shape))
+        field = joint_field(self)
         copies = self.batch_shape.numel() // field.num_rows
         drawn = perfect_draws(field, shape.numel() * copies, max_sweeps, self.event_shape).transpose(0, 1)
         return self._cast(drawn.reshape(shape + self.batch_shape + self.event_shape))
@@ -206,6 +219,11 @@ class PatternField(PatternBounds):
         variables, by branch and bound, with a proof.
         """
         if self._num_variables > MOST_PIXELS:
+            if self._scheme is None:
+                raise NotImplementedError(
+                    f"mode: expected composition='sum' or 'min' where there are more than {MOST_PIXELS} variables, got "
+                    f"a table and {self._num_variables}; map('em') finds good labels"
+                )
             best, found = self.map("branch_and_bound")
             if not bool(found.optimal.all()):
                 raise NotImplementedError(
@@ -231,7 +249,7 @@ class PatternField(PatternBounds):
             log_probs = self._scores - log_z
             return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
         _, single, differ = self._marginals
-        expected = (single * self._states[0].masked_fill(single == 0, 0.0)).sum(-1)
+        expected = self._table[..., 0] + (single * self._states[0].masked_fill(single == 0, 0.0)).sum(-1)
         if self._paired:
             expected = expected - (differ * self._penalties.masked_fill(differ == 0, 0.0)).sum(-1)
         return self._cast(log_z - expected)

@@ -100,6 +100,15 @@ class PatternWeights(DiscreteVector):
         allowed = [possible | (consistent.unsqueeze(-1) & (value == label)) for label in (0, 1)]
         return states.masked_fill(~torch.cat(allowed, -1), -torch.inf)
 
+    @property
+    def _supported_states(self) -> Tensor:
+        """The same, or an error where a variable or the hidden units have no possible state."""
+        states = self._known_states
+        composition = self._table if self._scheme is None else self._scheme
+        require_support(torch.maximum(*states.chunk(2, -1)).amin(-1), self._empty)
+        require_support(pattern_potential(self._patterns[1], composition, self.temperature), self._empty)
+        return states
+
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         flat = value.flatten(-len(self.event_shape))
@@ -110,7 +119,7 @@ class PatternWeights(DiscreteVector):
         if self._paired:
             ends = label[..., self._edges.to(label.device)]
             score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
-        if self._num_patterns:
+        if self._num_patterns or self._scheme is None:
             composition = self._table if self._scheme is None else self._scheme
             score = score + pattern_potential(self._activations(label), composition, self.temperature)
         agrees = (~observed | (label == given)).all(-1) & consistent & inside
@@ -143,6 +152,8 @@ class PatternWeights(DiscreteVector):
         """
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value)
+        if self._validate_args and value.numel():
+            self._validate_sample(value)
         label = value.flatten(-rank).double()
         odds = log_odds(*self._known_states.chunk(2, -1))
         batch = torch.broadcast_shapes(label.shape[:-1], self.batch_shape)
@@ -172,9 +183,10 @@ class PatternWeights(DiscreteVector):
         Besag (1975): Statistical analysis of non-lattice data. The Statistician 24(3).
         """
         signed = (2 * value.to(torch.double) - 1) * self.conditional_logits(value).double()
-        certain = signed.isinf()
+        certain = ~signed.isfinite()
         logs = torch.nn.functional.logsigmoid(signed.masked_fill(certain, 0.0)).masked_fill(certain, 0.0)
-        impossible = signed == -torch.inf
+        # Where neither label is possible, the value is not.
+        impossible = (signed == -torch.inf) | signed.isnan()
         return self._cast(logs.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))
 
     def map(
@@ -215,16 +227,19 @@ class PatternWeights(DiscreteVector):
         check_entries(self.batch_shape + self.event_shape, len(self.event_shape), start=start)
         if not bool(((start == 0) | (start == 1)).all()):
             raise ValueError("start: expected zeros and ones, got other numbers")
-        shape = torch.broadcast_shapes(start.shape, self.batch_shape + self.event_shape)
-        return start.expand(shape).reshape(-1, self.batch_shape.numel(), self._num_variables).double().cpu()
+        ours = self.batch_shape + self.event_shape
+        shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
+        number = shape[: len(shape) - len(ours)].numel()
+        if not number:
+            raise ValueError(f"start: expected one or several, got shape {tuple(start.shape)}")
+        return start.expand(shape).reshape(number, self.batch_shape.numel(), self._num_variables).double().cpu()
 
     @property
     def _objective(self) -> PatternObjective:
         """All fields of the batch, one after the other."""
         with torch.no_grad():
-            states, number = self._known_states, self.batch_shape.numel()
-            off, on = states.chunk(2, -1)
-            require_support(torch.maximum(off, on).amin(-1), self._empty)
+            number = self.batch_shape.numel()
+            off, on = self._supported_states.chunk(2, -1)
             parts = {
                 "odds": log_odds(off, on),
                 "base": (torch.where(off == -torch.inf, on, off).sum(-1) + self._constant).unsqueeze(-1),

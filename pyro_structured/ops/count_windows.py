@@ -116,7 +116,6 @@ def sum_windows(
 
 def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor, marginals: bool) -> _Passes:
     tilts = windows.tilts[:, part]
-    shape = (*tilts.shape, -1)
     weights = count_logits.unsqueeze(1)
     if windows.guards is not None:
         counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)
@@ -124,7 +123,7 @@ def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor
         weights = (weights - tilts.unsqueeze(-1) * counts).masked_fill(~member, -math.inf)
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
     tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), count_logits.shape[-1] - 1)
-    joint = tree.root.view(shape).clamp(min=UNDERFLOW).log() + weights
+    joint = tree.root.unflatten(0, tilts.shape).clamp(min=UNDERFLOW).log() + weights
     scale = logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
     # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it.
@@ -135,8 +134,8 @@ def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor
     return _Passes(
         cumulant(logits.unsqueeze(1), tilts) + scale,
         joint - finite_scale,
-        (tree.root_error.view(shape) * relative).sum(-1).masked_fill(hopeless, math.inf),
-        *(tensor.view(shape) for tensor in split),
+        (tree.root_error.unflatten(0, tilts.shape) * relative).sum(-1).masked_fill(hopeless, math.inf),
+        *(tensor.unflatten(0, tilts.shape) for tensor in split),
     )
 
 

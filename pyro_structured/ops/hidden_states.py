@@ -1,10 +1,11 @@
 """States of hidden units at integer temperatures: those of as many replicas, which share their patterns' weights."""
 
-__all__ = ["HiddenStates", "hidden_states", "number_of_hidden_states"]
+__all__ = ["HiddenStates", "cost_of_kinds", "free_hidden_states", "hidden_states", "number_of_hidden_states"]
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,14 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.unit_powers import unit_powers
+
+# Numbers that a pass computes while one number of ways is found.
+NUMBERS_IN_PLACE_OF_WAYS = 16
+
+# How many units are on in 0, 1, ..., n replicas; and in how many replicas 0, 1, ... units are on.
+Kind = tuple[int, ...]
+Counts = tuple[int, ...]
 
 
 class HiddenStates(NamedTuple):
@@ -27,8 +36,8 @@ class HiddenStates(NamedTuple):
 
     :ivar Tensor shares: Shape ``(K, J)``.
     :ivar Tensor kinds: Which states have the same weights: those that are permutations of each other, shape ``(K,)``.
-    :ivar Tensor log_numbers: Logarithms of N, shape ``(kinds, numbers of units that are on in each replica)``.
-    :ivar Tensor counts: The numbers of units that are on in each replica, shape ``(that many, n)``.
+    :ivar Tensor log_numbers: Logarithms of N, replicas in any order, shape ``(kinds, counts)``.
+    :ivar Tensor counts: The numbers of units that are on in each replica, in increasing order, shape ``(counts, n)``.
     """
 
     shares: Tensor
@@ -63,33 +72,47 @@ def number_of_hidden_states(number: int, replicas: int, allowed: Sequence[int]) 
     return sum(ways[total] for total in sums)
 
 
+def cost_of_kinds(number: int, replicas: int, allowed: Sequence[int]) -> int:
+    """What it takes to find the weights in :func:`hidden_states`, for the same arguments, in numbers of a pass."""
+    kinds = min(math.comb(number + replicas, replicas), number_of_hidden_states(number, replicas, allowed))
+    return NUMBERS_IN_PLACE_OF_WAYS * kinds * math.comb(max(allowed) + replicas, replicas)
+
+
+def free_hidden_states(number: int, replicas: int, like: Tensor) -> HiddenStates:
+    """All states of some hidden units under a table of zeros.
+
+    :param int number: How many units there are, J.
+    :param int replicas: The temperature n, at least 1.
+    :param Tensor like: Says the dtype and the device.
+    """
+    shares, log_numbers = unit_powers(number, replicas, like)
+    kinds = torch.arange(len(shares), device=like.device)
+    return HiddenStates(shares, kinds, log_numbers.unsqueeze(-1), kinds.new_zeros(1, replicas))
+
+
 @lru_cache(maxsize=16)
 def hidden_states(number: int, replicas: int, allowed: tuple[int, ...]) -> HiddenStates:
-    """All states of some hidden units.
+    """All states of some hidden units, under any table.
 
     :param int number: How many units there are, J.
     :param int replicas: The temperature n, at least 1.
     :param allowed: How many of the units of a replica may be on.
     """
-    counts = np.array(list(product(allowed, repeat=replicas)), dtype=np.int64)
-    rows: list[np.ndarray] = []
-    kinds: list[int] = []
-    numbers: list[np.ndarray] = []
-    for kind in _kinds(number, replicas, _sums(replicas, allowed)):
-        ways = _ways(kind, number)[tuple(counts.T)]
-        if ways.any():
-            found = list(_arrangements(kind, number))
-            rows += found
-            kinds += [len(numbers)] * len(found)
-            numbers.append(ways)
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.array(numbers, dtype=float).reshape(-1, len(counts)))
-    shares = np.array(rows, dtype=float).reshape(len(rows), number) / replicas
+    sums = _sums(replicas, allowed)
+    states, kinds = np.zeros((1, 0), dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    ways: dict[Kind, dict[Counts, int]] = {(0,) * (replicas + 1): {(replicas,) + (0,) * max(allowed): 1}}
+    for left in range(number - 1, -1, -1):
+        ways, following = _with_another_unit(ways, sums, replicas * left)
+        owner, level = (following[kinds] >= 0).nonzero()
+        states, kinds = np.column_stack([states[owner], level.astype(np.uint8)]), following[kinds[owner], level]
+    columns = [column for column in _all_counts(ways) if all(k in allowed for k, size in enumerate(column) if size)]
+    logs = np.array([[_log(each.get(column, 0)) for column in columns] for each in ways.values()])
+    possible = np.isfinite(logs).any(1)[kinds]
     return HiddenStates(
-        torch.from_numpy(shares),
-        torch.tensor(kinds, dtype=torch.long),
+        torch.from_numpy(states[possible].astype(float) / replicas),
+        torch.from_numpy(kinds[possible]),
         torch.from_numpy(logs),
-        torch.from_numpy(counts),
+        torch.tensor([np.repeat(np.arange(len(column)), column).tolist() for column in columns]),
     )
 
 
@@ -101,51 +124,46 @@ def _sums(replicas: int, allowed: Sequence[int]) -> set[int]:
     return sums
 
 
-def _kinds(number: int, replicas: int, sums: set[int]) -> Iterator[tuple[int, ...]]:
-    """Numbers of units that are on in 0, 1, ..., n replicas."""
+def _with_another_unit(
+    ways: dict[Kind, dict[Counts, int]], sums: set[int], left: int
+) -> tuple[dict[Kind, dict[Counts, int]], np.ndarray]:
+    """Numbers of ways with one more unit, and which kind follows on which if it is on in so many replicas, or -1.
 
-    def extend(kind: tuple[int, ...], left: int, total: int) -> Iterator[tuple[int, ...]]:
-        level = replicas - len(kind)
-        if level == 0:
-            if total in sums:
-                yield (left, *kind)
-            return
-        for units in range(min(left, (max(sums) - total) // level) + 1):
-            yield from extend((units, *kind), left - units, total + units * level)
-
-    yield from extend((), number, 0)
-
-
-def _ways(kind: tuple[int, ...], number: int) -> np.ndarray:
-    """Numbers of ways to have so many units on in each replica, an axis for each of them."""
-    replicas = len(kind) - 1
-    ways = np.zeros((number + 1,) * replicas)
-    ways[(0,) * replicas] = 1.0
-    for level, units in enumerate(kind):
-        for _ in range(units if level else 0):
-            ways = np.sum([_shifted(ways, chosen) for chosen in combinations(range(replicas), level)], axis=0)
-    return ways
+    :param sums: How many units may be on in the end.
+    :param int left: How many more may be switched on after this one.
+    """
+    levels = len(next(iter(ways)))
+    found: dict[Kind, dict[Counts, int]] = {}
+    places: dict[Kind, int] = {}
+    following = np.full((len(ways), levels), -1)
+    for place, (kind, columns) in enumerate(ways.items()):
+        total = sum(level * size for level, size in enumerate(kind))
+        for level in range(levels):
+            if any(total + level <= wanted <= total + level + left for wanted in sums):
+                new = (*kind[:level], kind[level] + 1, *kind[level + 1 :])
+                if new not in found:
+                    found[new], places[new] = _switched_on(columns, level), len(places)
+                following[place, level] = places[new]
+    return found, following
 
 
-def _shifted(ways: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """With one more unit on in some replicas."""
-    moved = np.zeros_like(ways)
-    new = tuple(slice(1, None) if axis in axes else slice(None) for axis in range(ways.ndim))
-    old = tuple(slice(None, -1) if axis in axes else slice(None) for axis in range(ways.ndim))
-    moved[new] = ways[old]
-    return moved
+def _switched_on(columns: dict[Counts, int], level: int) -> dict[Counts, int]:
+    """Numbers of ways in which one more unit is on in so many replicas."""
+    found: dict[Counts, int] = {}
+    for column, number in columns.items():
+        for chosen in product(*(range(min(size, level) + 1) for size in column[:-1])):
+            if sum(chosen) == level:
+                new = tuple(
+                    size - out + into for size, out, into in zip(column, (*chosen, 0), (0, *chosen), strict=True)
+                )
+                times = math.prod(math.comb(size, out) for size, out in zip(column, chosen, strict=False))
+                found[new] = found.get(new, 0) + number * times
+    return found
 
 
-def _arrangements(kind: tuple[int, ...], number: int) -> Iterator[np.ndarray]:
-    """All vectors with so many entries of each value."""
+def _all_counts(ways: dict[Kind, dict[Counts, int]]) -> list[Counts]:
+    return sorted({column for each in ways.values() for column in each})
 
-    def place(level: int, free: tuple[int, ...], row: np.ndarray) -> Iterator[np.ndarray]:
-        if level == 0:
-            yield row
-            return
-        for chosen in combinations(free, kind[level]):
-            filled = row.copy()
-            filled[list(chosen)] = level
-            yield from place(level - 1, tuple(unit for unit in free if unit not in chosen), filled)
 
-    yield from place(len(kind) - 1, tuple(range(number)), np.zeros(number, dtype=np.int64))
+def _log(number: int) -> float:
+    return math.log(number) if number else -math.inf

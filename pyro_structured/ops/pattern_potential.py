@@ -42,6 +42,8 @@ def pattern_potential(activations: Tensor, composition: Tensor | str, temperatur
             return activations.clamp(min=0).sum(-1) if composition == "sum" else activations.amax(-1)
         scaled = activations / temperature
         return temperature * (_softplus(scaled).sum(-1) if composition == "sum" else logsumexp(scaled))
+    if not activations.shape[-1]:
+        return activations.sum(-1) + composition[..., 0]
     if temperature == 0:
         best = torch.nn.functional.pad(activations.sort(-1, descending=True)[0].cumsum(-1), (1, 0))
         return (best + composition).amax(-1)

@@ -25,15 +25,21 @@ def unit_powers(number: int, power: int, like: Tensor) -> tuple[Tensor, Tensor]:
     exact = counts.double()
     whole = torch.tensor(float(power), dtype=torch.double, device=like.device)
     logs = (whole + 1).lgamma() - (exact + 1).lgamma() - (whole - exact + 1).lgamma()
-    places = (power + 1) ** torch.arange(number - 1, -1, -1, device=like.device)
-    digits = torch.arange((power + 1) ** number, device=like.device).unsqueeze(-1) // places % (power + 1)
-    return digits.to(like.dtype) / power, logs[digits].sum(-1).to(like.dtype)
+    place = torch.arange((power + 1) ** number, device=like.device)
+    shares = torch.empty(len(place), number, dtype=like.dtype, device=like.device)
+    total = torch.zeros(len(place), dtype=torch.double, device=like.device)
+    # One unit after the other, because there may be millions of states.
+    for unit in range(number - 1, -1, -1):
+        digits, place = place % (power + 1), place // (power + 1)
+        shares[:, unit] = digits.to(like.dtype) / power
+        total += logs[digits]
+    return shares, total.to(like.dtype)
 
 
 def log_worth(biases: Tensor, shares: Tensor) -> Tensor:
     """What biases are worth in states of hidden units, -inf where one is on that never is, shape ``(rows, K)``.
 
-    :param Tensor biases: Less than +inf, shape ``(rows, m)``.
+    :param Tensor biases: Less than +inf, shape ``(rows, m)``, or with more axes before the last.
     :param Tensor shares: Shape ``(K, m)``.
     """
     never = biases == -torch.inf

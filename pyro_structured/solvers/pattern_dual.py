@@ -43,11 +43,13 @@ class _Decomposition:
     """Of one field."""
 
     def __init__(self, objective: PatternObjective, network: FieldCut, labels: Tensor, form: int) -> None:
-        self._objective, self._network, self._form = objective, network, form
+        self._objective, self._network = objective, network
         used = objective.biases[0].isfinite()
         self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
+        # Without patterns, the field is all there is.
+        self._form = form if len(self._biases) else 1
         self._odds, self._penalties = objective.odds[0].numpy(), objective.penalties.numpy()
-        self._share = 1.0 / max(1, len(self._biases)) if form == 2 else 0.0
+        self._share = 1.0 / len(self._biases) if self._form == 2 else 0.0
         self._paired = bool((self._penalties != 0).any())
         self.best, self.bound, self.num_cuts = labels.numpy(), np.inf, 0
         self.worth = self._value(labels.numpy())
@@ -57,7 +59,7 @@ class _Decomposition:
         number = len(self._biases) + (self._form == 1)
         prices = np.zeros((number, len(self._odds)))
         scale, iterations = 1.0, 0
-        while number and max(self.num_cuts, iterations) < max_cuts:
+        while max(self.num_cuts, iterations) < max_cuts:
             iterations += 1
             found, values = zip(*(self._term(place, prices[place]) for place in range(number)), strict=True)
             votes = np.array(found, dtype=float)

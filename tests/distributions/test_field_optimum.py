@@ -68,6 +68,13 @@ def test_mode_by_branch_and_bound():
     assert not hard.map("branch_and_bound", max_cuts=20)[1].optimal
 
 
+def large(composition):
+    """With a pattern that is never on."""
+    return PatternCRF(
+        torch.zeros(5, 5), None, torch.zeros(1, 5, 5), torch.tensor([-torch.inf]), Grid(5, 5), composition
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -75,14 +82,25 @@ def test_mode_by_branch_and_bound():
         (lambda d: d.map(max_cuts=0), ValueError, "max_cuts: expected a positive integer, got 0"),
         (lambda d: d.map(start=torch.zeros(4, 3)), ValueError, "start: expected a shape that broadcasts"),
         (lambda d: d.map(start=torch.full((3, 4), 0.5)), ValueError, "start: expected zeros and ones"),
+        (lambda d: d.map(start=torch.zeros(0, 2, 3, 4)), ValueError, "start: expected one or several, got shape"),
         (lambda d: d.map("cut"), NotImplementedError, r"'cut' needs signs of penalties and weights .* another one: \["),
         (lambda d: field(torch.zeros(4)).map("cut"), NotImplementedError, "'cut' needs composition='sum' or 'min'"),
+        (lambda d: large(torch.zeros(2)).mode, NotImplementedError, "mode: expected composition='sum' or 'min' where"),
+        (lambda d: large("min").map("branch_and_bound"), ValueError, "expected at least one value of positive"),
+        (lambda d: large("min").bethe_log_partition(), ValueError, "expected at least one value of positive"),
         (lambda d: field("min").map("dual"), NotImplementedError, "'dual' needs composition='sum'"),
     ],
 )
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call(field())
+
+
+def test_dual_without_patterns():
+    """One cut is the optimum, and says so."""
+    for d in (GridCRF(torch.randn(3, 4), torch.rand(GRID.num_edges), GRID), large("sum")):
+        labels, found = d.map("dual")
+        assert found.optimal and found.value == pytest.approx(float(d.unnormalized_log_prob(d.mode)), abs=1e-5)
 
 
 def test_unbalanced_grids_and_impossible_fields():

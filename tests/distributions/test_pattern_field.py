@@ -12,6 +12,7 @@ from pyro.infer import SVI, Trace_ELBO
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF, RecursiveCardinality
 from pyro_structured.distributions import pattern_field as module
+from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.ops.labelings import all_labelings
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -256,6 +257,9 @@ def test_mode_of_large_fields():
         flipped = best.unsqueeze(0).repeat(grid.num_pixels, 1, 1, 1)
         flipped = (flipped.flatten(-2) - torch.eye(grid.num_pixels).unsqueeze(1)).abs().reshape(flipped.shape)
         assert (d.unnormalized_log_prob(flipped) <= d.unnormalized_log_prob(best)).all()
+    unary, penalties = torch.randn(16, 16).double(), torch.rand(3, Grid(16, 16).num_edges).double()
+    several = GridCRF(unary, penalties, Grid(16, 16)).mode
+    assert torch.equal(several, torch.stack([GridCRF(unary, each, Grid(16, 16)).mode for each in penalties]))
     checkers = GridCRF(torch.full((32, 32), 0.1), -torch.ones(Grid(32, 32).num_edges), Grid(32, 32))
     assert checkers.unnormalized_log_prob(checkers.mode) == pytest.approx(2 * 32 * 31 + 51.2)
     grid = Grid(32, 32)
@@ -277,15 +281,57 @@ def test_boltzmann_machine():
         close(d.marginals, log_probs.exp() @ v)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("paired", [False, True])
+def test_table_without_patterns(temperature, paired):
+    """What it is worth that no pattern is on belongs to every labelling."""
+    grid, unary = Grid(2, 2), torch.randn(2, 2, dtype=torch.double)
+    penalties = torch.randn(4, dtype=torch.double) if paired else None
+    none, table = unary.new_zeros(0, 2, 2), torch.tensor([[2.0], [-1.0]], dtype=torch.double)
+    d = PatternCRF(unary, penalties, none, unary.new_zeros(0), grid, table, temperature)
+    free = PatternCRF(unary, penalties, none, unary.new_zeros(0), grid).expand([2])
+    y = free.enumerate_support()
+    close(d.log_prob(y), free.log_prob(y))
+    close(d.unnormalized_log_prob(y), free.unnormalized_log_prob(y) + table[:, 0])
+    close(d.log_partition_function, free.log_partition_function + table[:, 0])
+    close(d.entropy(), free.entropy())
+    close(d.map()[1].value, free.map()[1].value + table[:, 0])
+
+
+def test_unnormalized_weights():
+    """They have the shape of log-probabilities, and refuse what these refuse."""
+    d = PatternCRF(torch.zeros(2, 3), torch.ones(7), torch.randn(2, 2, 3), torch.zeros(2), Grid(2, 3)).expand([5])
+    value = torch.zeros(2, 3)
+    assert d.unnormalized_log_prob(value).shape == d.log_prob(value).shape == (5,)
+    for query in (d.unnormalized_log_prob, d.conditional_logits, d.pseudo_log_prob):
+        with pytest.raises(ValueError):
+            query(torch.zeros(5, 3, 2))
+        with pytest.raises(ValueError):
+            query(torch.full((5, 2, 3), 0.5))
+
+
 def test_no_rows_and_no_samples():
     """Batches and samples of size 0 have all queries."""
     grid, none = Grid(2, 2), torch.zeros(0, 2, 2)
     weights, biases = torch.ones(3, 2, 2), torch.zeros(3)
-    for d in (GridCRF(none, torch.zeros(4), grid), PatternCRF(none, None, weights, biases, grid)):
+    for d in (
+        GridCRF(none, torch.zeros(4), grid),
+        PatternCRF(none, None, weights, biases, grid),
+        PatternCRF(none, None, weights, biases, grid, "min"),
+        PatternCRF(none, None, weights, biases, grid, torch.zeros(0, 4)),
+        PatternCRF(none, torch.zeros(0, 4), weights.expand(0, -1, -1, -1), biases.expand(0, -1), grid),
+    ):
         for query in ("marginals", "marginal_logits", "mode", "variance"):
             assert getattr(d, query).shape == (0, 2, 2)
         assert d.log_partition_function.shape == d.entropy().shape == d.log_prob(none).shape == (0,)
-        assert d.sample((3,)).shape == (3, 0, 2, 2) and d.map("branch_and_bound")[0].shape == (0, 2, 2)
+        assert d.sample((3,)).shape == d.perfect_sample((3,)).shape == (3, 0, 2, 2)
+        assert d.map("em")[0].shape == (0, 2, 2)
+        if d.composition.shape[0]:
+            assert d.map("branch_and_bound")[0].shape == (0, 2, 2) and d.bethe_log_partition()[1].shape == (0,)
+        for bound in (*d.log_partition_bounds(), *d.log_prob_bounds(none)):
+            assert bound.shape == (0,)
+        for estimate in d.estimate_log_partition(AnnealedImportanceSampling(2, 2)):
+            assert estimate.shape == (0,)
     assert PatternCRF(torch.zeros(2, 2), None, weights, biases, grid).sample((0,)).shape == (0, 2, 2)
 
 
