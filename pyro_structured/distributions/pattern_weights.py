@@ -39,8 +39,7 @@ class PatternWeights(DiscreteVector):
     ) -> None:
         self._paired, self._edges = paired, edges
         self._evidence, self._empty = no_evidence(event_shape.numel(), edges.device), EMPTY_SUPPORT
-        # The constraints of torch cannot be checked where there are no rows.
-        super().__init__(batch, event_shape, validate_args=validate_args if batch.numel() else False)
+        super().__init__(batch, event_shape, validate_args=validate_args)
 
     @property
     @abstractmethod
