@@ -36,6 +36,10 @@ class DiscreteVector(TorchDistribution):
     # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
     _derived: tuple[str, ...] = ()
 
+    def __init__(self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None) -> None:
+        # The constraints of torch cannot be checked where there are no rows.
+        super().__init__(batch_shape, event_shape, validate_args=validate_args if batch_shape.numel() else False)
+
     @abstractmethod
     def _score(self, value: Tensor) -> Tensor:
         """Log-weights of values, without the constant, in double precision."""

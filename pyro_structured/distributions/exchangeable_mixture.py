@@ -15,6 +15,7 @@ from pyro_structured.distributions.exchangeable_partition import ExchangeablePar
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.count_sample import draw_log
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.partition import Partition
 
@@ -214,7 +215,7 @@ class ExchangeableMixture(ExchangeableVector):
         """Draws a class, then a vector; shape ``sample_shape + batch_shape + (n,)``."""
         with torch.no_grad():
             logits = self._class_weights - self._supported_log_z.unsqueeze(-1)
-            classes = Categorical(logits=logits, validate_args=False).sample(sample_shape)
+            classes = draw_log(logits.expand(torch.Size(sample_shape) + logits.shape))
             drawn = self._components.sample(sample_shape)
             drawn = drawn.expand(classes.shape + drawn.shape[-2:])
         return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)

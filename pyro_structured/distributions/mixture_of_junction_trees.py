@@ -18,6 +18,7 @@ from pyro_structured.distributions.junction_tree import EMPTY_SUPPORT, JunctionT
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.count_sample import draw_log
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.level_tables import level_tables
@@ -76,9 +77,10 @@ class MixtureOfJunctionTrees(CategoricalVector):
         trees: Sequence[CliqueTree],
         validate_args: bool | None = None,
     ) -> None:
+        if not isinstance(trees, Sequence) or not trees or not all(isinstance(tree, CliqueTree) for tree in trees):
+            found = [type(tree).__name__ for tree in trees] if isinstance(trees, Sequence) else type(trees).__name__
+            raise ValueError(f"trees: expected at least one CliqueTree, got {found}")
         self.trees = tuple(trees)
-        if not self.trees or not all(isinstance(tree, CliqueTree) for tree in self.trees):
-            raise ValueError(f"trees: expected at least one CliqueTree, got {[type(t).__name__ for t in self.trees]}")
         sizes = {tree.cardinalities for tree in self.trees}
         if len(sizes) > 1:
             raise ValueError(f"trees: expected the same variables, got different numbers of states, {sorted(sizes)}")
@@ -190,7 +192,7 @@ class MixtureOfJunctionTrees(CategoricalVector):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws a component, then a value; shape ``sample_shape + batch_shape + (n,)``."""
         with torch.no_grad():
-            classes = Categorical(logits=self._log_classes, validate_args=False).sample(sample_shape)
+            classes = draw_log(self._log_classes.expand(torch.Size(sample_shape) + self._log_classes.shape))
             drawn = torch.stack([each.sample(sample_shape) for each in self._possible], -2)
         return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
 

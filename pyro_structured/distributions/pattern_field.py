@@ -28,6 +28,8 @@ from pyro_structured.ops.marginal_inference import infer_marginals
 from pyro_structured.ops.pattern_mixture import PatternMixture
 from pyro_structured.ops.unit_powers import log_worth
 
+# Numbers of the labelings that are looked at together.
+NUMBERS_AT_ONCE = 2**22
 # Numbers that a query may compute for each element of the batch.
 MOST_NUMBERS = 2**30
 # Higher temperatures have too many states of hidden units.
@@ -96,8 +98,13 @@ class PatternField(PatternBounds):
     def _scores(self) -> Tensor:
         """Log-weights of all labelings that the evidence leaves, shape ``(2 ** D,) + batch_shape``."""
         values = all_labelings(self._num_variables, self._states[0])
-        shape = (len(values),) + (1,) * len(self.batch_shape) + self.event_shape
-        return self._score(values.reshape(shape)).expand((len(values),) + self.batch_shape)
+        rank = len(self.batch_shape)
+        numbers = self.batch_shape.numel() * (self._num_patterns + self._num_variables)
+        parts = [
+            self._score(some.reshape((-1,) + (1,) * rank + self.event_shape)).expand((len(some),) + self.batch_shape)
+            for some in values.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))
+        ]
+        return torch.cat(parts)
 
     @lazy_property
     def _log_total(self) -> Tensor:

@@ -39,8 +39,7 @@ class PatternWeights(DiscreteVector):
     ) -> None:
         self._paired, self._edges = paired, edges
         self._evidence, self._empty = no_evidence(event_shape.numel(), edges.device), EMPTY_SUPPORT
-        # The constraints of torch cannot be checked where there are no rows.
-        super().__init__(batch, event_shape, validate_args=validate_args if batch.numel() else False)
+        super().__init__(batch, event_shape, validate_args=validate_args)
 
     @property
     @abstractmethod
@@ -129,9 +128,8 @@ class PatternWeights(DiscreteVector):
         """What it is worth to switch hidden units on, shape ``(..., J)``."""
         weights, biases = self._patterns
         each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables))
-        if each.shape[:-2].numel() == 1:
-            return label @ each.reshape(each.shape[-2:]).T + biases
-        return (each @ label.unsqueeze(-1)).squeeze(-1) + biases
+        # A product of matrices, in which axes that only one of them has are not repeated.
+        return torch.einsum("...d,...jd->...j", label, each) + biases
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]

@@ -12,8 +12,9 @@ from pyro_structured.ops.grid_inference import infer_grid, log_partition_of_grid
 from pyro_structured.ops.grid_passes import log_add
 from pyro_structured.ops.marginal_inference import MarginalPlan
 
-# Numbers of the fields that are looked at together.
-NUMBERS_AT_ONCE = 2**22
+# Numbers of the fields that are looked at together: many for passes over grids, which make parts of their own; without
+# penalties, as many as stay in the cache of a processor.
+NUMBERS_AT_ONCE, NUMBERS_IN_CACHE = 2**22, 2**17
 
 
 class PatternMixture(MarginalPlan):
@@ -79,7 +80,8 @@ class PatternMixture(MarginalPlan):
     def _fields(self, states: Tensor, weights: Tensor, rows: int) -> Iterator[tuple[int, int, Tensor]]:
         """Log-weights of single pixels given the hidden states, ``(rows, some of K, 2 D)``."""
         number, size = len(self.shares), states.shape[-1]
-        step = max(1, NUMBERS_AT_ONCE // max(1, rows * size))
+        at_once = NUMBERS_AT_ONCE if self.paired or states.device.type != "cpu" else NUMBERS_IN_CACHE
+        step = max(1, at_once // max(1, rows * size))
         patterns = weights.unflatten(-1, (self.shares.shape[1], size // 2))
         for start in range(0, number, step):
             stop = min(start + step, number)

@@ -194,7 +194,7 @@ def test_no_closed_form_for_many_variables():
     for query in (lambda: d.mode, d.entropy):
         with pytest.raises(NotImplementedError, match=r"has no closed form, and enumeration is capped at 4096 vectors"):
             query()
-    assert d.sample((3,)).shape == (3, 13) and d.marginals.shape == (13,)
+    assert d.sample((3,)).shape == (3, 13) and d.sample((0,)).shape == (0, 13) and d.marginals.shape == (13,)
 
 
 @pytest.mark.parametrize(

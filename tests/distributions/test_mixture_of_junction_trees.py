@@ -88,10 +88,19 @@ def test_many_variables():
             query()
 
 
+def test_no_rows_and_no_samples():
+    d, _ = random_mixture(0, (2,), [2] * 5)
+    assert d.sample((0,)).shape == (0, 2, 5)
+    none = MixtureOfJunctionTrees(d.mixture_logits[:0], d.clique_logits, d.trees)
+    assert none.sample((3,)).shape == (3, 0, 5) and none.mode.shape == (0, 5)
+    assert none.log_prob(torch.zeros(0, 5)).shape == none.entropy().shape == (0,)
+
+
 def test_bad_input():
     tree, logits = CliqueTree.chain(3, 2), torch.zeros(8)
     for arguments, message in [
         ((torch.zeros(1), logits, []), "trees: expected at least one CliqueTree, got"),
+        ((torch.zeros(1), logits, tree), "trees: expected at least one CliqueTree, got CliqueTree"),
         ((torch.zeros(1), logits, [4]), "trees: expected at least one CliqueTree, got"),
         ((torch.zeros(2), logits, [tree, CliqueTree.chain(2, 2)]), "trees: expected the same variables"),
         ((torch.zeros(2), logits, [tree]), r"mixture_logits: expected shape \(..., 1\), got \(2,\)"),

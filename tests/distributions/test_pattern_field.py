@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyro.infer import SVI, Trace_ELBO
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF, RecursiveCardinality
 from pyro_structured.distributions import pattern_field as module
@@ -308,6 +309,36 @@ def test_unnormalized_weights():
             query(torch.zeros(5, 3, 2))
         with pytest.raises(ValueError):
             query(torch.full((5, 2, 3), 0.5))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers how many bytes the largest tensor takes."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        found = function(*arguments, **(options or {}))
+        for tensor in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(tensor, torch.Tensor):
+                self.size = max(self.size, tensor.untyped_storage().nbytes())
+        return found
+
+
+def test_many_labelings_of_many_fields(monkeypatch):
+    """Weights of patterns are not repeated for every labelling."""
+    torch.manual_seed(4)
+    parts = [part.double() for part in (torch.randn(20, 30, 6), torch.randn(20, 6), torch.randn(20, 30))]
+    labels, d = torch.ones(64, 20, 6), RBM(*parts)
+    with LargestTensor() as largest:
+        found = d.unnormalized_log_prob(labels)
+    assert largest.size == 8 * 64 * 20 * 30
+    each = [RBM(*(part[row] for part in parts)) for row in range(20)]
+    close(found, torch.stack([one.unnormalized_log_prob(labels[:, 0]) for one in each], 1))
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 5000)
+    with LargestTensor() as largest:
+        found = d.log_partition_function
+    assert d._hidden is None and largest.size < 8 * 10_000
+    close(found, torch.stack([one.unnormalized_log_prob(one.enumerate_support()).logsumexp(0) for one in each]))
 
 
 def test_no_rows_and_no_samples():
