@@ -27,9 +27,11 @@ def pixel_features(images: Any) -> np.ndarray:
 
     Filters see grey pictures from 0 to 1 (luminance of ITU-R BT.709), which go on beyond their borders as in a mirror.
     Edges, bars, Laplacians and rings have mean zero, and absolute values that add up to 1. The thesis does not print
-    the sizes of its filters; those of the Gabor filters are ours, for pictures of about 32 x 32 pixels. But for the
-    mirror, no number depends on where in the picture the pixel is (:func:`position_features` do), nor any on other
-    pictures.
+    the sizes of its filters; those of the Gabor filters are ours, for pictures of about 32 x 32 pixels.
+
+    No number depends on other pictures, and only the mirror on where in the picture the pixel is, unlike
+    :func:`position_features`. But large filters see the mirror from far away: in small pictures, a classifier can learn
+    from them about how far a pixel is from the border.
 
     :param images: Colour pictures: uint8, from 0 to 255, or floats from 0 to 1, shape ``(N, H, W, 3)``.
     :return: float32, shape ``(N, H, W, 107)``. Cost O(H W log(H W)) for each filter and picture.
