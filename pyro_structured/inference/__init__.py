@@ -14,6 +14,7 @@ __all__ = [
     "Interweave",
     "MCEM",
     "MaxMargin",
+    "MeanFieldLoss",
     "PerturbAndMAP",
     "PlainMonteCarlo",
     "PseudoLikelihood",
@@ -36,6 +37,7 @@ from pyro_structured.inference.gibbs import Gibbs
 from pyro_structured.inference.hard_em import HardEM
 from pyro_structured.inference.interweave import Interweave
 from pyro_structured.inference.max_margin import MaxMargin
+from pyro_structured.inference.mean_field_loss import MeanFieldLoss
 from pyro_structured.inference.monte_carlo_em import MCEM
 from pyro_structured.inference.perturb_and_map import PerturbAndMAP
 from pyro_structured.inference.plain_monte_carlo import PlainMonteCarlo

@@ -12,9 +12,8 @@ from torch import Tensor
 from pyro_structured.distributions.joint_field import independent_labels
 from pyro_structured.distributions.pattern_field import PatternField
 from pyro_structured.inference.chain_learner import ChainLearner
+from pyro_structured.inference.field_learner import LabelLoss, checked_losses
 from pyro_structured.ops.label_losses import hamming_loss, intersection_over_union_loss
-
-LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class ExpectedLoss(ChainLearner):
@@ -112,14 +111,7 @@ class ExpectedLoss(ChainLearner):
     def _losses(self, samples: Tensor, value: Tensor, field: PatternField) -> Tensor:
         if isinstance(self.loss, str):
             return LOSSES[self.loss](samples, value, len(field.event_shape))
-        losses = self.loss(samples, value)
-        expected = samples.shape[:1] + field.batch_shape
-        if not isinstance(losses, Tensor) or losses.shape != expected:
-            got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise ValueError(f"loss: expected a function with results of shape {tuple(expected)}, got {got}")
-        if not bool(losses.isfinite().all()):
-            raise ValueError("loss: expected a function with finite results, got others")
-        return losses
+        return checked_losses(self.loss, samples, value, samples.shape[:1] + field.batch_shape)
 
 
 LOSSES = {"intersection_over_union": intersection_over_union_loss, "hamming": hamming_loss}

@@ -1,8 +1,9 @@
 """Learning the parameters of models that observe fields."""
 
-__all__ = ["FieldLearner"]
+__all__ = ["FieldLearner", "LabelLoss", "checked_losses", "expanded_value", "observed_fields"]
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from pyro_structured.inference.field_sites import field_of
 from pyro_structured.inference.learner import Learner
 from pyro_structured.inference.observed_batch import ObservedBatch
 from pyro_structured.inference.row_state import row_places
+
+LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class FieldLearner(Learner[ObservedBatch]):
@@ -66,6 +69,17 @@ def expanded_value(field: PatternField, node: Any) -> Tensor:
     """The observed labels, of the field's batch and event shape."""
     value: Tensor = node["value"]
     return value.expand(field.batch_shape + field.event_shape)
+
+
+def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.Size) -> Tensor:
+    """Losses of a shape, as a function returns them, or a ValueError."""
+    losses = loss(labels, truth)
+    if not isinstance(losses, Tensor) or losses.shape != shape:
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(f"loss: expected a function with results of shape {tuple(shape)}, got {got}")
+    if not bool(losses.isfinite().all()):
+        raise ValueError("loss: expected a function with finite results, got others")
+    return losses
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Binary fields under patterns together with their hidden units, and how one is drawn given the other."""
 
-__all__ = ["JointField", "edges_of"]
+__all__ = ["JointField", "checkerboard", "edges_of", "neighbour_pull"]
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -107,8 +107,9 @@ class JointField:
         needed = noise.logit()
         if not self.penalties.shape[-1]:
             return (needed < odds).to(labels.dtype)
-        for colour in _checkerboard(self.shape, labels.device):
-            labels = torch.where(colour, (needed < odds + self._pull(labels)).to(labels.dtype), labels)
+        for colour in checkerboard(self.shape, labels.device):
+            pull = neighbour_pull(labels, self.penalties, self.shape)
+            labels = torch.where(colour, (needed < odds + pull).to(labels.dtype), labels)
         return labels
 
     def flipped(self, pixels: Tensor, units: Tensor) -> "JointField":
@@ -137,24 +138,25 @@ class JointField:
     def _forest(self) -> CountForest:
         return CountForest(self.num_units)
 
-    def _pull(self, labels: Tensor) -> Tensor:
-        """What neighbours add to the log-odds, shape ``(rows, chains, D)``."""
-        signs = (2 * labels - 1).unflatten(-1, self.shape)
-        vertical, horizontal = self._penalties
-        pull = torch.zeros_like(signs)
-        pull[..., :-1, :] += vertical * signs[..., 1:, :]
-        pull[..., 1:, :] += vertical * signs[..., :-1, :]
-        pull[..., :-1] += horizontal * signs[..., 1:]
-        pull[..., 1:] += horizontal * signs[..., :-1]
-        return pull.flatten(-2)
 
-    @cached_property
-    def _penalties(self) -> tuple[Tensor, Tensor]:
-        """Those of neighbours one above the other, shape ``(rows, 1, H - 1, W)``, and side by side."""
-        height, width = self.shape
-        number = (height - 1) * width
-        vertical, horizontal = self.penalties[..., :number], self.penalties[..., number:]
-        return vertical.unflatten(-1, (height - 1, width)), horizontal.unflatten(-1, (height, width - 1))
+def neighbour_pull(values: Tensor, penalties: Tensor, shape: tuple[int, int]) -> Tensor:
+    """What neighbours add to the log-odds of pixels.
+
+    :param Tensor values: Labels, or probabilities of 1, shape ``(..., D)``.
+    :param Tensor penalties: Finite, in the order of ``structures.Grid``, shape ``(..., E)``.
+    :param shape: Height and width.
+    """
+    height, width = shape
+    number = (height - 1) * width
+    signs = (2 * values - 1).unflatten(-1, shape)
+    vertical = penalties[..., :number].unflatten(-1, (height - 1, width))
+    horizontal = penalties[..., number:].unflatten(-1, (height, width - 1))
+    pull = torch.zeros_like(signs)
+    pull[..., :-1, :] += vertical * signs[..., 1:, :]
+    pull[..., 1:, :] += vertical * signs[..., :-1, :]
+    pull[..., :-1] += horizontal * signs[..., 1:]
+    pull[..., 1:] += horizontal * signs[..., :-1]
+    return pull.flatten(-2)
 
 
 def _times(vectors: Tensor, matrices: Tensor) -> Tensor:
@@ -171,7 +173,7 @@ def edges_of(shape: tuple[int, int], device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _checkerboard(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+def checkerboard(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Whether pixels have the one colour, or the other."""
     pixels = torch.arange(shape[0] * shape[1], device=device)
     odd = (pixels // shape[1] + pixels % shape[1]) % 2 == 1

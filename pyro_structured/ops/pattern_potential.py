@@ -55,14 +55,19 @@ def pattern_potential(activations: Tensor, composition: Tensor | str, temperatur
 def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: float) -> Tensor:
     """Derivatives of :func:`pattern_potential`: how far each hidden unit is on; at temperature 0, one of them.
 
+    They are differentiable where gradients are recorded.
+
     Example::
 
         >>> pattern_slopes(torch.tensor([0.0, -torch.inf, 1.0]), "sum", 1.0)
         tensor([0.5000, 0.0000, 0.7311])
     """
+    inputs = [part for part in (activations, composition) if isinstance(part, Tensor)]
+    recorded = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
     with torch.enable_grad():
-        point = activations.detach().requires_grad_()
-        (found,) = torch.autograd.grad(pattern_potential(point, composition, temperature).sum(), point)
+        point = activations if recorded and activations.requires_grad else activations.detach().requires_grad_()
+        total = pattern_potential(point, composition, temperature).sum()
+        (found,) = torch.autograd.grad(total, point, create_graph=recorded)
     return found
 
 

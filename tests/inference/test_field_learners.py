@@ -12,7 +12,13 @@ from pyro.infer.autoguide import AutoDelta
 from pyro.optim import SGD, Adam
 
 from pyro_structured.distributions import GridCRF, PatternCRF
-from pyro_structured.inference import ContrastiveDivergence, EarlyStopping, ExpectedLoss, PseudoLikelihood
+from pyro_structured.inference import (
+    ContrastiveDivergence,
+    EarlyStopping,
+    ExpectedLoss,
+    MeanFieldLoss,
+    PseudoLikelihood,
+)
 from pyro_structured.inference.expected_loss import expected_loss
 from pyro_structured.ops.label_losses import hamming_loss, intersection_over_union_loss
 from pyro_structured.structures import Grid
@@ -153,8 +159,17 @@ def test_parameters_are_found_again(make):
     assert deviation.abs().max() < limit, deviation
 
 
-def test_expected_loss_improves_predictions_with_patterns_modules_and_a_prior():
-    """A module of the image and a latent site, in minibatches; the loss of new images falls."""
+@pytest.mark.parametrize(
+    "make, limit",
+    [
+        (lambda *model: ExpectedLoss(*model, Adam({"lr": 0.05}), "hamming", num_chains=4), 0.5),
+        (lambda *model: MeanFieldLoss(*model, Adam({"lr": 0.05}), "logistic"), 0.8),
+        (lambda *model: MeanFieldLoss(*model, Adam({"lr": 0.05})), 0.5),
+    ],
+    ids=["expected", "logistic", "mean field"],
+)
+def test_losses_fall_with_patterns_modules_and_a_prior(make, limit):
+    """A module of the image and a latent site, in minibatches."""
     grid = Grid(6, 6)
     truth = torch.zeros(60, 6, 6)
     truth[:30, :3], truth[30:, :, 3:] = 1.0, 1.0
@@ -175,9 +190,9 @@ def test_expected_loss_improves_predictions_with_patterns_modules_and_a_prior():
             pyro.sample("y", part, obs=y[rows])
 
     guide = AutoDelta(pyro.poutine.block(model, expose=["weights"]))
-    learner = ExpectedLoss(model, guide, Adam({"lr": 0.05}), "hamming", num_chains=4)
+    learner = make(model, guide)
     losses = torch.tensor(learner.run(100, pixels, truth)) - 72 * math.log(2 * math.pi) / 2
-    assert losses[-10:].mean() < 0.5 * losses[:10].mean()
+    assert losses[-10:].mean() < limit * losses[:10].mean()
 
 
 def rows_model(y):
@@ -328,3 +343,31 @@ def test_equation_4_15():
     mean = expected_loss(torch.tensor([0.0, 0.5, 1.0]), log_weights)
     assert mean.item() == 0.5
     assert torch.autograd.grad(mean, log_weights)[0].tolist() == [-0.25, 0.0, 0.25]
+
+
+def test_losses_of_mean_fields():
+    """By their definitions, where a label is known as well."""
+    unary = torch.randn(2, 3, 3)
+    unary[:, 0, 0] = torch.inf
+    y = (torch.rand(2, 3, 3) < 0.5).float()
+    y[:, 0, 0] = 1.0
+
+    def model(y):
+        with pyro.plate("rows", 2):
+            pyro.sample("y", GridCRF(pyro.param("unary", unary), NONE, SMALL), obs=y)
+
+    q = unary.sigmoid()
+    either = (q + y - q * y).sum((1, 2))
+    expected = {
+        "intersection_over_union": (1 - (q * y).sum((1, 2)) / either).sum(),
+        "logistic": torch.nn.functional.binary_cross_entropy(q, y, reduction="none").mean((1, 2)).sum(),
+    }
+    for loss, right in expected.items():
+        assert MeanFieldLoss(model, no_guide, SGD({"lr": 0.0}), loss).step(y) == pytest.approx(right.item(), rel=1e-5)
+    squared = MeanFieldLoss(model, no_guide, SGD({"lr": 0.0}), lambda q, y: (q - y).square().sum((1, 2)))
+    assert squared.step(y) == pytest.approx((q - y).square().sum().item(), rel=1e-5)
+    assert pyro.param("unary").isfinite().sum() == 16
+    with pytest.raises(ValueError, match=r"loss: expected one of \('intersection_over_union', 'logistic'\) or a fun"):
+        MeanFieldLoss(model, no_guide, Adam({}), "hamming")
+    with pytest.raises(ValueError, match="num_rounds: expected an integer of at least 1, got 0"):
+        MeanFieldLoss(model, no_guide, Adam({}), num_rounds=0)
