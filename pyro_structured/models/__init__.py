@@ -8,6 +8,7 @@ __all__ = [
     "MEVMClassifier",
     "MEVMDensity",
     "PixelClassifier",
+    "SegmentationCRF",
     "ThinJunctionTree",
     "cut_graph",
     "edge_features",
@@ -34,5 +35,6 @@ from pyro_structured.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.models.pixel_classifier import PixelClassifier
 from pyro_structured.models.pixel_features import pixel_features
 from pyro_structured.models.position_features import position_features
+from pyro_structured.models.segmentation_crf import SegmentationCRF
 from pyro_structured.models.thin_junction_tree import ThinJunctionTree
 from pyro_structured.models.welch_partition import welch_partition

@@ -31,10 +31,10 @@ MAX_LEVELS = 2**22
 INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
-def check_size(name: str, size: object) -> None:
-    """Raises a ValueError, with the argument's name, unless it is an integer of at least 1."""
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise ValueError(f"{name}: expected an integer of at least 1, got {size!r}")
+def check_size(name: str, size: object, least: int = 1) -> None:
+    """Raises a ValueError, with the argument's name, unless it is an integer that is large enough."""
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}, got {size!r}")
 
 
 def checked_tensor(name: str, expected: str, given: object, dtype: torch.dtype | None = None) -> Tensor:
