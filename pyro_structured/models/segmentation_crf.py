@@ -47,13 +47,17 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     little at random, as long as predictions for validation pictures get better, the start included. In the end these
     choose what is added to all log-odds.
 
-    **Not exact**: predictions are local optima, by expectation maximisation with exact cuts, and probabilities are
-    those of a mean-field approximation. ``to_pyro`` returns the field itself, whose queries say what they are.
+    **Not exact**: predictions and probabilities are those of a mean-field approximation, or predictions are local
+    optima, by expectation maximisation with exact cuts. ``to_pyro`` returns the field itself, whose queries say what
+    they are.
 
     :param int patterns: Number J of patterns; 0: there are none.
     :param bool image_dependent: Whether the biases c of patterns depend on the picture, linearly in an overview of o.
     :param str composition: ``"sum"``: any number of patterns is used in a picture; ``"min"``: one.
     :param bool positioned: Whether pixels have biases b of their own.
+    :param str inference: How labels are predicted, also for validation pictures: ``"mean_field"``, where the mean-field
+        approximation says that they are more likely 1 than not, which is what learning is about; or ``"map"``, labels
+        that are most probable together, as far as ``map("em")`` finds them.
     :param str loss: ``"intersection_over_union"`` or ``"logistic"``, as for ``MeanFieldLoss``.
     :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned.
     :param int shifts: How far pictures are moved at most, in pixels, at least 0.
@@ -68,7 +72,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :ivar classifier\_: The classifier that was learned.
     :ivar float validation_score\_: Mean intersection over union of the validation pictures.
 
-    A step costs O(50 J H W); prediction, a few minimum cuts a picture.
+    A step costs O(50 J H W); a prediction, O(J H W), or a few minimum cuts.
 
     **References**
 
@@ -94,6 +98,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         image_dependent: bool = False,
         composition: str = "sum",
         positioned: bool = True,
+        inference: str = "mean_field",
         loss: str = "intersection_over_union",
         classifier: Any = None,
         shifts: int = 2,
@@ -107,6 +112,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         self.image_dependent = image_dependent
         self.composition = composition
         self.positioned = positioned
+        self.inference = inference
         self.loss = loss
         self.classifier = classifier
         self.shifts = shifts
@@ -164,6 +170,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             check_size(name, getattr(self, name), least)
         if self.composition not in ("sum", "min"):
             raise ValueError(f"composition: expected 'sum' or 'min', got {self.composition!r}")
+        if self.inference not in ("mean_field", "map"):
+            raise ValueError(f"inference: expected 'mean_field' or 'map', got {self.inference!r}")
         for name, low, high in (("learning_rate", 0, math.inf), ("validation_fraction", 0, 1)):
             value = getattr(self, name)
             if not isinstance(value, Real) or not low < float(value) < high:
@@ -185,7 +193,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             return {"lr": self.learning_rate, "weight_decay": self.weight_decay * decays}
 
         learner = MeanFieldLoss(model, lambda: None, PyroOptim(torch.optim.AdamW, options), self.loss)
-        stopping = EarlyStopping(learner, lambda: _score(field, validation), STEPS, PATIENCE)
+        stopping = EarlyStopping(learner, lambda: self._score(field, validation), STEPS, PATIENCE)
         stopping.run(self.max_steps)
         self.field_ = field.requires_grad_(False)
         first = field.shift.clone()
@@ -195,7 +203,17 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     def _shifted_score(self, shift: Tensor, validation: SegmentationData) -> float:
         self.field_.shift.copy_(shift)
-        return _score(self.field_, validation)
+        return self._score(self.field_, validation)
+
+    @torch.no_grad()
+    def _score(self, field: SegmentationField, data: SegmentationData) -> float:
+        return float(intersection_over_union(self._labels(field(data.odds, data.edges)), data.masks).mean())
+
+    def _labels(self, field: PatternCRF) -> Tensor:
+        if self.inference == "map":
+            return field.map("em")[0]
+        logits = field.mean_field_logits()
+        return (logits > 0).to(logits.dtype)
 
     def to_pyro(self, images: Any) -> PatternCRF:
         """The labels of pictures as a distribution, of batch shape ``(N,)`` and event shape ``(H, W)``.
@@ -214,12 +232,12 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return found
 
     def predict(self, images: Any) -> np.ndarray:
-        """Labels that are most probable together, as far as expectation maximisation finds them.
+        """Labels of pictures.
 
         :param images: As for :meth:`fit`, of the same size.
         :return: Zeros and ones, uint8, shape ``(N, H, W)``.
         """
-        labels: np.ndarray = self.to_pyro(images).map("em")[0].numpy().astype(np.uint8)
+        labels: np.ndarray = self._labels(self.to_pyro(images)).numpy().astype(np.uint8)
         return labels
 
     def predict_proba(self, images: Any) -> np.ndarray:
@@ -255,9 +273,3 @@ def _described(images: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _data(odds: np.ndarray, edges: np.ndarray, masks: np.ndarray) -> SegmentationData:
     return SegmentationData(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in (odds, edges, masks)))
-
-
-@torch.no_grad()
-def _score(field: SegmentationField, data: SegmentationData) -> float:
-    labels, _ = field(data.odds, data.edges).map("em")
-    return float(intersection_over_union(labels, data.masks).mean())
