@@ -8,13 +8,14 @@ import pyro
 import torch
 from horse_controls import Controls
 from horse_splits import horse_split, overlaps
+from known_classifier import KnownClassifier
 from measurement import Report, arguments, duration
 from pyro.optim import SGD
 
 from pyro_structured.datasets import ellipse_figures, load_horses
 from pyro_structured.distributions import RBM, PatternCRF
 from pyro_structured.inference import ContrastiveDivergence, EarlyStopping, ExpectedLoss
-from pyro_structured.models import PixelClassifier, SegmentationCRF, edge_features
+from pyro_structured.models import SegmentationCRF, edge_features
 from pyro_structured.structures import Grid
 
 TEXT = """
@@ -45,7 +46,8 @@ step of the training and the bias:
 
 The classifier mirrors pictures at their borders, from which it can tell how far the border is: its log-odds are not
 quite free of places. Scales of filters and settings of networks and fields were settled on the pictures to choose by of
-the seeds 0 to 2, and fields of seed 0 with test scores in view; some of these pictures are test pictures of other seeds.
+the seeds 0 to 2, and fields of these seeds with test scores in view; some of these pictures are test pictures of other
+seeds.
 
 *Gains* are on the same pictures, over pairs and over places and pairs; ± is the standard error over seeds (which share
 pictures, so that it is too small by some). Time: processor seconds for a seed; that of fields is without the
@@ -53,32 +55,16 @@ classifier and its log-odds for pictures that it has not seen, which are a row o
 """
 REFERENCES = {"pairs": "over pairs", "places and pairs": "over places and pairs"}
 FIELDS = {
-    "pairs": {"patterns": 0, "positioned": False},
-    "places and pairs": {"patterns": 0},
-    "patterns": {"patterns": 64},
-    "patterns that depend on the picture": {"patterns": 64, "image_dependent": True},
+    "pairs": {"patterns": 0, "positioned": False, "shifts": 2},
+    "places and pairs": {"patterns": 0, "shifts": 2},
+    "patterns": {"patterns": 64, "shifts": 2},
+    "patterns that depend on the picture": {"patterns": 64, "shifts": 2, "image_dependent": True},
 }
 BY_CUTS = ", by cuts"
 BEST = "patterns that depend on the picture"
 HIDDEN, BATCH = 32, 50
-
-
-class KnownClassifier(PixelClassifier):
-    """Learns once for all fields of a seed."""
-
-    known = {}
-
-    def cross_decision_function(self, features, masks, num_folds=5):
-        if "crossed" not in self.known:
-            self.known["crossed"] = super().cross_decision_function(features, masks, num_folds)
-        return self.known["crossed"]
-
-    def fit(self, features, masks):
-        if "weights" not in self.known:
-            super().fit(features, masks)
-            self.known["weights"], self.known["number"] = self._weights, self.n_features_in_
-        self._weights, self.n_features_in_ = self.known["weights"], self.known["number"]
-        return self
+CAPTION = """Columns: test pictures of the first seed, the four of which patterns improve most over pairs, four in the
+middle, and the four that lose most, with the gains. The last row: weights of patterns."""
 
 
 class Trial(Controls):
@@ -96,7 +82,7 @@ class Trial(Controls):
 
     def classify(self):
         began = time.process_time()
-        KnownClassifier.known = {}
+        KnownClassifier.known.clear()
         model = SegmentationCRF(0, max_steps=1, classifier=KnownClassifier(), random_state=self.seed)
         model.fit(*self.part("training"), *self.part("validation"))
         self.crossed = time.process_time() - began
@@ -286,12 +272,7 @@ def measure(report, options):
     report.table("Scores", ["model", "score", *REFERENCES.values(), "time"], list(rows(trials)))
     claims(report, trials)
     if options.write:
-        report.paragraph(
-            "Columns: test pictures of seed 0, the four of which patterns improve most over pairs, four in"
-        )
-        report.parts[-1] += (
-            " the middle, and the four that lose most, with the gains; the last row: weights of patterns."
-        )
+        report.paragraph(CAPTION)
         draw(trials[0], report.picture("horses", "Horses, their masks, predictions and patterns"))
 
 
@@ -300,9 +281,8 @@ def claims(report, trials):
     report.claim("pixels", ">= 0.55", f"{means['pixels']:.3f}", means["pixels"] >= 0.55)
     patterned = [name for name in means if name.startswith("patterns")]
     best = max(patterned, key=lambda name: np.mean([trial.models[name].validation_score_ for trial in trials]))
-    report.claim(
-        f"fields with patterns, the best by validation: {best}", ">= 0.72", f"{means[best]:.3f}", means[best] >= 0.72
-    )
+    text = f"fields with patterns, the best by validation: {best}"
+    report.claim(text, ">= 0.72", f"{means[best]:.3f}", means[best] >= 0.72)
     for reference, wanted in (("pairs", 0.10), ("places and pairs", 0.0)):
         value, error = gain(trials, best, reference)
         report.claim(f"the same over {reference}", f">= {wanted}", f"{value:+.3f} ± {error:.3f}", value >= wanted)

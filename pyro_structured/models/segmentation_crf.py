@@ -43,9 +43,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     a :class:`~pyro_structured.distributions.PatternCRF`. The log-odds o of pixels by themselves come from a classifier,
     for training pictures one that has not seen them. Penalties p of unequal neighbours are small where colours differ
     (:func:`edge_features`), b says where foreground is as a rule, and patterns W which pixels belong together.
-    Everything but o is learned by :class:`~pyro_structured.inference.MeanFieldLoss` from pictures that are moved a
-    little at random, as long as predictions for validation pictures get better, the start included. In the end these
-    choose what is added to all log-odds.
+    Everything but o is learned by :class:`~pyro_structured.inference.MeanFieldLoss`, as long as predictions for
+    validation pictures get better, the start included. In the end these choose what is added to all log-odds.
 
     **Not exact**: predictions and probabilities are those of a mean-field approximation, or predictions are local
     optima, by expectation maximisation with exact cuts. ``to_pyro`` returns the field itself, whose queries say what
@@ -60,7 +59,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         that are most probable together, as far as ``map("em")`` finds them.
     :param str loss: ``"intersection_over_union"`` or ``"logistic"``, as for ``MeanFieldLoss``.
     :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned.
-    :param int shifts: How far pictures are moved at most, in pixels, at least 0.
+    :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
+        pictures of things that are not in one place.
     :param float learning_rate: Of Adam, positive.
     :param float weight_decay: What a step takes off W, and off the weights of the overview, for each unit of the
         learning rate; at least 0.
@@ -101,7 +101,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         inference: str = "mean_field",
         loss: str = "intersection_over_union",
         classifier: Any = None,
-        shifts: int = 2,
+        shifts: int = 0,
         learning_rate: float = 0.003,
         weight_decay: float = 1.0,
         max_steps: int = 1000,
