@@ -176,6 +176,8 @@ def main():
     torch.set_default_dtype(torch.double)
     data = load_borlange_trips()
     order = np.random.default_rng(options.seed).permutation(len(data.paths))
+    if options.quick:
+        order = np.array(sorted(order, key=lambda trip: len(data.paths[trip])))
     training, held_out = order[: options.trips], order[options.trips :][: 20 if options.quick else None]
 
     logit = RecursiveLogit(data)

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = Settings()
     if options.steps is not None:
         limits = {
-            name: min(options.steps, getattr(settings, name)) for name in ("single_steps", "steps", "start_steps")
+            name: min(options.steps, getattr(settings, name))
+            for name in ("single_steps", "steps", "start_steps", "num_starts")
         }
         settings = replace(settings, **limits)
     torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
@@ -58,7 +59,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="picture to write (default: %(default)s)",
     )
-    parser.add_argument("--steps", type=_positive, metavar="N", help="at most N steps for every fit: a quick look")
+    parser.add_argument(
+        "--steps",
+        type=_positive,
+        metavar="N",
+        help="at most N steps for every fit, from at most N starts: a quick look",
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
         "--splits", type=_positive, metavar="N", help="instead, compare the models on N other random splits"

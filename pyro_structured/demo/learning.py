@@ -53,6 +53,8 @@ def fit_mixture(images: Tensor, starts: list[BernoulliMixture], settings: Settin
         inside its components; the one used predicts every fourth image best, after a few steps with the others.
     :param Settings settings: How to learn.
     """
+    if len(starts) == 1:
+        return _MixtureModel(images, starts[0], settings).learn(settings.steps, "mixture")
     scores = [_score_start(images, start, settings, f"mixture, start {n}") for n, start in enumerate(starts, 1)]
     start = max(zip(scores, starts, strict=True), key=lambda pair: pair[0])[1]
     return _MixtureModel(images, start, settings).learn(settings.steps, "mixture, best start")

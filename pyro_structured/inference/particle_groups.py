@@ -5,7 +5,7 @@ __all__ = ["ParticleGroups"]
 import math
 
 import torch
-from scipy.stats import norm, t
+from scipy.special import ndtr, stdtrit
 from torch import Tensor
 
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate
@@ -77,7 +77,7 @@ def _jackknife(found: Tensor) -> Tensor:
     count = len(found)
     left_out = torch.eye(count, dtype=torch.bool, device=found.device).reshape(count, count, *(1,) * (found.dim() - 1))
     without = found.masked_fill(left_out, -torch.inf).logsumexp(1) - math.log(count - 1)
-    student = float(t.ppf(norm.cdf(2.0), count - 1)) / 2.0
+    student = float(stdtrit(count - 1, ndtr(2.0))) / 2.0
     error = without.std(0) * (count - 1) / math.sqrt(count) * student
     return error.masked_fill((without == -torch.inf).any(0), torch.inf)
 

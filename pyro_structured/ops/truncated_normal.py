@@ -62,14 +62,18 @@ def _log_narrow(middle: Tensor, width: Tensor) -> Tensor:
 
 
 def _log_tail(low: Tensor, high: Tensor) -> Tensor:
-    return _log_erfcx(high) - high**2 / 2 - math.log(2) + torch.log(-torch.expm1(_log_ratio(low, high)))
+    scaled = _log_erfcx(high)
+    return scaled - high**2 / 2 - math.log(2) + torch.log(-torch.expm1(_log_ratio(low, high, scaled)))
 
 
-def _log_ratio(low: Tensor, high: Tensor) -> Tensor:
-    """Logarithm of the ratio of both tails, for numbers below zero; squares are not subtracted, but factored."""
+def _log_ratio(low: Tensor, high: Tensor, scaled: Tensor) -> Tensor:
+    """Logarithm of the ratio of both tails, for numbers below zero; squares are not subtracted, but factored.
+
+    :param Tensor scaled: ``_log_erfcx(high)``, which takes longer than all the rest.
+    """
     infinite = low == -torch.inf
     low = low.masked_fill(infinite, -1.0)
-    ratio: Tensor = (high - low) * (high + low) / 2 + _log_erfcx(low) - _log_erfcx(high)
+    ratio: Tensor = (high - low) * (high + low) / 2 + _log_erfcx(low) - scaled
     return ratio.masked_fill(infinite, -torch.inf)
 
 
@@ -116,7 +120,8 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
     :return: Numbers between the bounds; differentiable with respect to the bounds, once. Exact up to rounding at any
         distance from zero: in the tails the distance from the bound is found, not the number itself.
     """
-    uniform, low, high = torch.broadcast_tensors(uniform, low, high)
+    # Many draws may share their bounds; what is about bounds only is computed once for all of them.
+    low, high = torch.broadcast_tensors(low, high)
     with torch.no_grad():
         flip = low + high > 0
         first, last = torch.where(flip, -high, low), torch.where(flip, -low, high)
@@ -124,10 +129,8 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         rest = torch.where(flip, uniform, 1 - uniform)
         tail = last <= 0
         found = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
-        # Newton's method takes five times as long.
         if anywhere(tail):
-            ends = torch.where(tail, first, -2.0), torch.where(tail, last, -1.0)
-            found = torch.where(tail, _tail_quantile(share, rest, *ends), found)
+            found = _with_tails(found, tail, share, rest, first, last)
         found = torch.maximum(torch.minimum(torch.where(flip, -found, found), high), low)
     if not (low.requires_grad or high.requires_grad):
         return found
@@ -140,9 +143,20 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return found
 
 
+def _with_tails(found: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Replaces quantiles between bounds in the lower tail. These take five times as long as others, which are left out
+    where that needs neither a synchronisation nor shapes that a function transform could not know.
+    """
+    if found.device.type != "cpu" or torch._C._are_functorch_transforms_active():
+        ends = torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)
+        return torch.where(tail, _tail_quantile(share, rest, *ends), found)
+    chosen, *given = (each.expand(found.shape) for each in (tail, share, rest, low, high))
+    return found.masked_scatter(chosen, _tail_quantile(*(each[chosen] for each in given)))
+
+
 def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Newton's method for the distance from the upper bound, which is at most zero."""
-    ratio = _log_ratio(low, high)
+    ratio = _log_ratio(low, high, _log_erfcx(high))
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
     return high - _tail_distance(gap, high)
@@ -151,9 +165,12 @@ def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Te
 def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
     """How far below a number, which is at most zero, the logarithm of the lower tail is smaller by a gap."""
     distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high).clamp(min=torch.finfo(gap.dtype).tiny)
+    start = _log_erfcx(high)
     for _ in range(NEWTON_STEPS):
-        excess = gap + _log_ratio(high - distance, high)
-        slope = math.sqrt(2 / math.pi) / torch.special.erfcx((distance - high) / math.sqrt(2))
+        low = high - distance
+        scaled = torch.special.erfcx(-low / math.sqrt(2))
+        excess = gap + ((high - low) * (high + low) / 2 + scaled.log() - start)
+        slope = math.sqrt(2 / math.pi) / scaled
         distance = (distance + excess / slope).clamp(min=0)
     return distance
 
@@ -162,7 +179,8 @@ def _middle_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> 
     below, above = _tail_mass(low), _tail_mass(-high)
     mass = (torch.erf(high / math.sqrt(2)) + torch.erf(-low / math.sqrt(2))) / 2
     left, right = below + share * mass, above + rest * mass
-    return torch.where(left < right, torch.special.ndtri(left), -torch.special.ndtri(right))
+    distance = torch.special.ndtri(torch.minimum(left, right))
+    return torch.where(left < right, distance, -distance)
 
 
 def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:

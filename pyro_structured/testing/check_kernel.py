@@ -70,6 +70,7 @@ def check_kernel(
     :param int num_steps: Length of these chains.
     :param contexts: How parallel chains are started, among "fork" and "spawn".
     :raises AssertionError: at the first check that fails.
+    :raises ValueError: if there are too few replicates.
 
     Example::
 
@@ -83,6 +84,8 @@ def check_kernel(
         ...     return {"x": x}, (dist.Normal(x, 1.0).sample(),)
         >>> check_kernel(BinaryGibbs, model, draw, num_replicates=50, contexts=())
     """
+    if num_replicates < 50:
+        raise ValueError(f"num_replicates: expected at least 50, got {num_replicates}")
     case = KernelCase(factory, model, draw)
     state = pyro.util.get_rng_state()
     try:

@@ -64,6 +64,20 @@ def test_quantiles(interval, uniform):
     assert error <= 1e-14 * (1 + abs(found))
 
 
+def test_quantiles_of_many_draws():
+    """Bounds in tails and not, which draws share, and function transforms, which leave out nothing."""
+    low, high = double([-9.0, 2.0, -math.inf, -0.5, 30.0]), double([-4.0, 3.0, -1.0, math.inf, 31.0])
+    uniform = torch.rand(7, 1, 5, dtype=torch.double)
+    found = truncated_quantile(uniform, torch.stack([low, -high]), torch.stack([high, -low]))
+    assert found.shape == (7, 2, 5)
+    for place in torch.cartesian_prod(*map(torch.arange, found.shape)).tolist():
+        draw, row, column = place
+        ends = sorted([low[column], high[column]] if row == 0 else [-low[column], -high[column]])
+        assert found[draw, row, column] == truncated_quantile(uniform[draw, 0, column], *ends)
+    mapped = torch.vmap(lambda share: truncated_quantile(share, low, high))(uniform)
+    torch.testing.assert_close(mapped[:, 0], found[:, 0], rtol=0, atol=0)
+
+
 @given(st.floats(-3, 3), st.floats(-3, 1).map(math.exp), st.sampled_from([0.3, 2.0, math.inf]), st.floats(-690, 690))
 @example(0.0, 1.0, 2.0, -21.0)
 def test_log_odds(loc, scale, high, log_odds):
