@@ -371,3 +371,21 @@ def test_losses_of_mean_fields():
         MeanFieldLoss(model, no_guide, Adam({}), "hamming")
     with pytest.raises(ValueError, match="num_rounds: expected an integer of at least 1, got 0"):
         MeanFieldLoss(model, no_guide, Adam({}), num_rounds=0)
+
+
+def test_a_single_field():
+    """Without a plate, and with plates one inside the other."""
+    y = (torch.rand(2, 3, 3, 3) < 0.5).float()
+
+    def single(y):
+        pyro.sample("y", GridCRF(pyro.param("unary", torch.zeros(3, 3)), NONE, SMALL), obs=y[0, 0])
+
+    def nested(y):
+        unary = pyro.param("units", torch.randn(2, 3, 3, 3))
+        with pyro.plate("columns", 3, subsample_size=2, dim=-1) as j, pyro.plate("rows", 2, dim=-2):
+            pyro.sample("y", GridCRF(unary[:, j], NONE, SMALL), obs=y[:, j])
+
+    for model, shape in ((single, (2, 3, 3)), (nested, (2, 3, 2, 3, 3))):
+        learner = ExpectedLoss(model, no_guide, Adam({"lr": 0.1}))
+        assert all(math.isfinite(learner.step(y)) for _ in range(5))
+        assert learner.state_dict()["chains"]["values"]["y"].shape == shape
