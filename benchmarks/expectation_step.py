@@ -33,7 +33,8 @@ class BernoulliMixture:
         sizes = posterior.sum(0)
         means = ((self.rows.T @ posterior).T + 0.1) / (sizes[:, None] + 0.2)
         self.odds = np.log(means) - np.log1p(-means)
-        self.offsets = np.log1p(-means).sum(1) + np.log(sizes / sizes.sum())
+        # After many iterations, nothing may be left of a class.
+        self.offsets = np.log1p(-means).sum(1) + np.log(np.maximum(sizes, 1e-300) / sizes.sum())
 
     def expect(self):
         return normalized(self.rows @ self.odds.T + self.offsets, 1)
