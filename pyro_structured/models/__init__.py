@@ -10,6 +10,7 @@ __all__ = [
     "PixelClassifier",
     "SegmentationCRF",
     "ThinJunctionTree",
+    "clustered_patterns",
     "cut_graph",
     "edge_features",
     "learn_nested_subsets",
@@ -23,6 +24,7 @@ __all__ = [
 
 from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif import read_bif, write_bif
+from pyro_structured.models.clustered_patterns import clustered_patterns
 from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.models.graph_cut_search import cut_graph
