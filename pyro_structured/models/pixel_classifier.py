@@ -194,12 +194,11 @@ def _checked_features(features: Any) -> np.ndarray:
 
 def _first_weights(num_features: int, num_hidden: int, generator: torch.Generator) -> list[Tensor]:
     """Random ones that keep the scale of the inputs, and shifts of zero."""
-    single = torch.float32
     weights = [
-        torch.randn(num_features, num_hidden, generator=generator, dtype=single) / math.sqrt(num_features),
-        torch.zeros(num_hidden, dtype=single),
-        torch.randn(num_hidden, generator=generator, dtype=single) / math.sqrt(num_hidden),
-        torch.zeros((), dtype=single),
+        torch.randn(num_features, num_hidden, generator=generator) / math.sqrt(num_features),
+        torch.zeros(num_hidden),
+        torch.randn(num_hidden, generator=generator) / math.sqrt(num_hidden),
+        torch.zeros(()),
     ]
     return [each.requires_grad_() for each in weights]
 

@@ -57,8 +57,6 @@ class SegmentationField(torch.nn.Module):
             overview = _overview(data.odds)
             self.register_buffer("mean_overview", overview.mean(0))
             self.gates = Parameter(torch.zeros(overview.shape[1], num_patterns))
-        # Whatever torch's default is.
-        self.to(data.odds.dtype)
 
     def forward(self, odds: Tensor, edges: Tensor) -> PatternCRF:
         """The fields of some pictures; arguments as in :class:`SegmentationData`."""
