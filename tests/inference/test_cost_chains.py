@@ -7,7 +7,7 @@ from pyro.optim import SGD
 
 from pyro_structured.distributions import Argmin, RandOM
 from pyro_structured.inference import MCEM
-from pyro_structured.structures import TopK
+from pyro_structured.structures import Ranking, TopK
 
 
 def test_rows_of_nested_plates():
@@ -59,7 +59,7 @@ def test_other_optima_start_anew():
     """Costs are in the inverse set of what is observed now, not of what the same rows were before."""
     pyro.set_rng_seed(0)
     pyro.clear_param_store()
-    problem = TopK(5, 2)
+    problem = Ranking(5)
 
     def model(y):
         with pyro.plate("rows", len(y)):
