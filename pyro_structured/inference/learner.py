@@ -124,6 +124,8 @@ class Learner(ABC, Generic[Batch]):
         model = poutine.condition(self._observed_model, data={**batch.rows, **values})
         return poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(*batch.args, **batch.kwargs)
 
+    # Also where gradients are switched off.
+    @torch.enable_grad()
     def _improve(self, batch: Batch, inferred: dict[str, Tensor]) -> float:
         if self.optim is None:
             return self._minimise(batch, inferred)
