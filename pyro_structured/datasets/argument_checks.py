@@ -1,11 +1,17 @@
 """Errors that name the argument, what was expected and what came."""
 
-__all__ = ["check_name", "check_noise", "check_number", "seeded_generator"]
+__all__ = ["check_labels", "check_name", "check_noise", "check_number", "seeded_generator"]
 
 import math
 from collections.abc import Iterable
 
 import numpy as np
+
+
+def check_labels(labels: np.ndarray) -> None:
+    """Raises a ValueError unless these are fields of zeros and ones."""
+    if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
+        raise ValueError("labels: expected zeros and ones, got others")
 
 
 def check_name(name: str, known: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ __all__ = ["label_variability"]
 import numpy as np
 from scipy.special import entr
 
+from pyro_structured.datasets.argument_checks import check_labels
 from pyro_structured.structures.argument_checks import check_size
 
 
@@ -34,8 +35,13 @@ def label_variability(labels: np.ndarray, num_clusters: int = 32, *, seed: int) 
     """
     from sklearn.cluster import KMeans
 
-    fields = np.asarray(labels).reshape(len(labels), -1).astype(float)
+    given = np.asarray(labels)
+    if given.ndim < 2 or not given.size:
+        raise ValueError(f"labels: expected shape (N, ...), not empty, got {given.shape}")
+    check_labels(given)
+    fields = given.reshape(len(given), -1).astype(float)
     check_size("num_clusters", num_clusters)
+    check_size("seed", seed, 0)
     if num_clusters > len(fields):
         raise ValueError(f"num_clusters: expected at most {len(fields)}, the number of fields, got {num_clusters}")
     clusters = KMeans(num_clusters, n_init=4, random_state=seed).fit_predict(fields)

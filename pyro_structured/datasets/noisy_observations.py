@@ -4,10 +4,10 @@ __all__ = ["noisy_observations"]
 
 import numpy as np
 
-from pyro_structured.datasets.argument_checks import check_noise, seeded_generator
+from pyro_structured.datasets.argument_checks import check_labels, check_noise, seeded_generator
 
 # Discs of five pixels across.
-RADIUS, CHUNK = 2.0, 2**10
+RADIUS = 2.0
 
 
 def noisy_observations(
@@ -37,8 +37,9 @@ def noisy_observations(
         [[[1.0, 1.0]]]
     """
     labels = np.asarray(labels)
-    if labels.ndim != 3:
+    if labels.ndim != 3 or 0 in labels.shape[1:]:
         raise ValueError(f"labels: expected shape (N, H, W), got {labels.shape}")
+    check_labels(labels)
     if isinstance(num_discs, bool) or not isinstance(num_discs, (int, np.integer)) or num_discs < 0:
         raise ValueError(f"num_discs: expected an integer of at least 0, got {num_discs!r}")
     check_noise("noise", noise)

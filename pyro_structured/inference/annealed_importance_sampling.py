@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.field_estimator import FieldEstimator
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.ops.annealed_field import anneal_field
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.field_rows import FieldRows
+from pyro_structured.structures.argument_checks import check_size
 
 
 class AnnealedImportanceSampling(FieldEstimator):
@@ -58,8 +58,8 @@ class AnnealedImportanceSampling(FieldEstimator):
     """
 
     def __init__(self, num_temperatures: int = 1000, num_chains: int = 100, reverse: bool = False) -> None:
-        check_count("num_temperatures", num_temperatures)
-        check_count("num_chains", num_chains, 2)
+        check_size("num_temperatures", num_temperatures)
+        check_size("num_chains", num_chains, 2)
         if not isinstance(reverse, bool):
             raise ValueError(f"reverse: expected True or False, got {reverse!r}")
         self.num_temperatures, self.num_chains, self.reverse = num_temperatures, num_chains, reverse

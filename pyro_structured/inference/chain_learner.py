@@ -10,10 +10,10 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.field_chains import FieldChains, move_labels
 from pyro_structured.inference.field_learner import FieldLearner, expanded_value, observed_fields
 from pyro_structured.inference.observed_batch import ObservedBatch
+from pyro_structured.structures.argument_checks import check_size
 
 
 class ChainLearner(FieldLearner):
@@ -37,8 +37,8 @@ class ChainLearner(FieldLearner):
         super().__init__(model, guide, optim)
         if optim is None:
             raise ValueError("optim: expected an optimiser of pyro.optim, as steps are random, got None")
-        check_count("num_chains", num_chains)
-        check_count("num_sweeps", num_sweeps)
+        check_size("num_chains", num_chains)
+        check_size("num_sweeps", num_sweeps)
         if not isinstance(persistent, bool):
             raise ValueError(f"persistent: expected True or False, got {persistent!r}")
         self.num_chains, self.num_sweeps, self.persistent = num_chains, num_sweeps, persistent

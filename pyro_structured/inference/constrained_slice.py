@@ -12,7 +12,6 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_dependents import find_dependents, row_log_prob
@@ -26,6 +25,7 @@ from pyro_structured.inference.latent_state import latent_sites
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.observed_optima import observed_optima
 from pyro_structured.inference.step_kernel import StepKernel
+from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.problem import Problem
 
 
@@ -81,7 +81,7 @@ class ConstrainedSlice(StepKernel):
 
     def __init__(self, model: Callable[..., Any], num_lines: int = 10) -> None:
         super().__init__(model)
-        check_count("num_lines", num_lines)
+        check_size("num_lines", num_lines)
         self.num_lines = num_lines
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:

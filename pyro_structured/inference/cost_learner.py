@@ -30,11 +30,15 @@ class CostLearner(Learner[CostBatch]):
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
         """The loss of every row, from the trace's nodes of a site and of its optimum, and from what was inferred."""
 
-    def _observe(self, args: Any, kwargs: Any) -> CostBatch:
-        trace, rows = self._trace(args, kwargs)
+    def _inferred_sites(self, trace: Any) -> set[str]:
         sites = find_cost_sites(trace)
         if not sites:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")
+        return {site.costs for site in sites}
+
+    def _observe(self, args: Any, kwargs: Any) -> CostBatch:
+        trace, rows = self._trace(args, kwargs)
+        sites = find_cost_sites(trace)
         if self._has_dependents is None:
             # A learner that was interrupted looks again, and must not use other random numbers for that.
             with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -12,7 +12,7 @@ import torch
 from pyro import poutine
 from tqdm import tqdm
 
-from pyro_structured.inference.argument_checks import check_count
+from pyro_structured.structures.argument_checks import check_size
 
 
 class EarlyStopping:
@@ -48,32 +48,33 @@ class EarlyStopping:
             raise ValueError(f"learner: expected an object with a model, a guide and a method 'step', got {learner!r}")
         if not callable(score):
             raise ValueError(f"score: expected a function, got {score!r}")
-        check_count("num_steps", num_steps)
-        check_count("patience", patience)
+        check_size("num_steps", num_steps)
+        check_size("patience", patience)
         self.learner, self.score, self.num_steps, self.patience = learner, score, num_steps, patience
 
     def run(self, max_steps: int, *args: Any, **kwargs: Any) -> list[float]:
-        """Runs the learner, with a progress bar; arguments but the first are those of its steps.
+        """Runs the learner, with a progress bar on terminals; arguments but the first are those of its steps.
 
         Afterwards, or after an interruption from the keyboard, parameters are those with the best score, the first if
         there are several; optimisers and chains stay where they are.
 
         :return: Scores, the first of which is that of the start.
         """
-        check_count("max_steps", max_steps)
+        check_size("max_steps", max_steps)
         self._create_parameters(args, kwargs)
-        scores, best, kept = [], -math.inf, None
-        with tqdm(total=max_steps, desc=type(self.learner).__name__) as bar:
+        scores, best, kept, number = [], -math.inf, None, 0
+        with tqdm(total=max_steps, desc=type(self.learner).__name__, disable=None) as bar:
             try:
                 while True:
                     scores.append(float(self.score()))
                     if kept is None or scores[-1] > best:
                         best, kept, last = max(best, scores[-1]), _parameters(), len(scores)
                     bar.set_postfix(score=f"{scores[-1]:.4g}", best=f"{best:.4g}", refresh=False)
-                    if bar.n >= max_steps or len(scores) - last >= self.patience:
+                    if number >= max_steps or len(scores) - last >= self.patience:
                         break
-                    for _ in range(min(self.num_steps, max_steps - bar.n)):
+                    for _ in range(min(self.num_steps, max_steps - number)):
                         self.learner.step(*args, **kwargs)
+                        number += 1
                         bar.update()
             finally:
                 if kept is not None:

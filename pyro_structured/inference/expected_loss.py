@@ -14,6 +14,7 @@ from pyro_structured.distributions.pattern_field import PatternField
 from pyro_structured.inference.chain_learner import ChainLearner
 from pyro_structured.inference.field_learner import LabelLoss, checked_losses
 from pyro_structured.ops.label_losses import hamming_loss, intersection_over_union_loss
+from pyro_structured.structures.argument_checks import check_size
 
 
 class ExpectedLoss(ChainLearner):
@@ -43,7 +44,7 @@ class ExpectedLoss(ChainLearner):
         losses, the smaller the better, of shape ``(C,) + batch_shape``.
     :param int num_chains: Number of chains C for each row, at least 2. They belong to the rows of the plates, by the
         plates' indices, unless all rows have the same field, and start at a most probable value, or what
-        ``map("em")`` finds of it.
+        ``map("em")`` finds of it; also where the observed labels of a row are not those that it had before.
     :param int num_sweeps: Block Gibbs sweeps in each step, at least 1.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row, or if losses are not finite or of another shape.
@@ -89,9 +90,8 @@ class ExpectedLoss(ChainLearner):
         num_sweeps: int = 1,
     ) -> None:
         super().__init__(model, guide, optim, num_chains, num_sweeps, persistent=True)
-        if num_chains < 2:
-            raise ValueError(f"num_chains: expected an integer of at least 2, got {num_chains!r}")
-        if not callable(loss) and loss not in LOSSES:
+        check_size("num_chains", num_chains, 2)
+        if not callable(loss) and loss not in tuple(LOSSES):
             raise ValueError(f"loss: expected one of {tuple(LOSSES)} or a function, got {loss!r}")
         self.loss = loss
 

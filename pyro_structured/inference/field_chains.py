@@ -17,7 +17,8 @@ from pyro_structured.ops.joint_field import JointField
 class FieldChains(RowState):
     """The present labels of some chains for every row that was seen so far.
 
-    Where all rows have the same field, chains belong to no row, and go on whichever rows come next.
+    A row with other observed labels than before starts anew. Where all rows have the same field, chains belong to no
+    row, and go on whichever rows come next; a single row is one of many if those before it were.
 
     :param int num_chains: For each row.
     :param int num_sweeps: In each step.
@@ -40,23 +41,27 @@ class FieldChains(RowState):
         :return: Labels, shape ``(num_chains,) + batch_shape + event_shape``.
         """
         joint, rank = joint_field(field), len(field.batch_shape)
-        if joint.num_rows == 1:
+        if joint.num_rows == 1 and (field.batch_shape.numel() > 1 or self._is_shared(name)):
             sizes = field.batch_shape
-            places = _all_places(sizes)
+            places, observed = _all_places(sizes), value.new_zeros(sizes)
         else:
             places, sizes = row_places(node, rows)
             inner = field.batch_shape[len(sizes) :]
             places = (*(place.reshape(place.shape + (1,) * len(inner)) for place in places), *_all_places(inner))
-            sizes = sizes + inner
-        last, started = self.read(name, places, sizes)
+            sizes, observed = sizes + inner, value
+        shape = (self.num_chains,) + field.event_shape
+        last, started = self.read(name, places, sizes, shape, observed)
         if last is None or not bool(started.all()):
-            shape = field.batch_shape + (self.num_chains,) + field.event_shape
-            new = self.start(field, value).unsqueeze(rank).expand(shape)
+            new = self.start(field, value).unsqueeze(rank).expand(field.batch_shape + shape)
             seen = started.reshape(started.shape + (1,) * (new.dim() - started.dim()))
             last = new if last is None else torch.where(seen, last, new)
         moved = _sweep(joint, last, self.num_sweeps)
-        self.write(name, places, sizes, moved)
+        self.write(name, places, sizes, moved, observed)
         return moved.movedim(rank, 0)
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether the chains of a site belong to no row, so that nothing was observed of one."""
+        return name in self._started and self._observed[name].shape == self._started[name].shape
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from pyro_structured.inference.later_sites import later_sites
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.ops.joint_field import JointField
+from pyro_structured.structures.argument_checks import check_size
 
 
 class FieldGibbs(StepKernel):
@@ -85,8 +86,7 @@ class FieldGibbs(StepKernel):
 
     def __init__(self, model: Callable[..., Any], num_sweeps: int = 10) -> None:
         super().__init__(model)
-        if isinstance(num_sweeps, bool) or not isinstance(num_sweeps, int) or num_sweeps < 1:
-            raise ValueError(f"num_sweeps: expected a positive integer, got {num_sweeps!r}")
+        check_size("num_sweeps", num_sweeps)
         self.num_sweeps = num_sweeps
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:

@@ -66,9 +66,10 @@ def observed_fields(trace: Any) -> dict[str, PatternField]:
 
 
 def expanded_value(field: PatternField, node: Any) -> Tensor:
-    """The observed labels, of the field's batch and event shape."""
+    """The observed labels, of the field's batch and event shape, in the dtype of its parameters."""
     value: Tensor = node["value"]
-    return value.expand(field.batch_shape + field.event_shape)
+    # Sums and differences of small integers overflow.
+    return field._cast(value).expand(field.batch_shape + field.event_shape)
 
 
 def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.Size) -> Tensor:
@@ -79,7 +80,7 @@ def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.
         raise ValueError(f"loss: expected a function with results of shape {tuple(shape)}, got {got}")
     if not bool(losses.isfinite().all()):
         raise ValueError("loss: expected a function with finite results, got others")
-    return losses
+    return losses.to(labels.dtype)
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import biject_to
 
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.collapsed_move import CollapsedMove, is_normal
 from pyro_structured.inference.cost_dependents import find_dependents
 from pyro_structured.inference.cost_noise import has_noise
@@ -21,6 +20,7 @@ from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.inference.straight_locations import StraightLocations
 from pyro_structured.ops.slice_sampling import slice_sample
+from pyro_structured.structures.argument_checks import check_size
 
 # Of the parameters, to see whether problems change with them.
 NUM_DRAWS = 10
@@ -78,7 +78,7 @@ class Interweave(StepKernel):
 
     def __init__(self, model: Callable[..., Any], num_directions: int = 2) -> None:
         super().__init__(model)
-        check_count("num_directions", num_directions)
+        check_size("num_directions", num_directions)
         self.num_directions = num_directions
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:

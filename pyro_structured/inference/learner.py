@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm import trange
 
 from pyro_structured.inference.observed_batch import ObservedBatch
+from pyro_structured.structures.argument_checks import check_size
 
 # Of a step without an optimiser.
 MOST_ITERATIONS = 100
@@ -47,6 +48,10 @@ class Learner(ABC, Generic[Batch]):
     def _observe(self, args: Any, kwargs: Any) -> Batch:
         """A run of the model, in which what it observes is looked at."""
 
+    def _inferred_sites(self, trace: Any) -> set[str]:
+        """Names of the latent sites for which there is no need of a guide."""
+        return set()
+
     @abstractmethod
     def _infer(self, batch: Batch) -> dict[str, Tensor]:
         """What the loss needs, for every site that the learner looks at."""
@@ -66,9 +71,10 @@ class Learner(ABC, Generic[Batch]):
         return self._improve(batch, inferred)
 
     def run(self, num_steps: int, *args: Any, **kwargs: Any) -> list[float]:
-        """Some steps with a progress bar; their losses."""
+        """Some steps, with a progress bar on terminals; their losses."""
+        check_size("num_steps", num_steps, 0)
         losses = []
-        with trange(num_steps, desc=type(self).__name__) as bar:
+        with trange(num_steps, desc=type(self).__name__, disable=None) as bar:
             for _ in bar:
                 losses.append(self.step(*args, **kwargs))
                 bar.set_postfix(loss=f"{losses[-1]:.4g}", refresh=False)
@@ -85,10 +91,18 @@ class Learner(ABC, Generic[Batch]):
         return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back to a state."""
+        """Goes back to a state.
+
+        Parameters that there are keep their tensors, which modules hold as well. Where a later process has not run the
+        model yet, its modules take them over by ``pyro.module(..., update_module_params=True)``, as after
+        ``pyro.get_param_store().load``; a ``PyroModule`` does so by itself.
+        """
         state = copy.deepcopy(state)
-        pyro.get_param_store().set_state(state["params"])
+        _load_parameters(state["params"])
         if self.optim is not None:
+            # Those of tensors that stay would not look at the state.
+            self.optim.optim_objs.clear()
+            self.optim.grad_clip.clear()
             self.optim.set_state(state["optim"])
         torch.set_rng_state(state["random"])
 
@@ -98,8 +112,10 @@ class Learner(ABC, Generic[Batch]):
         guide: Any = poutine.trace(self.guide).get_trace(*args, **kwargs)
         _check_guide(guide)
         trace: Any = poutine.trace(poutine.replay(self._observed_model, trace=guide)).get_trace(*args, **kwargs)
+        _check_latent(trace, {*guide.nodes, *self._inferred_sites(trace)})
         nodes = trace.nodes.items()
-        return trace, {name: node["value"] for name, node in nodes if isinstance(node.get("fn"), _Subsample)}
+        rows = {name: node["value"] for name, node in nodes if isinstance(node.get("fn"), _Subsample)}
+        return trace, {name: torch.as_tensor(numbers) for name, numbers in rows.items()}
 
     def _run(self, batch: Batch, values: dict[str, Tensor]) -> Any:
         """A trace of the model on the same rows, with some values given, as a function of the parameters."""
@@ -108,13 +124,17 @@ class Learner(ABC, Generic[Batch]):
         model = poutine.condition(self._observed_model, data={**batch.rows, **values})
         return poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(*batch.args, **batch.kwargs)
 
+    # Also where gradients are switched off.
+    @torch.enable_grad()
     def _improve(self, batch: Batch, inferred: dict[str, Tensor]) -> float:
         if self.optim is None:
             return self._minimise(batch, inferred)
         with poutine.trace(param_only=True) as capture:
             loss = self._loss(batch, inferred)
-        loss.backward()
         params = _params(capture)
+        if not loss.requires_grad:
+            raise ValueError("model: expected parameters on which the loss depends, got none")
+        loss.backward()
         self.optim(params)
         for param in params:
             param.grad = None
@@ -124,6 +144,8 @@ class Learner(ABC, Generic[Batch]):
         with poutine.trace(param_only=True) as capture:
             first = float(self._loss(batch, inferred).detach())
         params = _params(capture)
+        if not params:
+            raise ValueError("model: expected parameters on which the loss depends, got none")
         optimiser = torch.optim.LBFGS(params, max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
 
         def closure() -> Tensor:
@@ -150,12 +172,34 @@ def _params(capture: Any) -> list[Tensor]:
     return list(found.values())
 
 
+def _load_parameters(state: Any) -> None:
+    """As ``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
+    present = pyro.get_param_store().get_state()["params"]
+    for name, value in state["params"].items():
+        old = present.get(name)
+        if old is not None and (old.shape, old.dtype, old.device) == (value.shape, value.dtype, value.device):
+            old.data.copy_(value.data)
+            state["params"][name] = old
+    pyro.get_param_store().set_state(state)
+
+
+def _is_fixed(fn: Any) -> bool:
+    """Whether its value is no matter of chance, or it numbers the rows of a plate."""
+    while isinstance(fn, torch.distributions.Independent):
+        fn = fn.base_dist
+    return isinstance(fn, (dist.Delta, _Subsample))
+
+
+def _check_latent(trace: Any, known: set[str]) -> None:
+    for name, node in trace.iter_stochastic_nodes():
+        if name not in known and not _is_fixed(node["fn"]):
+            raise ValueError(f"guide: expected a site for every latent site of the model, got none for {name!r}")
+
+
 def _check_guide(trace: Any) -> None:
     for name, node in trace.iter_stochastic_nodes():
         fn = node["fn"]
-        while isinstance(fn, torch.distributions.Independent):
-            fn = fn.base_dist
-        if not isinstance(fn, (dist.Delta, _Subsample)):
+        if not _is_fixed(fn):
             raise NotImplementedError(
                 f"guide: expected Delta sites, as those of AutoDelta, got {type(fn).__name__} for {name!r}; for "
                 "posteriors, run MCMC with a kernel of pyro_structured.inference, or SVI where log_prob can be computed"

@@ -10,9 +10,9 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.field_learner import FieldLearner, LabelLoss, checked_losses
 from pyro_structured.ops.label_losses import intersection_over_union_loss
+from pyro_structured.structures.argument_checks import check_size
 
 LOSSES = ("intersection_over_union", "logistic")
 
@@ -83,13 +83,16 @@ class MeanFieldLoss(FieldLearner):
         super().__init__(model, guide, optim)
         if not callable(loss) and loss not in LOSSES:
             raise ValueError(f"loss: expected one of {LOSSES} or a function, got {loss!r}")
-        check_count("num_rounds", num_rounds)
+        check_size("num_rounds", num_rounds)
         self.loss, self.num_rounds = loss, num_rounds
 
     def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
         logits = field.mean_field_logits(self.num_rounds)
         if not isinstance(self.loss, str):
-            return checked_losses(self.loss, logits.sigmoid(), value, field.batch_shape)
+            losses = checked_losses(self.loss, logits.sigmoid(), value, field.batch_shape)
+            if logits.requires_grad and not losses.requires_grad:
+                raise ValueError("loss: expected a differentiable function of the probabilities, got another one")
+            return losses
         if self.loss == "intersection_over_union":
             return intersection_over_union_loss(logits.sigmoid(), value, len(field.event_shape))
         known = logits.isinf()

@@ -10,13 +10,13 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.cost_batch import CostBatch
 from pyro_structured.inference.cost_chains import CostChains
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.live_model import LiveModel
 from pyro_structured.inference.step_kernel import StepKernel
+from pyro_structured.structures.argument_checks import check_size
 
 OBJECTIVES = ("mean of logs", "log of mean")
 
@@ -44,7 +44,8 @@ class MCEM(CostLearner):
     where w' are draws without the condition, made of the same random numbers. Their gradient is zero in the mean, and
     costs that the optimum does not restrict are equal in both and cancel.
 
-    Plates may be subsampled: chains are kept for all rows, and continue when a row is seen again.
+    Plates may be subsampled: chains are kept for all rows, and continue when a row is seen again; they start anew where
+    its observed optimum is another one than before.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
@@ -107,8 +108,8 @@ class MCEM(CostLearner):
         kernel = ConstrainedSlice(model) if kernel is None else kernel
         if not isinstance(kernel, StepKernel) or not kernel.moves_costs or kernel.model is not model:
             raise ValueError(f"kernel: expected one that moves costs, built on the same model, got {kernel!r}")
-        check_count("num_samples", num_samples)
-        check_count("num_gradient_steps", num_gradient_steps)
+        check_size("num_samples", num_samples)
+        check_size("num_gradient_steps", num_gradient_steps)
         if objective not in OBJECTIVES:
             raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
         self.kernel, self.num_samples, self.num_gradient_steps = kernel, num_samples, num_gradient_steps

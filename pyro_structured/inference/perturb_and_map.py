@@ -9,8 +9,8 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.inference.argument_checks import check_count
 from pyro_structured.inference.linear_loss import LinearLoss
+from pyro_structured.structures.argument_checks import check_size
 
 
 class PerturbAndMAP(LinearLoss):
@@ -41,7 +41,7 @@ class PerturbAndMAP(LinearLoss):
         self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim, num_samples: int = 50
     ) -> None:
         super().__init__(model, guide, optim)
-        check_count("num_samples", num_samples)
+        check_size("num_samples", num_samples)
         self.num_samples = num_samples
 
     def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
-from pyro_structured.inference.argument_checks import check_count
+from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.problem import Problem
 
 
@@ -41,7 +41,7 @@ class PlainMonteCarlo(OptimumEstimator):
     """
 
     def __init__(self, num_samples: int = 10000) -> None:
-        check_count("num_samples", num_samples)
+        check_size("num_samples", num_samples)
         self.num_samples = num_samples
 
     def __repr__(self) -> str:

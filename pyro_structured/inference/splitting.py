@@ -9,11 +9,12 @@ from torch import Tensor
 
 from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
 from pyro_structured.distributions.support_bounds import support_bounds
-from pyro_structured.inference.argument_checks import check_count, check_groups
+from pyro_structured.inference.argument_checks import check_groups
 from pyro_structured.inference.cost_conditionals import cost_conditionals
 from pyro_structured.inference.cost_sweep import interior_point, sweep
 from pyro_structured.inference.particle_groups import ParticleGroups
 from pyro_structured.inference.shifted_costs import ShiftedCosts
+from pyro_structured.structures.argument_checks import check_size
 from pyro_structured.structures.problem import Problem
 
 # Levels, each half as probable as the one before; doublings of a shift; and halvings of an interval.
@@ -70,8 +71,8 @@ class Splitting(OptimumEstimator):
     ) -> None:
         # A level is the median of at least two.
         check_groups(num_particles, num_groups, 2)
-        check_count("num_sweeps", num_sweeps)
-        check_count("num_lines", num_lines)
+        check_size("num_sweeps", num_sweeps)
+        check_size("num_lines", num_lines)
         self.num_particles, self.num_groups = num_particles, num_groups
         self.num_sweeps, self.num_lines = num_sweeps, num_lines
 

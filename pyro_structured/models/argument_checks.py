@@ -47,26 +47,26 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
     return found
 
 
-def checked_pictures(images: Any) -> np.ndarray:
+def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
     """Colours from 0 to 1, float64, shape ``(N, H, W, 3)``, or a ValueError."""
     pictures = np.asarray(images)
     if pictures.ndim != 4 or pictures.shape[-1] != 3 or 0 in pictures.shape[1:3]:
-        raise ValueError(f"images: expected shape (N, H, W, 3), got {pictures.shape}")
+        raise ValueError(f"{name}: expected shape (N, H, W, 3), got {pictures.shape}")
     if pictures.dtype == np.uint8:
         return pictures / 255.0
     if pictures.dtype.kind != "f":
-        raise ValueError(f"images: expected uint8, or floats from 0 to 1, got {pictures.dtype}")
+        raise ValueError(f"{name}: expected uint8, or floats from 0 to 1, got {pictures.dtype}")
     colours: np.ndarray = pictures.astype(np.float64)
     if not ((colours >= 0) & (colours <= 1)).all():
-        raise ValueError(f"images: expected floats from 0 to 1, got {colours.min()} to {colours.max()}")
+        raise ValueError(f"{name}: expected floats from 0 to 1, got {colours.min()} to {colours.max()}")
     return colours
 
 
-def checked_masks(masks: Any, shape: tuple[int, ...]) -> np.ndarray:
+def checked_masks(masks: Any, shape: tuple[int, ...], name: str = "masks") -> np.ndarray:
     """Masks of pictures, booleans, or a ValueError unless they are zeros and ones of this shape, ``(N, H, W)``."""
     found = np.asarray(masks)
     if found.shape != shape:
-        raise ValueError(f"masks: expected shape {shape}, one number for each pixel, got {found.shape}")
+        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}")
     if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
-        raise ValueError("masks: expected zeros and ones, got others")
+        raise ValueError(f"{name}: expected zeros and ones, got others")
     return found.astype(bool)

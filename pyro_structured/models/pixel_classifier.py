@@ -174,6 +174,10 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         found = np.empty(labels.shape, dtype=np.float32)
         for fold in tqdm(np.array_split(order, num_folds), desc="folds", disable=None, leave=False):
             others = np.setdiff1d(order, fold)
+            if labels[others].all() or not labels[others].any():
+                raise ValueError(
+                    "masks: expected zeros and ones in the pictures outside every fold, got only one of them"
+                )
             copied = clone(self).set_params(random_state=int(random.randint(2**31)))
             found[fold] = copied.fit(pictures[others], labels[others]).decision_function(pictures[fold])
         return found
@@ -195,10 +199,10 @@ def _checked_features(features: Any) -> np.ndarray:
 def _first_weights(num_features: int, num_hidden: int, generator: torch.Generator) -> list[Tensor]:
     """Random ones that keep the scale of the inputs, and shifts of zero."""
     weights = [
-        torch.randn(num_features, num_hidden, generator=generator) / math.sqrt(num_features),
-        torch.zeros(num_hidden),
-        torch.randn(num_hidden, generator=generator) / math.sqrt(num_hidden),
-        torch.zeros(()),
+        torch.randn(num_features, num_hidden, generator=generator, dtype=torch.float32) / math.sqrt(num_features),
+        torch.zeros(num_hidden, dtype=torch.float32),
+        torch.randn(num_hidden, generator=generator, dtype=torch.float32) / math.sqrt(num_hidden),
+        torch.zeros((), dtype=torch.float32),
     ]
     return [each.requires_grad_() for each in weights]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pyro_structured.distributions import PatternCRF
 from pyro_structured.inference import EarlyStopping, MeanFieldLoss
-from pyro_structured.models.argument_checks import checked_masks
+from pyro_structured.models.argument_checks import checked_masks, checked_pictures
 from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.pixel_classifier import PixelClassifier
 from pyro_structured.models.pixel_features import pixel_features
@@ -122,6 +122,9 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
+    # Also where gradients are switched off.
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def fit(self, images: Any, masks: Any, images_val: Any = None, masks_val: Any = None) -> "SegmentationCRF":
         """Learns the classifier and the field.
 
@@ -147,11 +150,11 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             validation = pixels[kept], edges[kept], truth[kept]
             pixels, edges, truth = pixels[rest], edges[rest], truth[rest]
         else:
-            others = _described(images_val)
+            others = _described(images_val, "images_val")
             if others[0].shape[1:] != pixels.shape[1:]:
                 got = others[0].shape[1:]
                 raise ValueError(f"images_val: expected pictures like images, {pixels.shape[1:]}, got {got}")
-            validation = *others, checked_masks(masks_val, others[0].shape[:3])
+            validation = *others, checked_masks(masks_val, others[0].shape[:3], "masks_val")
         if len(pixels) < 2:
             raise ValueError(f"images: expected at least 2 to learn from, got {len(pixels)}")
         classifier = PixelClassifier() if self.classifier is None else clone(self.classifier)
@@ -172,6 +175,11 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"composition: expected 'sum' or 'min', got {self.composition!r}")
         if self.inference not in ("mean_field", "map"):
             raise ValueError(f"inference: expected 'mean_field' or 'map', got {self.inference!r}")
+        for name in ("image_dependent", "positioned"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
+        if not (self.classifier is None or hasattr(self.classifier, "cross_decision_function")):
+            raise ValueError(f"classifier: expected one like PixelClassifier, or None, got {self.classifier!r}")
         for name, low, high in (("learning_rate", 0, math.inf), ("validation_fraction", 0, 1)):
             value = getattr(self, name)
             if not isinstance(value, Real) or not low < float(value) < high:
@@ -257,16 +265,19 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return float(each.mean())
 
 
-def _described(images: Any) -> tuple[np.ndarray, np.ndarray]:
+def _described(images: Any, name: str = "images") -> tuple[np.ndarray, np.ndarray]:
     """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``."""
     pictures = np.asarray(images)
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(
-            f"images: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of {pictures.shape}"
+            f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of {pictures.shape}"
         )
     grid = Grid(*pictures.shape[1:3])
     if pictures.shape[3:] == (3,):
-        return pixel_features(pictures), edge_features(pictures, grid)
+        colours = checked_pictures(pictures, name)
+        return pixel_features(colours), edge_features(colours, grid)
+    if not np.isfinite(pictures).all():
+        raise ValueError(f"{name}: expected finite numbers, got others")
     numbers = pictures if pictures.ndim == 4 else pictures[..., None]
     return numbers, np.ones((len(pictures), grid.num_edges, 1), dtype=np.float32)
 

@@ -64,7 +64,12 @@ def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: 
     """
     inputs = [part for part in (activations, composition) if isinstance(part, Tensor)]
     recorded = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
-    with torch.enable_grad():
+    # Tensors of inference mode take no part in automatic differentiation, but their copies outside do.
+    with torch.inference_mode(False), torch.enable_grad():
+        activations, composition = (
+            part.clone() if isinstance(part, Tensor) and part.is_inference() else part
+            for part in (activations, composition)
+        )
         point = activations if recorded and activations.requires_grad else activations.detach().requires_grad_()
         total = pattern_potential(point, composition, temperature).sum()
         (found,) = torch.autograd.grad(total, point, create_graph=recorded)

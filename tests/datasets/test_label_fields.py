@@ -54,6 +54,15 @@ def test_noise():
         (lambda: noisy_observations(np.zeros((1, 2, 2)), num_discs=1.5, seed=0), "num_discs: expected"),
         (lambda: noisy_observations(np.zeros((1, 2, 2)), contrast=-1.0, seed=0), "contrast: expected"),
         (lambda: label_variability(np.zeros((3, 4)), 4, seed=0), "num_clusters: expected at most 3, .* got 4"),
+        (lambda: label_variability(np.zeros((3, 4)), 2, seed=-1), "seed: expected an integer of at least 0, got -1"),
+        (
+            lambda: label_variability(np.zeros((3, 4)), 2, seed=None),
+            "seed: expected an integer of at least 0, got None",
+        ),
+        (lambda: label_variability(np.full((3, 4), 255), 2, seed=0), "labels: expected zeros and ones, got others"),
+        (lambda: label_variability(np.zeros((0, 4)), 2, seed=0), r"labels: expected shape .* got \(0, 4\)"),
+        (lambda: noisy_observations(np.full((1, 2, 2), 255), seed=0), "labels: expected zeros and ones, got others"),
+        (lambda: noisy_observations(np.zeros((1, 0, 2)), seed=0), r"labels: expected shape .* got \(1, 0, 2\)"),
         (lambda: load_silhouettes("cat"), r"name: expected one of \('bird', 'person'\), got 'cat'"),
     ],
 )

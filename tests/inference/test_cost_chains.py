@@ -7,7 +7,7 @@ from pyro.optim import SGD
 
 from pyro_structured.distributions import Argmin, RandOM
 from pyro_structured.inference import MCEM
-from pyro_structured.structures import TopK
+from pyro_structured.structures import Ranking, TopK
 
 
 def test_rows_of_nested_plates():
@@ -53,3 +53,22 @@ def test_plates_without_a_tensor():
     chains = learner.state_dict()["chains"]["values"]
     assert set(chains) == {f"w{i}" for i in range(5)}
     assert all(costs.argmin() == int(name[1]) % 3 for name, costs in chains.items())
+
+
+def test_other_optima_start_anew():
+    """Costs are in the inverse set of what is observed now, not of what the same rows were before."""
+    pyro.set_rng_seed(0)
+    pyro.clear_param_store()
+    problem = Ranking(5)
+
+    def model(y):
+        with pyro.plate("rows", len(y)):
+            base = dist.Normal(pyro.param("loc", torch.zeros(())), 1.0).expand([5]).to_event(1)
+            pyro.sample("y", RandOM(base, problem), obs=y)
+
+    learner = MCEM(model, lambda y: None, SGD({"lr": 0.0}))
+    first, second = problem.solve(torch.randn(6, 5)), problem.solve(torch.randn(9, 5))
+    for y in (first, second, first, first[:2]):
+        learner.step(y)
+        costs = learner.state_dict()["chains"]["values"]["y_costs"]
+        assert problem.contains(costs[: len(y)], y).all()

@@ -268,7 +268,7 @@ def test_other_sites_are_refused():
     assert set(draws(model, 3).get_samples()) == {"s", "y"}
     with pytest.raises(ValueError, match="s: expected a PatternCRF, GridCRF or RBM for FieldGibbs, got Bernoulli"):
         draws(model, 3, lambda model: Gibbs([(FieldGibbs(model), None)]))
-    with pytest.raises(ValueError, match="num_sweeps: expected a positive integer, got 0"):
+    with pytest.raises(ValueError, match="num_sweeps: expected an integer of at least 1, got 0"):
         FieldGibbs(model, 0)
 
 

@@ -219,6 +219,131 @@ def test_chains_belong_to_rows(learner_class):
     assert started.all()
 
 
+def labels_of(learner):
+    return learner.state_dict()["chains"]["values"]["y"]
+
+
+def test_other_data_start_other_chains():
+    """Rows with other labels than before are not those of the chains; those with the same labels are."""
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+    other = torch.cat([y[:6], 1 - y[6:]])
+
+    def model(y):
+        scale = pyro.param("scale", torch.tensor(50.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", GridCRF(scale * torch.ones(len(y), 3, 3), NONE, SMALL), obs=y)
+
+    def still(y):
+        """No label ever changes, wherever it is."""
+        with pyro.plate("rows", len(y)):
+            unary = torch.where(y == 1, torch.inf, -torch.inf) + pyro.param("shift", torch.tensor(0.0))
+            pyro.sample("y", GridCRF(unary, NONE, SMALL), obs=y)
+
+    learner = ContrastiveDivergence(still, no_guide, SGD({"lr": 0.1}), persistent=True)
+    for part in (y, other, y[:5], other):
+        learner.step(part)
+        assert torch.equal(labels_of(learner)[: len(part), 0], part)
+    learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
+    learner.step(y)
+    starts = []
+    learner._chains.start = lambda field, value: starts.append(value) or value
+    learner.step(y)
+    assert not starts
+    learner.step(other)
+    assert len(starts) == 1
+    # Another number of chains, or of axes.
+    again = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True, num_chains=3)
+    again.load_state_dict(learner.state_dict())
+    again.step(y)
+    assert labels_of(again).shape == (12, 3, 3, 3)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_chains_of_single_rows(always):
+    """A step that sees one row only goes on with that row's chain; or with any, if rows have a field in common."""
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+
+    def model(y, rows, own):
+        unary = pyro.param("unary", torch.zeros(3, 3))
+        with pyro.plate("rows", 12, subsample=rows) as i:
+            pyro.sample("y", GridCRF(unary + own * y[i], NONE, SMALL), obs=y[i])
+
+    def common(y, rows):
+        with pyro.plate("rows", 12, subsample=rows) as i:
+            pyro.sample("y", GridCRF(pyro.param("unary", torch.zeros(3, 3)), NONE, SMALL), obs=y[i])
+
+    learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
+    for rows in ([3], [7]) if always else ([1, 2], [3], [7]):
+        learner.step(y, rows, 1.0)
+    started = learner.state_dict()["chains"]["started"]["y"]
+    assert started.nonzero().flatten().tolist() == ([3, 7] if always else [1, 2, 3, 7])
+    learner = ContrastiveDivergence(common, no_guide, SGD({"lr": 0.0}), persistent=True)
+    for rows in ([3], [7]) if always else ([1, 2], [3], [7]):
+        learner.step(y, torch.tensor(rows))
+    assert len(labels_of(learner)) == (12 if always else 2)
+
+
+def test_states_reach_modules():
+    """A module goes back with its parameters, and goes on to learn."""
+    network = torch.nn.Linear(1, 1)
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+
+    def model(y):
+        unary = pyro.module("network", network)(y.unsqueeze(-1)).squeeze(-1)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", GridCRF(unary, NONE, SMALL), obs=y)
+
+    learner = PseudoLikelihood(model, no_guide, Adam({"lr": 0.1}))
+    learner.step(y)
+    state = learner.state_dict()
+    expected = [learner.step(y) for _ in range(5)]
+    learner.load_state_dict(state)
+    assert network.weight.item() == state["params"]["params"]["network$$$weight"].item()
+    assert [learner.step(y) for _ in range(5)] == expected and expected[4] < expected[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.long])
+def test_labels_of_any_type(dtype):
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+
+    def model(x, y):
+        unary = pyro.param("scale", torch.ones(())) * (2 * x - 1)
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", GridCRF(unary, NONE, SMALL), obs=y)
+
+    def square(labels, truth):
+        return (labels - truth).square().sum((-2, -1))
+
+    for make in (
+        lambda: MeanFieldLoss(model, no_guide, SGD({"lr": 0.0}), "logistic"),
+        lambda: MeanFieldLoss(model, no_guide, SGD({"lr": 0.0}), square),
+        lambda: ExpectedLoss(model, no_guide, SGD({"lr": 0.0}), square),
+        lambda: ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0})),
+    ):
+        losses = []
+        for truth in (y, y.to(dtype)):
+            pyro.set_rng_seed(0)
+            losses.append(make().step(y, truth))
+        assert losses[0] == losses[1]
+    # Numbers of wrong pixels are integers.
+    counts = ExpectedLoss(model, no_guide, SGD({"lr": 0.0}), lambda labels, truth: (labels != truth).sum((-2, -1)))
+    pyro.set_rng_seed(0)
+    losses = [counts.step(y, y.to(dtype))]
+    pyro.set_rng_seed(0)
+    losses.append(9 * ExpectedLoss(model, no_guide, SGD({"lr": 0.0}), "hamming").step(y, y))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_progress_bars_are_for_terminals(capfd):
+    """Without them, steps are counted all the same."""
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+    learner = PseudoLikelihood(rows_model, no_guide, Adam({"lr": 0.1}))
+    assert len(learner.run(3, y)) == 3
+    scores = iter(range(100))
+    assert len(EarlyStopping(learner, lambda: next(scores), num_steps=2).run(5, y)) == 4
+    assert capfd.readouterr() == ("", "")
+
+
 def test_chains_of_one_field_belong_to_no_row():
     def model(y):
         field = GridCRF(pyro.param("unary", torch.zeros(3, 3)), NONE, SMALL)
@@ -311,6 +436,15 @@ def test_bad_input():
     infinite = ExpectedLoss(rows_model, no_guide, Adam({}), lambda labels, truth: torch.full((2, 4), torch.inf))
     with pytest.raises(ValueError, match="loss: expected a function with finite results"):
         infinite.step(y)
+    with pytest.raises(ValueError, match=r"loss: expected one of .* or a function, got \['hamming'\]"):
+        ExpectedLoss(rows_model, no_guide, Adam({}), ["hamming"])
+    with pytest.raises(ValueError, match="loss: expected a differentiable function"):
+        MeanFieldLoss(rows_model, no_guide, Adam({}), lambda q, y: ((q > 0.5) != y).float().sum((1, 2))).step(y)
+    for optim in (Adam({}), None):
+        with pytest.raises(ValueError, match="model: expected parameters on which the loss depends, got none"):
+            PseudoLikelihood(lambda y: pyro.sample("y", GridCRF(y, NONE, SMALL), obs=y), no_guide, optim).step(y[0])
+    with pytest.raises(ValueError, match="num_steps: expected an integer of at least 0, got 1.5"):
+        wrong.run(1.5, y)
     with pytest.raises(ValueError, match="learner: expected an object with a model, a guide and a method 'step'"):
         EarlyStopping(None, lambda: 0.0)
     with pytest.raises(ValueError, match="score: expected a function, got 1.0"):
@@ -327,6 +461,13 @@ def test_bad_input():
         PseudoLikelihood(clamped, no_guide, Adam({})).step(ones)
     with pytest.raises(ValueError, match=r"y: expected zeros and ones of shape \(5, 3, 3\), got shape \(5, 2, 2\)"):
         PseudoLikelihood(clamped, no_guide, Adam({})).step(torch.ones(5, 2, 2))
+
+    def latent(y):
+        weight = pyro.sample("weight", dist.Normal(0.0, 1.0))
+        pyro.sample("y", GridCRF(weight.expand(3, 3) + pyro.param("shift", torch.zeros(())), NONE, SMALL), obs=y)
+
+    with pytest.raises(ValueError, match="guide: expected a site for every latent site of the model, got .* 'weight'"):
+        PseudoLikelihood(latent, no_guide, Adam({})).step(y[0])
 
     def warm(y):
         parts = small_parameters()

@@ -146,6 +146,25 @@ def test_colours_and_validation_pictures(figures):
     assert model.to_pyro(images[:1]).batch_shape == (1,)
 
 
+@pytest.mark.parametrize("inference", ["mean_field", "map"])
+def test_where_gradients_are_off_or_numbers_are_long(figures, inference, capfd):
+    images, masks = figures[0][:30], figures[1][:30]
+    model = SegmentationCRF(patterns=2, inference=inference, max_steps=5, random_state=0)
+    expected = model.fit(images, masks).predict_proba(images)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            np.testing.assert_array_equal(clone(model).fit(images, masks).predict_proba(images), expected)
+            assert model.predict(images).shape == masks.shape
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = clone(model).fit(images, masks)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_allclose(found.predict_proba(images), expected, atol=1e-4)
+    # Bars are for terminals.
+    assert capfd.readouterr() == ("", "")
+
+
 def test_other_numbers_of_pixels(figures):
     """A classifier of one's own, on two numbers for each pixel."""
     images, masks = figures
@@ -170,6 +189,9 @@ def test_bad_input(figures):
         ({"validation_fraction": 1.0}, "validation_fraction: expected a number between 0 and 1, got 1.0"),
         ({"validation_fraction": 0.01}, "images: expected enough to keep some for validation, got 20"),
         ({"weight_decay": -1}, "weight_decay: expected a number of at least 0, got -1"),
+        ({"positioned": "no"}, "positioned: expected True or False, got 'no'"),
+        ({"image_dependent": 1}, "image_dependent: expected True or False, got 1"),
+        ({"classifier": "linear"}, "classifier: expected one like PixelClassifier, or None, got 'linear'"),
         ({"loss": "dice"}, "loss: expected one of"),
     ]
     for options, message in cases:
@@ -184,6 +206,19 @@ def test_bad_input(figures):
         model.fit(images, masks, images)
     with pytest.raises(ValueError, match="images_val: expected pictures like images"):
         model.fit(images, masks, images[:, :8], masks[:, :8])
+    for wrong, message in (
+        ((images, masks * 255), "masks_val: expected zeros and ones"),
+        ((images, masks[:, :8]), r"masks_val: expected shape \(20, 10, 12\)"),
+        ((images * np.nan, masks), "images_val: expected finite numbers"),
+        ((images[0], masks), r"images_val: expected numbers of shape \(N, H, W, F\)"),
+        ((np.stack([images] * 3, -1), masks), "images_val: expected floats from 0 to 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(images, masks, *wrong)
+    with pytest.raises(ValueError, match="images: expected finite numbers"):
+        model.fit(images * np.nan, masks)
+    with pytest.raises(ValueError, match="masks: expected zeros and ones in the pictures outside every fold"):
+        model.fit(images, np.zeros_like(masks))
     model.fit(images, masks)
     with pytest.raises(ValueError, match=r"images: expected pictures of shape \(10, 12, 1\), as in fit"):
         model.predict(images[:, :8])

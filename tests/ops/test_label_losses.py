@@ -18,6 +18,12 @@ def test_against_scikit_learn():
     np.testing.assert_allclose(intersection_over_union_loss(labels, truth), 1 - np.array(expected))
     np.testing.assert_allclose(hamming_loss(labels, truth), [peer_hamming_loss(b, a) for a, b in rows])
     assert intersection_over_union(labels, truth)[1] == 1
+    # Labels of other types, in numbers of the default type.
+    for dtype in (torch.bool, torch.uint8, torch.long):
+        pair = labels.to(dtype), truth.to(dtype)
+        assert intersection_over_union(*pair).dtype == hamming_loss(*pair).dtype == torch.float32
+        np.testing.assert_allclose(intersection_over_union(*pair), expected, rtol=1e-6)
+        np.testing.assert_allclose(hamming_loss(*pair), hamming_loss(labels, truth), rtol=1e-6)
     # Samples of vectors with one truth.
     vectors = labels.reshape(5, 10, 12)
     assert hamming_loss(vectors, vectors[0], 1).shape == (5, 10) and not hamming_loss(vectors, vectors[0], 1)[0].any()
