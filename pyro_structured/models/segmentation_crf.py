@@ -52,7 +52,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     :param int patterns: Number J of patterns; 0: there are none.
     :param bool image_dependent: Whether the biases c of patterns depend on the picture, linearly in an overview of o.
-    :param str composition: ``"sum"``: any number of patterns is used in a picture; ``"min"``: one.
+    :param str composition: ``"sum"``: any number of patterns is used in a picture; ``"min"``: one; ``"counts"``: any
+        number, whose log-weights are learned with the rest, in ``field_.count_logits``, of shape ``(J + 1,)``.
     :param bool positioned: Whether pixels have biases b of their own.
     :param str inference: How labels are predicted, also for validation pictures: ``"mean_field"``, where the mean-field
         approximation says that they are more likely 1 than not, which is what learning is about; or ``"map"``, labels
@@ -171,8 +172,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         for name, least in (("patterns", int(self.composition == "min")), ("shifts", 0), ("max_steps", 1)):
             check_size(name, getattr(self, name), least)
-        if self.composition not in ("sum", "min"):
-            raise ValueError(f"composition: expected 'sum' or 'min', got {self.composition!r}")
+        if self.composition not in ("sum", "min", "counts"):
+            raise ValueError(f"composition: expected 'sum', 'min' or 'counts', got {self.composition!r}")
         if self.inference not in ("mean_field", "map"):
             raise ValueError(f"inference: expected 'mean_field' or 'map', got {self.inference!r}")
         for name in ("image_dependent", "positioned"):

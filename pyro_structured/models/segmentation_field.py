@@ -29,7 +29,7 @@ class SegmentationField(torch.nn.Module):
 
     :param SegmentationData data: Pictures with their masks, to begin with.
     :param int num_patterns: J.
-    :param str composition: ``"sum"`` or ``"min"``.
+    :param str composition: ``"sum"``, ``"min"``, or ``"counts"``: a table that is learned, zeros to begin with.
     :param bool image_dependent: Whether biases c of patterns depend on the picture, through V.
     :param bool positioned: Whether pixels have biases b of their own.
     """
@@ -53,6 +53,8 @@ class SegmentationField(torch.nn.Module):
             self.visible_logits = Parameter(FIRST_SHARE * mean.logit())
         self.weights = Parameter(FIRST_WEIGHT * torch.randn(num_patterns, height, width, **options))
         self.pattern_logits = Parameter(torch.zeros(num_patterns, **options))
+        if composition == "counts":
+            self.count_logits = Parameter(torch.zeros(num_patterns + 1, **options))
         if image_dependent:
             overview = _overview(data.odds)
             self.register_buffer("mean_overview", overview.mean(0))
@@ -71,7 +73,8 @@ class SegmentationField(torch.nn.Module):
         if self.image_dependent:
             biases = biases + (_overview(odds) - self.mean_overview) @ self.gates
         penalties = edges @ self.log_penalties.exp()
-        return PatternCRF(unary, penalties, self.weights, biases, self.grid, self.composition)
+        composition = self.count_logits if self.composition == "counts" else self.composition
+        return PatternCRF(unary, penalties, self.weights, biases, self.grid, composition)
 
 
 def _overview(odds: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def random_data(number=6, height=5, width=4, features=3):
     return SegmentationData(odds, edges, (torch.rand(number, height, width) < 0.5).float())
 
 
-@pytest.mark.parametrize("composition", ["sum", "min"])
+@pytest.mark.parametrize("composition", ["sum", "min", "counts"])
 @pytest.mark.parametrize("positioned", [False, True])
 @pytest.mark.parametrize("image_dependent", [False, True])
 def test_fields_follow_their_formula(composition, positioned, image_dependent):
@@ -32,7 +32,7 @@ def test_fields_follow_their_formula(composition, positioned, image_dependent):
             parameter.add_(torch.randn(parameter.shape))
     d = field(data.odds, data.edges)
     mean = (data.masks.sum(0) + 0.5) / 7
-    share = 0.5 if composition == "sum" else 1 / 3
+    share = 1 / 3 if composition == "min" else 0.5
     unary = field.scale * data.odds + field.shift - share * field.weights.sum(0)
     unary = unary + (field.visible_logits if positioned else 0)
     biases = field.pattern_logits - torch.einsum("jhw,hw->j", field.weights, mean)
@@ -46,7 +46,10 @@ def test_fields_follow_their_formula(composition, positioned, image_dependent):
     torch.testing.assert_close(d.unary_logits, unary)
     torch.testing.assert_close(d.pairwise, (data.edges * field.log_penalties.exp()).sum(-1))
     torch.testing.assert_close(d.pattern_logits, biases.expand(d.pattern_logits.shape))
-    assert d._scheme == composition
+    if composition == "counts":
+        torch.testing.assert_close(d.composition, field.count_logits)
+    else:
+        assert d._scheme == composition
 
 
 def test_patterns_without_weight_change_nothing():
@@ -110,13 +113,15 @@ def test_patterns_help(figures):
         "positions": {"patterns": 0},
         "patterns": {"patterns": 16},
         "one": {"patterns": 16, "composition": "min"},
+        "counts": {"patterns": 16, "composition": "counts"},
         "depends": {"patterns": 16, "image_dependent": True},
     }.items():
         models[name] = SegmentationCRF(**options, **changes).fit(images[:100], masks[:100])
         scores[name] = models[name].score(images[100:], masks[100:])
     assert torch.equal(state, torch.get_rng_state()) and params == set(pyro.get_param_store())
     assert scores["pairs"] < scores["positions"] - 0.02
-    assert all(scores[name] > scores["positions"] + 0.1 for name in ("patterns", "one", "depends")), scores
+    assert all(scores[name] > scores["positions"] + 0.1 for name in ("patterns", "one", "counts", "depends")), scores
+    assert bool((models["counts"].field_.count_logits != 0).any())
     model, tests = models["patterns"], images[100:]
     d = model.to_pyro(tests)
     assert isinstance(d, PatternCRF) and d.batch_shape == (60,) and d.event_shape == (10, 12)
@@ -181,7 +186,7 @@ def test_bad_input(figures):
     cases = [
         ({"patterns": -1}, "patterns: expected an integer of at least 0, got -1"),
         ({"patterns": 0, "composition": "min"}, "patterns: expected an integer of at least 1, got 0"),
-        ({"composition": "max"}, "composition: expected 'sum' or 'min', got 'max'"),
+        ({"composition": "max"}, "composition: expected 'sum', 'min' or 'counts', got 'max'"),
         ({"inference": "cut"}, "inference: expected 'mean_field' or 'map', got 'cut'"),
         ({"shifts": 1.5}, "shifts: expected an integer of at least 0, got 1.5"),
         ({"max_steps": 0}, "max_steps: expected an integer of at least 1, got 0"),
