@@ -24,6 +24,7 @@ __all__ = [
     "load_text",
     "load_traffic_speeds",
     "matching_task",
+    "moved_copies",
     "network_file",
     "noisy_observations",
     "symmetric_task",
@@ -43,6 +44,7 @@ from pyro_structured.datasets.label_variability import label_variability
 from pyro_structured.datasets.lung_landmarks import load_lung_landmarks
 from pyro_structured.datasets.matching_task import matching_task
 from pyro_structured.datasets.mnist import load_mnist_test
+from pyro_structured.datasets.moved_copies import moved_copies
 from pyro_structured.datasets.noisy_observations import noisy_observations
 from pyro_structured.datasets.silhouettes import load_silhouettes
 from pyro_structured.datasets.sioux_falls import SiouxFalls, load_sioux_falls
