@@ -9,6 +9,7 @@ import torch
 from horse_controls import Controls
 from horse_splits import horse_split, overlaps
 from known_classifier import KnownClassifier
+from mask_pictures import draw_predictions
 from measurement import Report, arguments, duration
 from pyro.optim import SGD
 
@@ -224,37 +225,12 @@ def cut_seconds(trial):
 
 
 def draw(trial, path):
-    """Test pictures whose score patterns change most, least, and for the worst; and the strongest patterns."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     images, masks = trial.part("test")
     names = ["pairs", "places and pairs", BEST]
     labels = [trial.models[name].predict(images) for name in names]
     gains = trial.scores[BEST] - trial.scores["pairs"]
-    order = np.argsort(-gains)
-    middle = len(order) // 2
-    shown = [*order[:4], *order[middle - 2 : middle + 2], *order[-4:]]
-    columns = [images, masks, *labels]
-    figure, axes = plt.subplots(len(columns) + 1, len(shown), figsize=(1.15 * len(shown), 1.2 * (len(columns) + 1)))
-    for column, number in enumerate(shown):
-        for axis, pictures in zip(axes[:, column], columns, strict=False):
-            axis.imshow(pictures[number], cmap="gray", vmin=0, vmax=255 if pictures is images else 1)
-        axes[0, column].set_title(f"{gains[number]:+.2f}", fontsize=8)
     weights = trial.models[BEST].field_.weights
-    strongest = weights.flatten(1).std(1).argsort(descending=True)[: len(shown)]
-    limit = float(weights.abs().max())
-    for axis, number in zip(axes[-1], strongest.tolist(), strict=False):
-        axis.imshow(weights[number], cmap="RdBu_r", vmin=-limit, vmax=limit)
-    for axis, name in zip(axes[:, 0], ["picture", "mask", *names[:2], "patterns", "weights"], strict=True):
-        axis.set_ylabel(name, fontsize=7)
-    for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
-    figure.tight_layout(pad=0.3)
-    figure.savefig(path, dpi=110)
+    draw_predictions(path, images, masks, labels, gains, weights, [*names[:2], "patterns"])
 
 
 def measure(report, options):
