@@ -10,15 +10,22 @@ from mask_pictures import draw_patterns, draw_predictions
 from measurement import Report, arguments, duration
 from scipy.stats import spearmanr
 
-from pyro_structured.datasets import ellipse_figures, label_variability, load_silhouettes, noisy_observations
+from pyro_structured.datasets import (
+    ellipse_figures,
+    label_variability,
+    load_silhouettes,
+    moved_copies,
+    noisy_observations,
+)
 from pyro_structured.models import SegmentationCRF
 
 TEXT = """
 Masks of 32 x 32 pixels with noise of standard deviation .5 and ten discs (`noisy_observations`): figures of ellipses of
 six levels (`ellipse_figures`), and silhouettes of birds and persons (`load_silhouettes`), of which no picture has parts
-in two of the three sets: 500 to learn from, 200 (birds: 100) to choose by, 400 (birds: 200) to test on. Scores are
-intersections over union of the foreground, means over test pictures and seeds; ± is the standard error of the mean
-over seeds.
+in two of the three sets: 500 to learn from, 200 (birds: 100) to choose by, 400 (birds: 200) to test on. As in the
+thesis, there are 12 copies of each silhouette to learn from, mirrored and moved by up to two pixels (`moved_copies`).
+Scores are intersections over union of the foreground, means over test pictures and seeds; ± is the standard error of
+the mean over seeds.
 
 *Pixels*: log-odds of `PixelClassifier` above 0. Fields are `SegmentationCRF` on these log-odds: *pairs* with one
 penalty, neither patterns nor places; *places*: pairs, and a bias for each pixel; *patterns*: pairs, places, and 64
@@ -66,8 +73,10 @@ class Trial:
     def __init__(self, name, seed, quick):
         sizes = (40, 10, 10) if quick else SIZES.get(name, (500, 200, 400))
         masks = masks_of(name, seed, sizes)
-        images = [noisy_observations(part, seed=100 * seed + place) for place, part in enumerate(masks)]
         self.variability = label_variability(masks[0], seed=seed)
+        if not name.startswith("level"):
+            (masks[0],) = moved_copies(masks[0], num_copies=0 if quick else 5, seed=seed)
+        images = [noisy_observations(part, seed=100 * seed + place) for place, part in enumerate(masks)]
         self.images, self.masks = images[2], masks[2]
         began = time.process_time()
         KnownClassifier.known.clear()
