@@ -83,8 +83,8 @@ class Learner(ABC, Generic[Batch]):
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption, on the processor; for
-        ``torch.save``, and ``torch.load`` with ``weights_only=False``, because of Pyro's constraints. Buffers of modules
-        and generators of other devices are not in it.
+        ``torch.save``, and ``torch.load`` with ``weights_only=False``, because of Pyro's constraints. Buffers of
+        modules and generators of other devices are not in it.
         """
         state = {
             "params": pyro.get_param_store().get_state(),
