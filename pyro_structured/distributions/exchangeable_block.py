@@ -152,7 +152,10 @@ class ExchangeableBlock(ExchangeableVector):
         """Draws a level, then a member of its set; shape ``sample_shape + batch_shape + (n,)``."""
         with torch.no_grad():
             require_support(self._log_z, self._empty)
-            level = torch.distributions.Categorical(logits=self._log_levels, validate_args=False).sample(sample_shape)
+            full = torch.Size(sample_shape) + self.batch_shape
+            # It draws no empty samples.
+            levels = torch.distributions.Categorical(logits=self._log_levels, validate_args=False)
+            level = levels.sample(sample_shape) if full.numel() else self._log_levels.new_zeros(full, dtype=torch.long)
             value, observed, _ = self._evidence
             drawn = self.statistic.sample(level, value, observed)
         return drawn.to(self._value_dtype)

@@ -13,14 +13,14 @@ from pyro_structured.distributions.argument_checks import check_entries, check_m
 from pyro_structured.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
+from pyro_structured.distributions.mixture_vector import MixtureVector
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.count_sample import draw_log
-from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.partition import Partition
 
 
-class ExchangeableMixture(ExchangeableVector):
+class ExchangeableMixture(MixtureVector, ExchangeableVector):
     r"""A latent class, and given the class, blocks of exchangeable binary variables; each class has its own blocks.
 
     .. math::
@@ -144,28 +144,10 @@ class ExchangeableMixture(ExchangeableVector):
         return log_evidence
 
     @property
-    def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Logits of the classes without a constant, which would swallow their digits, and the constant."""
-        return level_tables(self.mixture_logits, [self.mixture_logits.shape[-1] - 1])
-
-    @property
     def _class_weights(self) -> Tensor:
         """Log-weights of the classes with their evidence, up to a constant, in double precision, shape ``(..., K)``."""
         weights = self._leveled[0] + self._log_evidence.double()
         return weights.expand(self.batch_shape + weights.shape[-1:])
-
-    @property
-    def _constant(self) -> Tensor:
-        return self._leveled[1]
-
-    @property
-    def _log_z(self) -> Tensor:
-        return logsumexp(self._class_weights)
-
-    @property
-    def class_probs(self) -> Tensor:
-        """Probabilities of the classes, shape ``batch_shape + (K,)``."""
-        return self._cast((self._class_weights - self._supported_log_z.unsqueeze(-1)).exp())
 
     def component(self, z: Tensor) -> ExchangeablePartition:
         """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
@@ -209,13 +191,12 @@ class ExchangeableMixture(ExchangeableVector):
         if observed is None:
             observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.statistic_logits.device)
         given = self.condition(value, observed)
-        return Categorical(logits=self._cast(given._class_weights - given._supported_log_z.unsqueeze(-1)))
+        return Categorical(logits=self._cast(given._log_classes))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws a class, then a vector; shape ``sample_shape + batch_shape + (n,)``."""
         with torch.no_grad():
-            logits = self._class_weights - self._supported_log_z.unsqueeze(-1)
-            classes = draw_log(logits.expand(torch.Size(sample_shape) + logits.shape))
+            classes = draw_log(self._log_classes.expand(torch.Size(sample_shape) + self._log_classes.shape))
             drawn = self._components.sample(sample_shape)
             drawn = drawn.expand(classes.shape + drawn.shape[-2:])
         return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
@@ -231,8 +212,7 @@ class ExchangeableMixture(ExchangeableVector):
 
     @property
     def _log_marginals(self) -> Tensor:
-        log_classes = self._class_weights - self._supported_log_z.unsqueeze(-1)
-        mixed = logsumexp(log_classes[..., None, None] + self._components._log_marginals, -3)
+        mixed = logsumexp(self._log_classes[..., None, None] + self._components._log_marginals, -3)
         return mixed.expand(self.batch_shape + mixed.shape[-2:])
 
     def condition(self, value: Tensor, observed: Tensor) -> "ExchangeableMixture":

@@ -15,17 +15,17 @@ from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.categorical_vector import CategoricalVector
 from pyro_structured.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
+from pyro_structured.distributions.mixture_vector import MixtureVector
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.count_sample import draw_log
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.ops.evidence import no_evidence
-from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.structures.clique_tree import CliqueTree
 
 
-class MixtureOfJunctionTrees(CategoricalVector):
+class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
     r"""A latent component, and given the component, the potentials of a junction tree with cliques of its own.
 
     .. math::
@@ -145,29 +145,6 @@ class MixtureOfJunctionTrees(CategoricalVector):
             self._with_evidence(free, (value, observed & ~without.unsqueeze(-1), consistent | without))
             for free, without in zip(self._free, excluded.unbind(-1), strict=True)
         ]
-
-    @property
-    def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Logits of the components without a constant, which would swallow their digits, and the constant."""
-        return level_tables(self.mixture_logits, [self.mixture_logits.shape[-1] - 1])
-
-    @property
-    def _constant(self) -> Tensor:
-        return self._leveled[1]
-
-    @property
-    def _log_z(self) -> Tensor:
-        return logsumexp(self._class_weights)
-
-    @property
-    def _log_classes(self) -> Tensor:
-        """Log-probabilities of the components given the evidence."""
-        return self._class_weights - self._supported_log_z.unsqueeze(-1)
-
-    @property
-    def class_probs(self) -> Tensor:
-        """Probabilities of the components, shape ``batch_shape + (K,)``."""
-        return self._cast(self._log_classes.exp())
 
     def component_log_prob(self, value: Tensor) -> Tensor:
         """Log-probabilities of a value given each component and the evidence, shape ``(..., K)``.

@@ -26,8 +26,8 @@ class ContrastiveDivergence(ChainLearner):
     Where log Z can be computed, ``SVI`` has the exact gradient.
 
     Chains belong to the rows of the plates, by the plates' indices, where their fields differ; a row with other
-    observed labels than before, of other data, starts anew. Where all rows have the same field, chains go on whichever
-    rows come next.
+    observed labels than before, of other data, starts anew: in every step, if labels are moved at random. Where all
+    rows have the same field, chains go on whichever rows come next.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
         :class:`~pyro_structured.distributions.GridCRF` or :class:`~pyro_structured.distributions.RBM` sites, whose

@@ -44,7 +44,8 @@ class ExpectedLoss(ChainLearner):
         losses, the smaller the better, of shape ``(C,) + batch_shape``.
     :param int num_chains: Number of chains C for each row, at least 2. They belong to the rows of the plates, by the
         plates' indices, unless all rows have the same field, and start at a most probable value, or what
-        ``map("em")`` finds of it; also where the observed labels of a row are not those that it had before.
+        ``map("em")`` finds of it; also where the observed labels of a row are not those that it had before; if
+        they change in every step, as those of pictures that are moved at random, take more sweeps.
     :param int num_sweeps: Block Gibbs sweeps in each step, at least 1.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row, or if losses are not finite or of another shape.

@@ -31,7 +31,8 @@ class Learner(ABC, Generic[Batch]):
     :param model: A Pyro model.
     :param guide: A Pyro guide for the latent sites that the learner does not infer itself, whose sites are all Delta:
         ``AutoDelta``, or an empty function if the model has parameters only. Priors are part of the objective.
-    :param optim: A Pyro optimiser; or ``None``: every step minimises its loss to convergence, by L-BFGS.
+    :param optim: A Pyro optimiser; or ``None``: every step minimises its loss by L-BFGS, to convergence or
+        100 iterations.
     """
 
     def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim | None) -> None:
@@ -81,7 +82,10 @@ class Learner(ABC, Generic[Batch]):
         return losses
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
+        """All that a later run needs to go on as if there had been no interruption, on the processor; for
+        ``torch.save``, and ``torch.load`` with ``weights_only=False``, because of Pyro's constraints. Buffers of
+        modules and generators of other devices are not in it.
+        """
         state = {
             "params": pyro.get_param_store().get_state(),
             "optim": None if self.optim is None else self.optim.get_state(),

@@ -51,7 +51,7 @@ class MCEM(CostLearner):
         :class:`~pyro_structured.distributions.Argmin` sites.
     :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior mode
         is found; or an empty function for models with parameters only.
-    :param optim: A Pyro optimiser, or ``None``.
+    :param optim: A Pyro optimiser, or ``None``: the M-step goes on to convergence, or 100 iterations of L-BFGS.
     :param kernel: Moves costs, built on the same model; ``None``: ``ConstrainedSlice(model)``.
     :param int num_samples: Number of draws K of each E-step.
     :param int num_gradient_steps: Steps of the optimiser in each M-step.

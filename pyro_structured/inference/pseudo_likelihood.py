@@ -23,7 +23,7 @@ class PseudoLikelihood(FieldLearner):
         :class:`~pyro_structured.distributions.GridCRF` or :class:`~pyro_structured.distributions.RBM` sites, whose
         parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
-    :param optim: A Pyro optimiser; or ``None``: a step minimises to convergence, by L-BFGS.
+    :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row.
 

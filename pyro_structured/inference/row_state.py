@@ -35,7 +35,7 @@ class RowState:
         if not self._fits(name, sizes, shape, tail):
             return None, torch.zeros(sizes, dtype=torch.bool)[places]
         self._grow(name, sizes)
-        same = (self._observed[name][places] == observed).reshape(*observed.shape[: len(sizes)], -1).all(-1)
+        same = (self._observed[name][places] == observed).unsqueeze(-1).flatten(len(sizes)).all(-1)
         return self._values[name][places], self._started[name][places] & same
 
     def write(self, name: str, places: tuple[Tensor, ...], sizes: torch.Size, values: Tensor, observed: Tensor) -> None:
@@ -90,9 +90,8 @@ def row_places(node: Any, rows: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], 
     for axis, size in enumerate(shape):
         frame = plates.get(axis - len(shape))
         # A plate without a size has no numbers of rows.
-        index = None if frame is None else rows.get(frame.name)
-        places.append(
-            (torch.arange(size) if index is None else index.cpu()).reshape(-1, *(1,) * (len(shape) - 1 - axis))
-        )
-        sizes.append(size if frame is None or index is None else frame.full_size)
+        counted = frame if frame is not None and frame.full_size >= 0 else None
+        index = torch.arange(size) if counted is None else rows[counted.name].cpu()
+        places.append(index.reshape(-1, *(1,) * (len(shape) - 1 - axis)))
+        sizes.append(size if counted is None else counted.full_size)
     return tuple(places), torch.Size(sizes)

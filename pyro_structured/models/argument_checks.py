@@ -1,6 +1,13 @@
 """Checks of data that learners share."""
 
-__all__ = ["check_binary", "checked_masks", "checked_numbers", "checked_pictures", "checked_weights"]
+__all__ = [
+    "check_binary",
+    "checked_array",
+    "checked_masks",
+    "checked_numbers",
+    "checked_pictures",
+    "checked_weights",
+]
 
 from numbers import Real
 from typing import Any
@@ -47,9 +54,17 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
     return found
 
 
+def checked_array(name: str, value: Any) -> np.ndarray:
+    """An array, or a ValueError, for pictures of several sizes, for example."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected an array, of pictures of one size, got others: {error}") from None
+
+
 def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
     """Colours from 0 to 1, float64, shape ``(N, H, W, 3)``, or a ValueError."""
-    pictures = np.asarray(images)
+    pictures = checked_array(name, images)
     if pictures.ndim != 4 or pictures.shape[-1] != 3 or 0 in pictures.shape[1:3]:
         raise ValueError(f"{name}: expected shape (N, H, W, 3), got {pictures.shape}")
     if pictures.dtype == np.uint8:
@@ -64,7 +79,7 @@ def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
 
 def checked_masks(masks: Any, shape: tuple[int, ...], name: str = "masks") -> np.ndarray:
     """Masks of pictures, booleans, or a ValueError unless they are zeros and ones of this shape, ``(N, H, W)``."""
-    found = np.asarray(masks)
+    found = checked_array(name, masks)
     if found.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}")
     if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():

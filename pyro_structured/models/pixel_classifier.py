@@ -115,7 +115,8 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     def _train(self, rows: np.ndarray, labels: np.ndarray, seed: int) -> list[Tensor]:
         """Weights of the two layers, for features as they are given."""
         means, scales = rows.mean(0, dtype=np.float64), rows.std(0, dtype=np.float64)
-        scales[scales <= 1e-6 * np.abs(means)] = 1.0  # constant ones
+        constant = scales <= np.maximum(1e-6 * np.abs(means), np.finfo(np.float32).tiny)
+        scales[constant] = 1.0
         means, scales = means.astype(np.float32), scales.astype(np.float32)
         inputs = torch.from_numpy((rows - means) / scales)
         targets = torch.from_numpy(labels.astype(np.float32))
@@ -186,7 +187,9 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
 def _checked_features(features: Any) -> np.ndarray:
     """Finite float32, or a ValueError."""
     try:
-        found = np.asarray(features, dtype=np.float32)
+        # Torch takes neither axes that go backwards nor what must not be written to.
+        with np.errstate(over="ignore"):
+            found: np.ndarray = np.require(features, dtype=np.float32, requirements=["C", "W"])
     except (TypeError, ValueError) as error:
         raise ValueError(f"features: expected numbers, got others: {error}") from None
     if found.ndim != 4 or 0 in found.shape:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pyro_structured.distributions import PatternCRF
 from pyro_structured.inference import EarlyStopping, MeanFieldLoss
-from pyro_structured.models.argument_checks import checked_masks, checked_pictures
+from pyro_structured.models.argument_checks import checked_array, checked_masks, checked_pictures
 from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.pixel_classifier import PixelClassifier
 from pyro_structured.models.pixel_features import pixel_features
@@ -268,7 +268,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
 def _described(images: Any, name: str = "images") -> tuple[np.ndarray, np.ndarray]:
     """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``."""
-    pictures = np.asarray(images)
+    pictures = checked_array(name, images)
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(
             f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of {pictures.shape}"
@@ -277,9 +277,10 @@ def _described(images: Any, name: str = "images") -> tuple[np.ndarray, np.ndarra
     if pictures.shape[3:] == (3,):
         colours = checked_pictures(pictures, name)
         return pixel_features(colours), edge_features(colours, grid)
-    if not np.isfinite(pictures).all():
-        raise ValueError(f"{name}: expected finite numbers, got others")
-    numbers = pictures if pictures.ndim == 4 else pictures[..., None]
+    with np.errstate(over="ignore"):
+        numbers = (pictures if pictures.ndim == 4 else pictures[..., None]).astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name}: expected finite numbers in single precision, got others")
     return numbers, np.ones((len(pictures), grid.num_edges, 1), dtype=np.float32)
 
 

@@ -44,21 +44,21 @@ class SegmentationField(torch.nn.Module):
         self.grid, self.composition = Grid(*data.odds.shape[1:]), composition
         self.image_dependent, self.positioned = image_dependent, positioned
         number, (height, width) = len(data.masks), data.masks.shape[1:]
-        mean, options = (data.masks.sum(0) + 0.5) / (number + 1), {"dtype": data.odds.dtype}
+        mean, dtype = (data.masks.sum(0) + 0.5) / (number + 1), data.odds.dtype
         self.register_buffer("mean_mask", mean)
-        self.scale = Parameter(torch.tensor(FIRST_SCALE, **options))
-        self.shift = Parameter(torch.tensor(FIRST_SHIFT, **options))
-        self.log_penalties = Parameter(torch.full(data.edges.shape[-1:], FIRST_PENALTY, **options).log())
+        self.scale = Parameter(torch.tensor(FIRST_SCALE, dtype=dtype))
+        self.shift = Parameter(torch.tensor(FIRST_SHIFT, dtype=dtype))
+        self.log_penalties = Parameter(torch.full(data.edges.shape[-1:], FIRST_PENALTY, dtype=dtype).log())
         if positioned:
             self.visible_logits = Parameter(FIRST_SHARE * mean.logit())
-        self.weights = Parameter(FIRST_WEIGHT * torch.randn(num_patterns, height, width, **options))
-        self.pattern_logits = Parameter(torch.zeros(num_patterns, **options))
+        self.weights = Parameter(FIRST_WEIGHT * torch.randn(num_patterns, height, width, dtype=dtype))
+        self.pattern_logits = Parameter(torch.zeros(num_patterns, dtype=dtype))
         if composition == "counts":
-            self.count_logits = Parameter(torch.zeros(num_patterns + 1, **options))
+            self.count_logits = Parameter(torch.zeros(num_patterns + 1, dtype=dtype))
         if image_dependent:
             overview = _overview(data.odds)
             self.register_buffer("mean_overview", overview.mean(0))
-            self.gates = Parameter(torch.zeros(overview.shape[1], num_patterns, **options))
+            self.gates = Parameter(torch.zeros(overview.shape[1], num_patterns, dtype=dtype))
 
     def forward(self, odds: Tensor, edges: Tensor) -> PatternCRF:
         """The fields of some pictures; arguments as in :class:`SegmentationData`."""

@@ -72,7 +72,7 @@ def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num
     step = max(1, CHUNK_ELEMENTS // max(1, rows * logits.shape[1]))
     lowest, highest = extreme_counts(logits).unsqueeze(-1).unbind(1)
     peaks = tree.root.argmax(-1)
-    parts = []
+    samples = logits.new_empty(num_samples, *logits.shape)
     for start in range(0, num_samples, step):
         size = min(step, num_samples - start)
         total = draw_log(log_posterior.expand(size, *log_posterior.shape)).unsqueeze(-1)
@@ -86,8 +86,8 @@ def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num
         drawn = counts.transpose(1, 2)[..., : logits.shape[1]]
         for extreme, sure in ((lowest, logits == math.inf), (highest, logits != -math.inf)):
             drawn = torch.where((window == EXTREME) & (total == extreme), sure.long(), drawn)
-        parts.append(drawn.to(logits.dtype))
-    return torch.cat(parts)
+        samples[start : start + size] = drawn
+    return samples
 
 
 def _split_counts(level: Tensor, counts: Tensor, table: Tensor) -> Tensor:

@@ -66,10 +66,9 @@ def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: 
     recorded = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
     # Tensors of inference mode take no part in automatic differentiation, but their copies outside do.
     with torch.inference_mode(False), torch.enable_grad():
-        activations, composition = (
-            part.clone() if isinstance(part, Tensor) and part.is_inference() else part
-            for part in (activations, composition)
-        )
+        activations = activations.clone() if activations.is_inference() else activations
+        if isinstance(composition, Tensor) and composition.is_inference():
+            composition = composition.clone()
         point = activations if recorded and activations.requires_grad else activations.detach().requires_grad_()
         total = pattern_potential(point, composition, temperature).sum()
         (found,) = torch.autograd.grad(total, point, create_graph=recorded)

@@ -83,7 +83,7 @@ def sample(case: DistributionCase) -> None:
     pattern = case.make()
     leaves = {p.name: p.tensor.clone().requires_grad_() for p in parameters(pattern) if p.is_differentiable}
     distribution = rebuild(pattern, leaves)
-    for shape in ((), (4,), (3, 2), [2], torch.Size([2])):
+    for shape in ((), (4,), (3, 2), [2], torch.Size([2]), (0,), (2, 0)):
         value = distribution.sample(shape)
         expect_shape(f"sample({shape})", value, (*shape, *case.batch_shape, *distribution.event_shape))
         expect(not value.requires_grad, f"sample({shape}).requires_grad: expected False, got True")

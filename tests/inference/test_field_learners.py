@@ -283,6 +283,31 @@ def test_chains_of_single_rows(always):
     assert len(labels_of(learner)) == (12 if always else 2)
 
 
+@pytest.mark.parametrize("rows", [None, [5, 3], torch.tensor([5, 3])], ids=["unknown", "list", "tensor"])
+def test_plates_that_are_told_their_rows(rows):
+    """Or not even how many there are."""
+    y = (torch.rand(12, 3, 3) < 0.5).float()
+
+    def model(y):
+        scale = pyro.param("scale", torch.ones(()))
+        with pyro.plate("rows", None if rows is None else 12, subsample=rows, dim=-1):
+            part = y if rows is None else y[rows]
+            pyro.sample("y", GridCRF(scale * part, NONE, SMALL), obs=part)
+
+    learner = ExpectedLoss(model, no_guide, SGD({"lr": 0.1}))
+    assert all(math.isfinite(learner.step(y)) for _ in range(3))
+    found = learner.state_dict()["chains"]["started"]["y"].nonzero().flatten().tolist()
+    assert found == (list(range(12)) if rows is None else [3, 5])
+
+
+def test_no_rows():
+    def model(y):
+        pyro.sample("y", GridCRF(pyro.param("scale", torch.ones(())) * y, NONE, SMALL).to_event(1), obs=y)
+
+    learner = ExpectedLoss(model, no_guide, SGD({"lr": 0.1}))
+    assert [learner.step(torch.zeros(0, 3, 3)) for _ in range(3)] == [0.0] * 3
+
+
 def test_states_reach_modules():
     """A module goes back with its parameters, and goes on to learn."""
     network = torch.nn.Linear(1, 1)

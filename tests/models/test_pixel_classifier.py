@@ -54,6 +54,21 @@ def test_scale_of_features_does_not_matter():
     np.testing.assert_allclose(first, second, atol=0.05)
 
 
+def test_arrays_of_any_kind():
+    """Axes that go backwards, read-only arrays, and numbers too small to be told apart."""
+    features, masks = task(number=6)
+    features = np.ascontiguousarray(features, dtype=np.float32)
+    expected = PixelClassifier(random_state=0).fit(features, masks).decision_function(features)
+    backwards, mirrored = np.ascontiguousarray(features[..., ::-1]), np.ascontiguousarray(features[:, :, ::-1])
+    features.setflags(write=False)
+    classifier = PixelClassifier(random_state=0).fit(features, masks)
+    for found in (classifier.decision_function(each) for each in (features, backwards[..., ::-1])):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(classifier.decision_function(mirrored[:, :, ::-1]), expected)
+    tiny = np.concatenate([features, 1e-43 * features[..., :1]], -1)
+    assert np.isfinite(PixelClassifier(random_state=0).fit(tiny, masks).decision_function(tiny)).all()
+
+
 def test_seed_decides_and_generators_stay():
     features, masks = task(number=6)
     before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()

@@ -220,8 +220,13 @@ def test_bad_input(figures):
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(images, masks, *wrong)
-    with pytest.raises(ValueError, match="images: expected finite numbers"):
-        model.fit(images * np.nan, masks)
+    for number in (np.nan, 1e300):
+        with pytest.raises(ValueError, match="images: expected finite numbers in single precision"):
+            model.fit(images * number, masks)
+    with pytest.raises(ValueError, match="images: expected an array, of pictures of one size"):
+        model.fit([*images, images[0, :8]], masks)
+    with pytest.raises(ValueError, match="masks: expected an array, of pictures of one size"):
+        model.fit(images, [*masks[1:], masks[0, :8]])
     with pytest.raises(ValueError, match="masks: expected zeros and ones in the pictures outside every fold"):
         model.fit(images, np.zeros_like(masks))
     model.fit(images, masks)

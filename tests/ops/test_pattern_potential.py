@@ -11,7 +11,12 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from pyro_structured.ops.hidden_states import cost_of_kinds, free_hidden_states, hidden_states, number_of_hidden_states
 from pyro_structured.ops.labelings import all_labelings
-from pyro_structured.ops.pattern_potential import pattern_from_template, pattern_potential, template_of_pattern
+from pyro_structured.ops.pattern_potential import (
+    pattern_from_template,
+    pattern_potential,
+    pattern_slopes,
+    template_of_pattern,
+)
 
 
 def table_of(scheme, number):
@@ -122,3 +127,40 @@ def test_templates():
 def test_all_labelings():
     expected = [list(map(float, labels)) for labels in itertools.product([0, 1], repeat=4)]
     assert all_labelings(4, torch.zeros(())).tolist() == expected
+
+
+def test_slopes_in_inference_mode():
+    """As for whoever predicts with it."""
+    activations, table = torch.randn(4, 3), torch.randn(4)
+    for composition in ("sum", "min", table):
+        expected = pattern_slopes(activations, composition, 1.0)
+        with torch.inference_mode():
+            found = pattern_slopes(activations + 0, composition if isinstance(composition, str) else table + 0, 1.0)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize("composition", ["sum", "min", "table"])
+def test_slopes(composition, temperature):
+    """How far units are on, by a sum over all their states, where some are never on as well; differentiable."""
+    generator = torch.Generator().manual_seed(0)
+    activations = torch.randn(50, 4, generator=generator, dtype=torch.double)
+    activations[:10, 1] = activations[5:10, 3] = -torch.inf
+    table = torch.randn(5, generator=generator, dtype=torch.double)
+    states = torch.tensor(list(itertools.product((0.0, 1.0), repeat=4)), dtype=torch.double)
+    numbers = states.sum(-1)
+    weights = {"sum": 0 * numbers, "min": torch.where(numbers == 1, 0.0, -torch.inf), "table": table[numbers.long()]}
+    scores = torch.where(states == 1, activations.unsqueeze(1), 0.0).sum(-1) + weights[composition]
+    if temperature:
+        probs = (scores / temperature).softmax(-1)
+    else:
+        probs = torch.nn.functional.one_hot(scores.argmax(-1), len(states)).double()
+    chosen = table if composition == "table" else composition
+    found = pattern_slopes(activations, chosen, temperature)
+    torch.testing.assert_close(found, probs @ states)
+    if temperature:
+        points = activations[10:14].clone().requires_grad_()
+        gradcheck(lambda point: pattern_slopes(point, chosen, temperature), (points,))
+        assert not pattern_slopes(activations, chosen, temperature).requires_grad
+        if composition == "table":
+            gradcheck(lambda point: pattern_slopes(activations[:12], point, temperature), (table.requires_grad_(),))

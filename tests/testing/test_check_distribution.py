@@ -74,7 +74,9 @@ class Chain(dist.TorchDistribution):
         return Chain.log_prob(self, self.enumerate_support(False))
 
     def sample(self, sample_shape=()):
-        rows = dist.Categorical(logits=self.table.detach().movedim(0, -1)).sample(torch.Size(sample_shape))
+        shape = torch.Size(sample_shape) + self.batch_shape
+        classes = dist.Categorical(logits=self.table.detach().movedim(0, -1))
+        rows = classes.sample(torch.Size(sample_shape)) if shape.numel() else torch.zeros(shape, dtype=torch.long)
         return brute_force.binary_vectors(3).to(self.logits)[rows]
 
     @property
@@ -251,6 +253,14 @@ class SupportChecksTheWholeBatch(Chain):
 class SamplesOfRankOne(Chain):
     def sample(self, sample_shape=()):
         return super().sample(tuple(sample_shape)[:1])
+
+
+@breaks("sample")
+class NoEmptySamples(Chain):
+    def sample(self, sample_shape=()):
+        return torch.stack(
+            [super(NoEmptySamples, self).sample() for _ in range(torch.Size(sample_shape).numel())]
+        ).reshape(torch.Size(sample_shape) + self.batch_shape + (3,))
 
 
 @breaks("sample")
