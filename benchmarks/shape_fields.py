@@ -2,6 +2,8 @@
 
 import os
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 from horse_splits import overlaps
@@ -9,6 +11,7 @@ from known_classifier import KnownClassifier
 from mask_pictures import draw_patterns, draw_predictions
 from measurement import Report, arguments, duration
 from scipy.stats import spearmanr
+from tqdm import tqdm
 
 from pyro_structured.datasets import (
     ellipse_figures,
@@ -29,17 +32,17 @@ the mean over seeds.
 
 *Pixels*: log-odds of `PixelClassifier` above 0. Fields are `SegmentationCRF` on these log-odds: *pairs* with one
 penalty, neither patterns nor places; *places*: pairs, and a bias for each pixel; *patterns*: pairs, places, and 64
-patterns; *dependent*: patterns whose biases depend on the picture. *Variability*: `label_variability` of the masks to
-learn from. Time: processor seconds of learning patterns, the classifier included. Settings of the fields were settled
-on seed 0 of the levels 0 and 2, with test scores in view.
+patterns; *dependent*: patterns whose biases depend on the picture, for silhouettes. *Variability*: `label_variability`
+of the masks to learn from. Time: processor seconds of learning patterns, the classifier included. Settings of the
+fields were settled on seed 0 of the levels 0 and 2, with test scores in view.
 """
 SIZES = {"bird": (500, 100, 200)}
 FIELDS = {
     "pairs": {"patterns": 0, "positioned": False, "max_steps": 200},
     "places": {"patterns": 0, "max_steps": 300},
     "patterns": {"patterns": 64, "max_steps": 500},
-    "dependent": {"patterns": 64, "image_dependent": True, "max_steps": 500},
 }
+DEPENDENT = {"dependent": {"patterns": 64, "image_dependent": True, "max_steps": 500}}
 CAPTION = """Columns: test pictures of the first seed, the four of which patterns improve most over pairs, four in the
 middle, and the four that lose most, with the gains. The last row: weights of patterns."""
 WANTED = {"level 0": 0.20, "level 1": 0.10, "level 2": 0.06}
@@ -85,7 +88,7 @@ class Trial:
         odds = classifier.fit(pixels, masks[0]).decision_function(images[2][..., None])
         self.seconds = {"pixels": time.process_time() - began}
         self.scores, self.labels = {"pixels": overlaps(odds > 0, masks[2])}, {}
-        for field, settings in FIELDS.items():
+        for field, settings in (FIELDS if name.startswith("level") else FIELDS | DEPENDENT).items():
             began = time.process_time()
             settings = {**settings, "max_steps": 2} if quick else settings
             model = SegmentationCRF(classifier=KnownClassifier(), random_state=seed, **settings)
@@ -95,6 +98,15 @@ class Trial:
             self.scores[field] = overlaps(self.labels[field], masks[2])
             if field == "patterns":
                 self.weights = model.field_.weights
+
+
+def trials_of(names, options):
+    """All trials of some sets, in several processes if wanted."""
+    seeds = range(options.seed, options.seed + (1 if options.quick else options.seeds))
+    jobs = [(name, seed, options.quick) for name in names for seed in seeds]
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        found = list(tqdm(pool.map(Trial, *zip(*jobs, strict=True)), total=len(jobs), disable=None))
+    return {name: [each for each, job in zip(found, jobs, strict=True) if job[0] == name] for name in names}
 
 
 def mean_and_error(values):
@@ -114,19 +126,20 @@ def measure(report, options):
     elif os.environ.get("PYRO_STRUCTURED_DATA"):
         names += ["bird", "person"]
     rows, gains, variabilities, first = [], {}, {}, {}
+    made = trials_of(names, options)
     for name in names:
-        seeds = range(options.seed, options.seed + (1 if options.quick else options.seeds))
-        trials = [Trial(name, seed, options.quick) for seed in seeds]
+        trials = made[name]
         first[name] = trials[0]
         scores = {model: np.array([each.scores[model].mean() for each in trials]) for model in trials[0].scores}
         gains[name] = scores["patterns"] - scores["pairs"]
         variabilities[name] = np.mean([each.variability for each in trials])
         over_places = shown(scores["patterns"] - scores["places"], "+")
         times = duration(np.median([each.seconds["pixels"] + each.seconds["patterns"] for each in trials]))
-        shares = [f"{scores[model].mean():.3f}" for model in scores]
+        models = ["pixels", *FIELDS, *DEPENDENT]
+        shares = [f"{scores[model].mean():.3f}" if model in scores else "–" for model in models]
         rows.append([name, f"{variabilities[name]:.3f}", *shares, shown(gains[name], "+"), over_places, times])
         report.progress(" ".join(rows[-1]))
-    header = ["masks", "variability", "pixels", *FIELDS, "patterns over pairs", "patterns over places", "time"]
+    header = ["masks", "variability", *models, "patterns over pairs", "patterns over places", "time"]
     report.table("Scores", header, rows)
     for name, wanted in WANTED.items():
         if name in gains:
@@ -177,7 +190,9 @@ def draw(path, rows):
 
 
 def main():
-    options = arguments(__doc__, seeds=(5, "number of data sets for each kind of masks"))
+    options = arguments(
+        __doc__, seeds=(5, "number of data sets for each kind of masks"), workers=(1, "processes that share the work")
+    )
     report = Report("Shapes in noise", TEXT, options)
     measure(report, options)
     report.finish()
