@@ -62,6 +62,13 @@ def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: 
         >>> pattern_slopes(torch.tensor([0.0, -torch.inf, 1.0]), "sum", 1.0)
         tensor([0.5000, 0.0000, 0.7311])
     """
+    if isinstance(composition, str):
+        if temperature > 0:
+            scaled = activations / temperature
+            return scaled.sigmoid() if composition == "sum" else scaled.softmax(-1)
+        on = activations >= (0 if composition == "sum" else activations.amax(-1, keepdim=True))
+        shares = on.to(activations.dtype)
+        return shares if composition == "sum" else shares / shares.sum(-1, keepdim=True)
     inputs = [part for part in (activations, composition) if isinstance(part, Tensor)]
     recorded = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
     with torch.enable_grad():
