@@ -19,7 +19,7 @@ class PatternMajorant(NamedTuple):
     :ivar float base: What it is with all labels 0.
     :ivar np.ndarray order: Which z there are, of the labels and then of 1 less them.
     :ivar np.ndarray starts: b, shape ``(J,)``.
-    :ivar np.ndarray gains: :math:`\lambda`, in this order.
+    :ivar np.ndarray gains: :math:`\lambda`, in this order, shape ``(z, J)``.
     """
 
     tilt: np.ndarray
@@ -31,7 +31,7 @@ class PatternMajorant(NamedTuple):
     def at(self, labels: np.ndarray) -> np.ndarray:
         """What it says of each pattern, shape ``(J,)``."""
         states = np.concatenate([labels, ~labels])[self.order]
-        return np.asarray(self.starts + self.gains[:, states].sum(1))
+        return np.asarray(self.starts + self.gains[states].sum(0))
 
 
 def majorize(
@@ -51,7 +51,7 @@ def majorize(
     fractional z is the concave closure of :math:`\phi`. Out of the range of :math:`a_j`, :math:`\phi` goes on as a
     straight line. Where it is lower at these shares, the chord of the range is taken instead.
 
-    :param np.ndarray weights: Positive parts of the weights, and sizes of the negative ones, shape ``(J, 2 D)``.
+    :param np.ndarray weights: Positive parts of the weights, and sizes of the negative ones, shape ``(2 D, J)``.
     :param np.ndarray least: The smallest activations that labels of free pixels leave, shape ``(J,)``.
     :param np.ndarray low: Ranges, shape ``(J,)``.
     :param np.ndarray high: At least that.
@@ -68,21 +68,21 @@ def majorize(
     number = min(NUMBER_GROUPS, len(order))
     begins = np.arange(number) * len(order) // max(number, 1)
     group = np.repeat(np.arange(number), np.diff(np.append(begins, len(order))))
-    some = weights[:, order]
-    steps = np.add.reduceat(some, begins, axis=1) if number else some
-    passed = least[:, None] + np.cumsum(np.pad(steps, ((0, 0), (1, 0))), axis=1)
-    values = _extended(passed, low[:, None], high[:, None], temperature)
-    slopes = _quotients(np.diff(values, axis=1), steps)
+    some = weights[order]
+    steps = np.add.reduceat(some, begins, axis=0) if number else some
+    values = _extended(np.cumsum(np.concatenate([least[None], steps]), axis=0), low, high, temperature)
+    slopes = _quotients(np.diff(values, axis=0), steps)
     ends = rectified(np.stack([low, high]), temperature)
     tangent = rectified_slopes(low, temperature)
     chord = np.where(high > low, _quotients(ends[1] - ends[0], high - low), tangent)
-    near = np.add.reduceat(some * shares[order], begins, axis=1) if number else some
+    gains, near = slopes[group], shares[order]
+    gains *= some
     start = ends[0] + chord * (least - low)
-    lower = start + chord * near.sum(1) <= values[:, 0] + (slopes * near).sum(1)
-    gains = np.where(lower[:, None], chord[:, None], slopes)[:, group] * some
-    starts = np.where(lower, start, values[:, 0])
-    both = np.zeros(weights.shape[1])
-    both[order] = gains.sum(0)
+    lower = start + chord * (near @ some) <= values[0] + near @ gains
+    gains[:, lower] = chord[lower] * some[:, lower]
+    starts = np.where(lower, start, values[0])
+    both = np.zeros(len(weights))
+    both[order] = gains @ np.ones(len(least))
     on, off = np.split(both, 2)
     return PatternMajorant(on - off, float(starts.sum() + off.sum()), order, starts, gains)
 

@@ -69,7 +69,7 @@ class SumSearch:
         # A pattern that is never on does not matter.
         used = objective.biases[0].isfinite()
         self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
-        self._parts = np.concatenate([self._weights.clip(min=0), -self._weights.clip(max=0)], 1)
+        self._parts = np.concatenate([self._weights.T.clip(min=0), -self._weights.T.clip(max=0)])
         pulls = np.tile(self._penalties[0].clip(-LARGEST_PENALTY, LARGEST_PENALTY), 2)
         ends, number = np.concatenate([self._edges, self._edges[:, ::-1]]).T, len(self._odds)
         self._pulls = coo_matrix((pulls, tuple(ends)), (number, number)).tocsr()
@@ -178,7 +178,7 @@ class SumSearch:
         """Of the activations of all labels that are possible."""
         always = self._biases + self._weights @ (known & ~free)
         number = len(free)
-        return always - self._parts[:, number:] @ free, always + self._parts[:, :number] @ free
+        return always - free @ self._parts[number:], always + free @ self._parts[:number]
 
     def _relaxed(self, odds: np.ndarray, shares: np.ndarray, number: int) -> np.ndarray:
         """Some rounds of a mean-field approximation."""

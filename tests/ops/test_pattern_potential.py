@@ -11,7 +11,12 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from pyro_structured.ops.hidden_states import cost_of_kinds, free_hidden_states, hidden_states, number_of_hidden_states
 from pyro_structured.ops.labelings import all_labelings
-from pyro_structured.ops.pattern_potential import pattern_from_template, pattern_potential, template_of_pattern
+from pyro_structured.ops.pattern_potential import (
+    pattern_from_template,
+    pattern_potential,
+    pattern_slopes,
+    template_of_pattern,
+)
 
 
 def table_of(scheme, number):
@@ -122,3 +127,18 @@ def test_templates():
 def test_all_labelings():
     expected = [list(map(float, labels)) for labels in itertools.product([0, 1], repeat=4)]
     assert all_labelings(4, torch.zeros(())).tolist() == expected
+
+
+@pytest.mark.parametrize("composition", ["sum", "min"])
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
+def test_slopes_are_derivatives(composition, temperature):
+    """Also where units are never on, far from zero, and, at temperature 0, where units share the largest activation."""
+    torch.manual_seed(0)
+    activations = 20 * torch.randn(50, 4).double()
+    activations[:10, 1], activations[10:20, 2] = -torch.inf, activations[10:20, 0]
+    point = activations.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(pattern_potential(point, composition, temperature).sum(), point)
+    torch.testing.assert_close(pattern_slopes(activations, composition, temperature), expected, rtol=1e-12, atol=1e-12)
+    if temperature:
+        finite = torch.randn(5, 3).double().requires_grad_()
+        assert gradcheck(lambda a: pattern_slopes(a, composition, temperature), finite)
