@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pyro
 import torch
-from ellipse_models import ellipse_data, learned_fields, single
+from ellipse_models import SIZES, ellipse_data, learned_fields, single
 from measurement import Report, arguments, duration
 from pyro.optim import SGD
 
@@ -93,7 +93,7 @@ HEADER += ["log-probability", "forward", "reverse", "time of bounds", "of AIS"]
 
 
 def main():
-    options = arguments(__doc__, images=(5, "test images of each model"))
+    options = arguments(__doc__, images=(3, "test images of each model"))
     report = Report("Bounds of log Z for learned fields", TEXT, options)
     estimator = AnnealedImportanceSampling(20, 10) if options.quick else AnnealedImportanceSampling(1000, 100)
     rows, contained, within, number_exact = [], 0, 0.0, 0
@@ -110,7 +110,7 @@ def main():
                 within = max(within, abs(found["forward"]))
 
     for pool, number, composition in CONDITIONAL[:1] if options.quick else CONDITIONAL + LARGE:
-        sizes = (20, 5, 5) if options.quick else (500, 200, 100)
+        sizes = (20, 5, 5) if options.quick else SIZES
         if pool != drawn:
             data, drawn = ellipse_data(0, options.seed, pool, sizes), pool
         fields, _ = learned_fields(data, options.seed, number, options.quick, composition=composition)
