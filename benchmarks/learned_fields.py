@@ -159,7 +159,7 @@ def draw(path, all_curves, seconds):
 
 
 def main():
-    options = arguments(__doc__, images=(4, "test images of each model"), level=(0, "of the figures, 0 to 5"))
+    options = arguments(__doc__, images=(3, "test images of each model"), level=(0, "of the figures, 0 to 5"))
     report = Report("Learned fields", TEXT, options)
     data = ellipse_data(options.level, options.seed, sizes=(20, 5, 5) if options.quick else SIZES)
     found, fields = table(report, data, options)
