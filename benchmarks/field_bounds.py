@@ -22,9 +22,9 @@ contrastive divergence, 32 x 32 pixels. For each field `log_partition_bounds`, t
 and `AnnealedImportanceSampling(1000, 100)`, also in reverse from exact samples, where they are.
 
 Numbers are differences to log Z in nats, or, where it is not known (–), to the forward estimate, means over images; ±
-is the mean standard error that the estimator itself reports. *Width*: of the bounds of log Z, and so of
-`log_prob_bounds`, and for each pixel; *log-probability*: of the true mask, bounds for each pixel. Times are processor
-seconds of an image.
+is the mean standard error that the estimator itself reports; forward estimates are low rather than high. *Width*: of
+the bounds of log Z, and so of `log_prob_bounds`, and for each pixel; *log-probability*: of the true mask, bounds for
+each pixel. Times are processor seconds of an image.
 """
 # Side of the pixels of the original that make one, patterns, composition.
 CONDITIONAL = ((4, 4, "sum"), (4, 8, "sum"), (4, 12, "sum"), (4, 16, "min"), (2, 16, "min"))
@@ -93,21 +93,21 @@ HEADER += ["log-probability", "forward", "reverse", "time of bounds", "of AIS"]
 
 
 def main():
-    options = arguments(__doc__, images=(3, "test images of each model"))
+    options = arguments(__doc__, images=(2, "test images of each model"))
     report = Report("Bounds of log Z for learned fields", TEXT, options)
     estimator = AnnealedImportanceSampling(20, 10) if options.quick else AnnealedImportanceSampling(1000, 100)
-    rows, contained, within, number_exact = [], 0, 0.0, 0
+    rows, contained, number_exact, within = [], 0, 0, {"conditional": 0.0, "machine": 0.0}
     data, drawn = None, None
 
     def add(name, each):
-        nonlocal contained, number_exact, within
+        nonlocal contained, number_exact
         rows.append(row(name, each))
         report.progress(" ".join(map(str, rows[-1])))
         for found in each:
             if found["log Z"] is not None:
                 number_exact += 1
                 contained += found["low"] <= 1e-9 * abs(found["log Z"]) and found["high"] >= -1e-9 * abs(found["log Z"])
-                within = max(within, abs(found["forward"]))
+                within[name[0]] = max(within[name[0]], abs(found["forward"]))
 
     for pool, number, composition in CONDITIONAL[:1] if options.quick else CONDITIONAL + LARGE:
         sizes = (20, 5, 5) if options.quick else SIZES
@@ -124,7 +124,9 @@ def main():
         add(("machine", "32 x 32", number, '"sum"'), [measured(d, truth[i], True, estimator) for i in images])
     report.table("Log Z", HEADER, rows)
     report.claim("exact log Z between the bounds", "all", f"{contained} of {number_exact}", contained == number_exact)
-    report.claim("largest difference of forward estimates to exact log Z", "<= 0.1", f"{within:.3f}", within <= 0.1)
+    for name, difference in within.items():
+        text = f"{name} fields: largest difference of forward estimates to exact log Z"
+        report.claim(text, "<= 0.1", f"{difference:.3f}", difference <= 0.1)
     report.finish()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import coo_matrix
 
 from pyro_structured.solvers.field_cut import FieldCut
-from pyro_structured.solvers.pattern_majorant import majorize
+from pyro_structured.solvers.pattern_majorant import PatternMajorizer
 from pyro_structured.solvers.pattern_objective import PatternObjective
 from pyro_structured.solvers.potential_chords import rectified, rectified_slopes
 
@@ -70,6 +70,7 @@ class SumSearch:
         used = objective.biases[0].isfinite()
         self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
         self._parts = np.concatenate([self._weights.T.clip(min=0), -self._weights.T.clip(max=0)])
+        self._majorizer = PatternMajorizer(self._parts, self._temperature)
         pulls = np.tile(self._penalties[0].clip(-LARGEST_PENALTY, LARGEST_PENALTY), 2)
         ends, number = np.concatenate([self._edges, self._edges[:, ::-1]]).T, len(self._odds)
         self._pulls = coo_matrix((pulls, tuple(ends)), (number, number)).tocsr()
@@ -130,7 +131,7 @@ class SumSearch:
         if (low > high + CLOSE * (1 + np.abs(high))).any():
             return None
         high = np.maximum(low, high)
-        majorant = majorize(self._parts, least, low, high, shares, free, self._temperature)
+        majorant = self._majorizer.near(shares, free, least, low, high)
         odds = self._odds + majorant.tilt
         odds = np.where(free, odds, np.where(known, 1.0, -1.0) * (1 + self._degrees + np.abs(odds)))
         labels = self._cut(odds)

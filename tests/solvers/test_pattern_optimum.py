@@ -15,7 +15,7 @@ from pyro_structured.solvers.joint_cut import maximize_jointly
 from pyro_structured.solvers.pattern_ascent import ascend
 from pyro_structured.solvers.pattern_branching import branch_and_bound
 from pyro_structured.solvers.pattern_dual import FORMS, decompose
-from pyro_structured.solvers.pattern_majorant import majorize
+from pyro_structured.solvers.pattern_majorant import PatternMajorizer
 from pyro_structured.solvers.pattern_objective import PatternObjective
 from pyro_structured.solvers.potential_chords import potential_chords, potential_of, rectified
 from pyro_structured.solvers.signed_graph import Unbalanced, balancing_flips
@@ -232,7 +232,7 @@ def test_majorants_are_above(temperature, certain, width, seed):
     activations = labels @ weights.T + biases
     wide, narrow = ((least, most), (low, high))
     for ends in (wide, narrow):
-        majorant = majorize(parts, least, *ends, shares, free, temperature)
+        majorant = PatternMajorizer(parts, temperature).near(shares, free, least, *ends)
         inside = ((activations >= ends[0] - 1e-12) & (activations <= ends[1] + 1e-12)).all(1)
         each = np.array([majorant.at(label) for label in labels])
         potentials = rectified(activations, temperature)
@@ -244,8 +244,8 @@ def test_majorants_are_above(temperature, certain, width, seed):
     positive = np.concatenate([np.abs(weights).T, 0 * weights.T])
     for label in labels:
         floor = biases.copy()
-        exact = majorize(
-            positive, floor, floor, floor + np.abs(weights).sum(1), label.astype(float), free | True, temperature
+        exact = PatternMajorizer(positive, temperature).near(
+            label.astype(float), free | True, floor, floor, floor + np.abs(weights).sum(1)
         )
         mine = rectified(np.abs(weights) @ label + biases, temperature)
         assert (exact.at(label) >= mine - 1e-9).all()
