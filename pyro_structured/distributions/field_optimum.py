@@ -67,9 +67,10 @@ def maximize_field(
 
 def _from_starts(objective: PatternObjective, method: str, starts: Tensor | None, max_cuts: int) -> MapResult:
     rows, pixels = objective.odds.shape
-    starts = _default_starts(objective) if starts is None else starts
+    network = FieldCut(objective.edges, pixels)
+    starts = _default_starts(objective, network) if starts is None else starts
     repeated = objective.rows(torch.arange(rows).repeat(len(starts)))
-    found = ascend(repeated, starts.flatten(0, 1), max_cuts)
+    found = ascend(repeated, starts.flatten(0, 1), max_cuts, network)
     values = repeated.value(found.labels).reshape(len(starts), rows)
     labels = found.labels.reshape(len(starts), rows, pixels)[values.argmax(0), torch.arange(rows)]
     cuts = found.num_cuts.reshape(len(starts), rows).sum(0)
@@ -91,9 +92,8 @@ def _from_starts(objective: PatternObjective, method: str, starts: Tensor | None
     return result._replace(num_cuts=result.num_cuts + cuts)
 
 
-def _default_starts(objective: PatternObjective) -> Tensor:
+def _default_starts(objective: PatternObjective, network: FieldCut) -> Tensor:
     """The best labels without patterns, and with all patterns half on, or each in a share."""
-    network = FieldCut(objective.edges, objective.odds.shape[-1])
     share = 1 / max(1, objective.weights.shape[-2]) if objective.composition == "min" else 0.5
     fields = (objective.odds, objective.odds + share * objective.weights.sum(-2))
     starts = [network.maximize(odds.numpy(), objective.penalties.numpy()) for odds in fields]

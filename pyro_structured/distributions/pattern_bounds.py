@@ -16,6 +16,7 @@ from pyro_structured.ops.grid_strips import GridStrips, grid_strips, log_partiti
 from pyro_structured.ops.holder_bound import holder_bound
 from pyro_structured.ops.mean_field import mean_field_logits
 from pyro_structured.ops.mean_field_bound import mean_field_bound
+from pyro_structured.ops.modular_bound import modular_bound
 from pyro_structured.ops.pattern_potential import pattern_potential
 from pyro_structured.solvers.signed_graph import Unbalanced, balancing_flips
 
@@ -23,6 +24,8 @@ from pyro_structured.solvers.signed_graph import Unbalanced, balancing_flips
 WHOLE_SIDE, STRIP_WIDTH = 8, 5
 # Numbers that a step of the bounds computes for each element of the batch, if patterns can be chosen accordingly.
 NUMBERS_IN_STEP = 2**19
+# As many times as that, where most patterns are sums over pixels.
+STATES_FOR_SUMS = 4
 
 
 class PatternBounds(PatternWeights):
@@ -48,7 +51,8 @@ class PatternBounds(PatternWeights):
           inequality. The Bethe approximation, if it is more, for ``"sum"`` at T = 1 with signs of penalties and weights
           that are balanced.
         - Above: Hölder's inequality between parts of the field that are small enough to sum exactly, tree-reweighted
-          with strips of the grid in place of trees; the split is optimised by gradient descent.
+          with strips of the grid in place of trees; the split is optimised by gradient descent. For many patterns, and
+          ``"sum"``, all but a few of these are replaced by sums over pixels that are nowhere less, if that is lower.
         - With ``"min"``, both for each pattern by itself: with the log partition functions :math:`A_j` of the fields in
           which it is always on,
 
@@ -59,7 +63,7 @@ class PatternBounds(PatternWeights):
 
         They meet where exact sums take about as long as a step. The interval grows with the couplings and with the
         number of patterns. Cost: up to 100 steps from three points below and 60 steps above, each of at most 2^19
-        numbers for each element of the batch, or as many as two states of each unit need.
+        numbers for each element of the batch, or as many as two states of each unit need; and 60 more of at most 2^21.
 
         :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels and there are infinite
             penalties.
@@ -219,6 +223,9 @@ class PatternBounds(PatternWeights):
             num_states = NUMBERS_IN_STEP // (cost if self._paired else self._num_variables)
             # Mean-field approximations begin at three points at a time.
             low, high = mean_field_bound(field, strips[0], num_states // 4), holder_bound(field, strips, num_states)
+            if field.composition == "sum" and 2**field.num_patterns > num_states and _finite(field):
+                sums = modular_bound(field, strips, STATES_FOR_SUMS * num_states)
+                high = torch.where(sums < high, sums, high)
             if field.composition == "sum" and field.temperature == 1 and field.num_patterns and _finite(field):
                 bethe = bethe_log_partition(field)
                 low = torch.where(_balanced(field) & (bethe > low), bethe, low)

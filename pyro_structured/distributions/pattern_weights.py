@@ -200,8 +200,9 @@ class PatternWeights(DiscreteVector):
           those of patterns with weights of one sign each; with ``"min"``, a cut for each pattern, whatever the signs.
           Exact at T = 0, and within :math:`T J \log 2`, or :math:`T \log J`, of the best above.
         - ``"dual"``: a bound by dual decomposition, and labels on the way; for ``"sum"``.
-        - ``"branch_and_bound"``: from those of ``"em"`` to the best, with a proof, or as far as ``max_cuts`` go, which
-          for ``"min"`` at T > 0 is often no further than ``"cut"``; not for tables.
+        - ``"branch_and_bound"``: from those of ``"em"`` to the best, with a proof, or as far as ``max_cuts`` go, with a
+          bound of what is left; not for tables. Up to about 32 learned patterns are proved within seconds; for 64, or
+          for ``"min"`` at T > 0, there is a bound only, as a rule. Each cut costs O(J·D) besides.
 
         :param str method: One of these.
         :param Tensor start: Where ``"em"`` and those after it begin, shape ``(...,) + batch_shape + event_shape``, the

@@ -62,13 +62,18 @@ def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: 
         >>> pattern_slopes(torch.tensor([0.0, -torch.inf, 1.0]), "sum", 1.0)
         tensor([0.5000, 0.0000, 0.7311])
     """
-    inputs = [part for part in (activations, composition) if isinstance(part, Tensor)]
-    recorded = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
+    if isinstance(composition, str):
+        if temperature > 0:
+            scaled = activations / temperature
+            return scaled.sigmoid() if composition == "sum" else scaled.softmax(-1)
+        on = activations >= (0 if composition == "sum" else activations.amax(-1, keepdim=True))
+        shares = on.to(activations.dtype)
+        return shares if composition == "sum" else shares / shares.sum(-1, keepdim=True)
+    recorded = torch.is_grad_enabled() and (activations.requires_grad or composition.requires_grad)
     # Tensors of inference mode take no part in automatic differentiation, but their copies outside do.
     with torch.inference_mode(False), torch.enable_grad():
         activations = activations.clone() if activations.is_inference() else activations
-        if isinstance(composition, Tensor) and composition.is_inference():
-            composition = composition.clone()
+        composition = composition.clone() if composition.is_inference() else composition
         point = activations if recorded and activations.requires_grad else activations.detach().requires_grad_()
         total = pattern_potential(point, composition, temperature).sum()
         (found,) = torch.autograd.grad(total, point, create_graph=recorded)

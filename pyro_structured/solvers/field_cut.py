@@ -7,6 +7,9 @@ import numpy as np
 from pyro_structured.solvers.minimum_cut import CutNetwork
 from pyro_structured.solvers.signed_graph import balancing_flips
 
+# How far margins are carried from node to node.
+ROUNDS = 4
+
 
 class FieldCut:
     r"""Maximises :math:`\sum_i \theta_i y_i - \sum_e p_e [y_{e_1} \ne y_{e_2}]` over labels, one field after the other.
@@ -36,7 +39,25 @@ class FieldCut:
                 theta, penalty = np.where(flips, -theta, theta), np.abs(penalty)
             found = self._network.solve(-_finite(theta, penalty, theta), _finite(theta, penalty, penalty))
             labels[row] = found if flips is None else found ^ flips
+            self._found = found
         return labels
+
+    def margins(self) -> np.ndarray:
+        """How much less labels are worth, at least, that differ from the last row's at some node, shape ``(n,)``."""
+        nodes, edges = self._network.residuals()
+        tails, heads = self._edges.T
+        found = []
+        for alone, (forth, back) in ((nodes[0], edges), (nodes[1], edges[::-1])):
+            # A neighbour has the same label, or is on the other end of an edge that is cut.
+            loss = alone.copy()
+            np.add.at(loss, heads, np.minimum(forth, alone[tails]))
+            np.add.at(loss, tails, np.minimum(back, alone[heads]))
+            for _ in range(ROUNDS):
+                before = loss.copy()
+                np.maximum.at(loss, heads, np.minimum(forth, before[tails]))
+                np.maximum.at(loss, tails, np.minimum(back, before[heads]))
+            found.append(loss)
+        return np.asarray(np.where(self._found, found[1], found[0]))
 
     def _balance(self, penalties: np.ndarray) -> np.ndarray | None:
         """Labels to exchange, if there are any."""

@@ -9,7 +9,7 @@ from pyro_structured.solvers.field_cut import FieldCut
 from pyro_structured.solvers.pattern_objective import MapResult, PatternObjective
 
 
-def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int) -> MapResult:
+def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int, network: FieldCut | None = None) -> MapResult:
     """Improves labels until they do not change.
 
     The potential of the patterns is convex in their activations, at every temperature and with every table, so that its
@@ -19,12 +19,13 @@ def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int) -> MapRes
     :param PatternObjective objective: The fields.
     :param Tensor labels: Where to begin, zeros and ones of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
+    :param FieldCut network: Of the edges, if there is one already.
 
     **References**
 
     Li (2013), Section 4.2, Equations (4.11) and (4.12).
     """
-    network = FieldCut(objective.edges, labels.shape[-1])
+    network = FieldCut(objective.edges, labels.shape[-1]) if network is None else network
     best, worth = labels.clone(), objective.value(labels)
     num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
     active = torch.arange(objective.num_rows)

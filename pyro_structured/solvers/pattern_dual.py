@@ -1,6 +1,9 @@
 """Bounds of what labelings of fields under patterns are worth, by dual decomposition."""
 
-__all__ = ["FORMS", "decompose"]
+__all__ = ["FORMS", "DualStep", "decompose"]
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +19,26 @@ from pyro_structured.solvers.single_pattern import maximize_pixels_with_pattern,
 FORMS = (1, 2)
 
 
-def decompose(objective: PatternObjective, labels: Tensor, max_cuts: int, form: int = 2) -> MapResult:
+class DualStep(NamedTuple):
+    """What an iteration has found, without the start.
+
+    :ivar float total: A bound of what all labels are worth.
+    :ivar float majority: What the labels of the majority of the terms are worth.
+    :ivar float decoded: What the labels of one M-step with the terms' slopes are worth.
+    """
+
+    total: float
+    majority: float
+    decoded: float
+
+
+def decompose(
+    objective: PatternObjective,
+    labels: Tensor,
+    max_cuts: int,
+    form: int = 2,
+    observe: Callable[[DualStep], None] | None = None,
+) -> MapResult:
     """Minimises the sum of the terms' own maxima, by subgradients, and decodes labels on the way.
 
     Labels are taken from the majority of the terms, and from one M-step with the slopes that the terms' labels have.
@@ -25,6 +47,7 @@ def decompose(objective: PatternObjective, labels: Tensor, max_cuts: int, form: 
     :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; where the terms need none, of iterations.
     :param int form: 1 or 2; the bound is the same in the limit.
+    :param observe: Is told of every iteration.
 
     **References**
 
@@ -33,7 +56,7 @@ def decompose(objective: PatternObjective, labels: Tensor, max_cuts: int, form: 
     network = FieldCut(objective.edges, labels.shape[-1])
     rows = [_Decomposition(objective.row(index), network, labels[index], form) for index in range(len(labels))]
     for row in rows:
-        row.run(max_cuts)
+        row.run(max_cuts, observe)
     best = torch.from_numpy(np.array([row.best for row in rows])).reshape(labels.shape).to(labels)
     bound = torch.tensor([row.bound for row in rows], dtype=torch.double)
     return MapResult(best, bound + rounding(objective), torch.tensor([row.num_cuts for row in rows], dtype=torch.long))
@@ -54,7 +77,7 @@ class _Decomposition:
         self.best, self.bound, self.num_cuts = labels.numpy(), np.inf, 0
         self.worth = self._value(labels.numpy())
 
-    def run(self, max_cuts: int) -> None:
+    def run(self, max_cuts: int, observe: Callable[[DualStep], None] | None) -> None:
         """Takes steps of Polyak's size until the bound meets the best labels, or there have been enough."""
         number = len(self._biases) + (self._form == 1)
         prices = np.zeros((number, len(self._odds)))
@@ -66,7 +89,9 @@ class _Decomposition:
             total = sum(values) + float(self._objective.base[0])
             scale = scale if total < self.bound else 0.9 * scale
             self.bound = min(self.bound, total)
-            self._decode(votes)
+            values_found = self._decode(votes)
+            if observe:
+                observe(DualStep(total, *values_found))
             subgradient = votes - votes.mean(0)
             norm = float((subgradient**2).sum())
             if norm == 0 or self.bound <= self.worth + 1e-12 * (1 + abs(self.worth)):
@@ -105,8 +130,8 @@ class _Decomposition:
         penalty = share * float(self._penalties[0][cut].sum()) if share else 0.0
         return float(np.where(np.isinf(odds), 0.0, odds) @ labels) - penalty
 
-    def _decode(self, votes: np.ndarray) -> None:
-        """The majority's labels, and those of one M-step with the slopes of the terms' labels."""
+    def _decode(self, votes: np.ndarray) -> list[float]:
+        """What the majority's labels, and those of one M-step with the slopes of the terms' labels, are worth."""
         candidates = [votes.mean(0) > 0.5]
         activations = (self._weights * votes[: len(self._biases)]).sum(1) + self._biases
         temperature = self._objective.temperature
@@ -115,10 +140,11 @@ class _Decomposition:
         else:
             slopes = 0.5 * (1 + np.tanh(activations / (2 * temperature)))
         candidates.append(self._cut(self._odds + slopes @ self._weights))
-        for labels in candidates:
-            value = self._value(labels)
+        found = [self._value(labels) for labels in candidates]
+        for labels, value in zip(candidates, found, strict=True):
             if value > self.worth:
                 self.best, self.worth = labels, value
+        return found
 
     def _value(self, labels: np.ndarray) -> float:
         return float(self._objective.value(torch.from_numpy(np.asarray(labels, dtype=float)[None]))[0])

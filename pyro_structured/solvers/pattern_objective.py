@@ -66,12 +66,15 @@ class PatternObjective(NamedTuple):
         def pick(part: Tensor) -> Tensor:
             return part[index if len(part) > 1 else 0 * index]
 
+        def shared(part: Tensor) -> Tensor:
+            return part if len(part) == 1 else part[index]
+
         return self._replace(
             odds=pick(self.odds),
             base=pick(self.base),
-            penalties=pick(self.penalties),
-            weights=pick(self.weights),
-            biases=pick(self.biases),
+            penalties=shared(self.penalties),
+            weights=shared(self.weights),
+            biases=shared(self.biases),
             composition=self.composition if isinstance(self.composition, str) else pick(self.composition),
         )
 
@@ -86,6 +89,8 @@ class PatternObjective(NamedTuple):
 
     def activations(self, labels: Tensor) -> Tensor:
         """What it is worth to switch hidden units on, shape ``(rows, J)``."""
+        if len(self.weights) == 1:
+            return labels @ self.weights[0].T + self.biases
         return (self.weights @ labels.unsqueeze(-1)).squeeze(-1) + self.biases
 
     def value(self, labels: Tensor) -> Tensor:
@@ -95,4 +100,6 @@ class PatternObjective(NamedTuple):
     def tangent(self, labels: Tensor) -> Tensor:
         """Log-odds of the field that touches the objective from below at some labels, shape ``(rows, D)``."""
         slopes = self.slopes(self.activations(labels), self.composition, self.temperature)
+        if len(self.weights) == 1:
+            return self.odds + slopes @ self.weights[0]
         return self.odds + (slopes.unsqueeze(-2) @ self.weights).squeeze(-2)

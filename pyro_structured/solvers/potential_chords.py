@@ -1,6 +1,6 @@
 """Linear functions of activations that are above the potential of patterns in some ranges."""
 
-__all__ = ["Chords", "choose_split", "potential_chords", "potential_of", "rectified"]
+__all__ = ["Chords", "choose_split", "potential_chords", "potential_of", "rectified", "rectified_slopes"]
 
 import math
 from typing import NamedTuple
@@ -97,7 +97,14 @@ def rectified(activations: np.ndarray, temperature: float) -> np.ndarray:
     """The potentials of single patterns."""
     if temperature == 0:
         return activations.clip(min=0)
-    return np.asarray(temperature * np.logaddexp(activations / temperature, 0.0))
+    return np.asarray(activations.clip(min=0) + temperature * np.log1p(np.exp(-np.abs(activations) / temperature)))
+
+
+def rectified_slopes(activations: np.ndarray, temperature: float) -> np.ndarray:
+    """Their derivatives; at temperature 0 and activation 0, one of them."""
+    if temperature == 0:
+        return np.asarray(np.heaviside(activations, 0.5))
+    return np.asarray(0.5 * (1 + np.tanh(activations / (2 * temperature))))
 
 
 def _largest(activations: np.ndarray, temperature: float) -> np.ndarray:

@@ -13,6 +13,7 @@ from pyro_structured.ops.holder_bound import holder_bound
 from pyro_structured.ops.joint_field import edges_of
 from pyro_structured.ops.labelings import all_labelings
 from pyro_structured.ops.mean_field_bound import mean_field_bound
+from pyro_structured.ops.modular_bound import modular_bound
 from pyro_structured.ops.unit_powers import log_worth, unit_powers
 
 
@@ -83,6 +84,29 @@ def test_holder_bound_decreases_and_is_exact_for_one_part():
     torch.testing.assert_close(holder_bound(field, [whole], 8, 0), exact)
     twice = field._replace(temperature=2.0)
     torch.testing.assert_close(holder_bound(twice, [whole], 27, 0), log_partition(twice))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("width", [2, 3])
+def test_modular_bound(temperature, width):
+    """For any number of patterns that are not replaced; with patterns that never change anything, it is exact."""
+    torch.manual_seed(3)
+    field = rows(patterns=5, temperature=temperature, number=10)
+    strips = [grid_strips((3, 4), width, shift) for shift in range(2 if width < 3 else 1)]
+    exact = log_partition(field)
+    for num_states in (1, 4, 16):
+        assert (modular_bound(field, strips, num_states) >= exact - 1e-9).all()
+    if width == 3:
+        sure = field._replace(biases=field.biases + 200 * torch.tensor([1, -1, 1, -1, 1]).double())
+        torch.testing.assert_close(modular_bound(sure, strips, 1), log_partition(sure))
+        one_sign = field._replace(weights=0.01 * field.weights)
+        assert (modular_bound(one_sign, strips, 1) <= log_partition(one_sign) + 0.01).all()
+
+
+def test_modular_bound_beats_holders_for_many_patterns():
+    torch.manual_seed(4)
+    field, strips = rows(patterns=12, number=5, scale=1.0), [grid_strips((3, 4), 3)]
+    assert modular_bound(field, strips, 8).mean() < holder_bound(field, strips, 8).mean()
 
 
 def test_holder_bound_needs_all_pairs():

@@ -164,3 +164,18 @@ def test_slopes(composition, temperature):
         assert not pattern_slopes(activations, chosen, temperature).requires_grad
         if composition == "table":
             gradcheck(lambda point: pattern_slopes(activations[:12], point, temperature), (table.requires_grad_(),))
+
+
+@pytest.mark.parametrize("composition", ["sum", "min"])
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
+def test_slopes_are_derivatives(composition, temperature):
+    """Also where units are never on, far from zero, and, at temperature 0, where units share the largest activation."""
+    torch.manual_seed(0)
+    activations = 20 * torch.randn(50, 4).double()
+    activations[:10, 1], activations[10:20, 2] = -torch.inf, activations[10:20, 0]
+    point = activations.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(pattern_potential(point, composition, temperature).sum(), point)
+    torch.testing.assert_close(pattern_slopes(activations, composition, temperature), expected, rtol=1e-12, atol=1e-12)
+    if temperature:
+        finite = torch.randn(5, 3).double().requires_grad_()
+        assert gradcheck(lambda a: pattern_slopes(a, composition, temperature), finite)

@@ -15,8 +15,9 @@ from pyro_structured.solvers.joint_cut import maximize_jointly
 from pyro_structured.solvers.pattern_ascent import ascend
 from pyro_structured.solvers.pattern_branching import branch_and_bound
 from pyro_structured.solvers.pattern_dual import FORMS, decompose
+from pyro_structured.solvers.pattern_majorant import PatternMajorizer
 from pyro_structured.solvers.pattern_objective import PatternObjective
-from pyro_structured.solvers.potential_chords import potential_chords, potential_of
+from pyro_structured.solvers.potential_chords import potential_chords, potential_of, rectified
 from pyro_structured.solvers.signed_graph import Unbalanced, balancing_flips
 from pyro_structured.solvers.single_pattern import maximize_pixels_with_pattern, maximize_with_pattern
 from pyro_structured.structures import Grid
@@ -211,3 +212,67 @@ def test_chords_are_above(scheme, temperature, seed):
     chords = potential_chords(low, high, 5 * rng.normal(size=4), scheme, temperature)
     for activations in rng.uniform(low, high, (200, 4)):
         assert chords.at(activations) >= potential_of(activations, scheme, temperature) - 1e-10
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(TEMPERATURES), st.floats(0, 1), st.floats(0, 3), st.integers(0, 2**31))
+def test_majorants_are_above(temperature, certain, width, seed):
+    """Of all labels whose activations are in ranges; equal to the potential on the way of their order."""
+    rng = np.random.default_rng(seed)
+    weights, biases, labels = 2 * rng.normal(size=(3, 6)), 2 * rng.normal(size=3), all_labelings(6, torch.zeros(()))
+    free, known = rng.random(6) >= certain / 2, rng.random(6) < 0.5
+    shares = rng.random(6)
+    labels = labels.numpy() > 0
+    labels = labels[(labels == known)[:, ~free].all(1)]
+    parts = np.concatenate([weights.T.clip(min=0), -weights.T.clip(max=0)])
+    least = biases + weights[:, ~free] @ known[~free] + weights[:, free].clip(max=0).sum(1)
+    most = least + np.abs(weights[:, free]).sum(1)
+    middle = rng.uniform(least, most)
+    low, high = np.maximum(least, middle - width), np.minimum(most, middle + width)
+    activations = labels @ weights.T + biases
+    wide, narrow = ((least, most), (low, high))
+    for ends in (wide, narrow):
+        majorant = PatternMajorizer(parts, temperature).near(shares, free, least, *ends)
+        inside = ((activations >= ends[0] - 1e-12) & (activations <= ends[1] + 1e-12)).all(1)
+        each = np.array([majorant.at(label) for label in labels])
+        potentials = rectified(activations, temperature)
+        assert (each >= potentials - 1e-9)[inside].all()
+        np.testing.assert_allclose(
+            each.sum(1), labels[:, free] @ majorant.tilt[free] + majorant.base, rtol=1e-9, atol=1e-9
+        )
+    # With positive weights, there is one way, and with its labels as shares a bound is exact there.
+    positive = np.concatenate([np.abs(weights).T, 0 * weights.T])
+    for label in labels:
+        floor = biases.copy()
+        exact = PatternMajorizer(positive, temperature).near(
+            label.astype(float), free | True, floor, floor, floor + np.abs(weights).sum(1)
+        )
+        mine = rectified(np.abs(weights) @ label + biases, temperature)
+        assert (exact.at(label) >= mine - 1e-9).all()
+        np.testing.assert_allclose(exact.at(label)[: len(free)], mine, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=100)
+@given(st.sampled_from([(1, 4), (2, 3), (3, 3)]), st.booleans(), st.integers(0, 2**31))
+def test_margins_of_cuts(shape, flipped, seed):
+    """Labels that differ from the best ones at a node lose at least its margin; alone, they lose no less."""
+    rng = np.random.default_rng(seed)
+    edges, number = Grid(*shape).edges.numpy(), math.prod(shape)
+    hidden = flipped & (rng.random(number) < 0.5)
+    penalties = rng.exponential(size=len(edges)) * np.where(hidden[edges[:, 0]] == hidden[edges[:, 1]], 1, -1)
+    odds = rng.normal(size=number) * 2
+    network = FieldCut(edges, number)
+    best = network.maximize(odds[None], penalties[None])[0]
+    margins = network.margins()
+    labels = all_labelings(number, torch.zeros(())).numpy() > 0
+    worth = labels @ odds - (labels[:, edges[:, 0]] != labels[:, edges[:, 1]]) @ penalties
+    for node in range(number):
+        other = worth[labels[:, node] != best[node]].max()
+        assert -1e-9 <= margins[node] <= worth.max() - other + 1e-9
+
+
+def test_margins_without_pairs_are_exact():
+    odds = np.array([1.5, -0.5, 0.25])
+    network = FieldCut(np.array([[0, 1], [1, 2]]), 3)
+    network.maximize(odds[None], np.zeros((1, 2)))
+    np.testing.assert_allclose(network.margins(), np.abs(odds), atol=1e-12)
