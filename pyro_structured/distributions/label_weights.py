@@ -68,7 +68,7 @@ class LabelWeights(DiscreteVector):
 
     @property
     def _num_indicators(self) -> int:
-        """n D."""
+        """Number of columns n D."""
         return self._num_variables
 
     @property
