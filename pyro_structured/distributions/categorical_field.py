@@ -31,6 +31,9 @@ class CategoricalField(LabelField):
     def _indicators(self, labels: Tensor) -> Tensor:
         return torch.cat([labels == label for label in range(self._num_labels)], -1).to(torch.double)
 
+    def _as_values(self, labels: Tensor) -> Tensor:
+        return labels.long()
+
     @constraints.dependent_property(is_discrete=True, event_dim=2)
     def support(self) -> constraints.Constraint:
         """Integers below K; also values of probability zero."""
@@ -39,7 +42,8 @@ class CategoricalField(LabelField):
     def _by_pixel(self, tensor: Tensor) -> Tensor:
         """From one label after the other to shape ``(..., H, W, K)``."""
         pixels = tensor.unflatten(-1, (self._num_labels, self._num_variables)).transpose(-1, -2)
-        return pixels.unflatten(-2, self.event_shape)
+        by_pixel: Tensor = pixels.reshape(pixels.shape[:-2] + self.event_shape + pixels.shape[-1:])
+        return by_pixel
 
     @property
     def marginals(self) -> Tensor:
@@ -69,7 +73,7 @@ class CategoricalField(LabelField):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact samples from sums, shape ``sample_shape + batch_shape + (H, W)``."""
-        return self._exact_draws(torch.Size(sample_shape)).long()
+        return self._exact_draws(torch.Size(sample_shape))
 
     @property
     def mode(self) -> Tensor:
@@ -79,7 +83,7 @@ class CategoricalField(LabelField):
                 f"mode: expected at most 2^{MOST_PIXELS} labelings, got {self._num_labels}^{self._num_variables}; "
                 "map finds good labels"
             )
-        return self._best_labeling().long()
+        return self._best_labeling()
 
     def conditional_logits(self, value: Tensor) -> Tensor:
         """Log-probabilities of the labels of each pixel given all others, hidden units summed out; NaN where none is

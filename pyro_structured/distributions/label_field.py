@@ -2,10 +2,13 @@
 
 __all__ = ["MOST_NUMBERS", "LabelField"]
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
+from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.label_weights import LabelWeights
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
@@ -37,6 +40,16 @@ class LabelField(LabelWeights):
     _derived = ("_states", "_hidden", "_log_total", "_marginals", "_scores")
     # What to do about sums that would take too long.
     _remedies = "unnormalized_log_prob has no limit"
+
+    @abstractmethod
+    def pseudo_log_prob(self, value: Tensor) -> Tensor:
+        """Sum of the log-probabilities of all labels given all others."""
+
+    @abstractmethod
+    def map(
+        self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
+    ) -> tuple[Tensor, FieldOptimum]:
+        """A probable value, and what is known of it."""
 
     @lazy_property
     def _hidden(self) -> HiddenStates | None:
@@ -145,7 +158,7 @@ class LabelField(LabelWeights):
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             place = self._scores.argmax(0)
-        return self._labelings[place].reshape(self.batch_shape + self.event_shape)
+        return self._as_values(self._labelings[place].reshape(self.batch_shape + self.event_shape))
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
@@ -182,4 +195,4 @@ class LabelField(LabelWeights):
             require_support(self._log_z, self._empty)
             full = shape + self.batch_shape
             drawn = self._drawn(shape.numel()) if full.numel() else self._states[0].new_zeros(full + self.event_shape)
-        return drawn.reshape(full + self.event_shape)
+        return self._as_values(drawn.reshape(full + self.event_shape))

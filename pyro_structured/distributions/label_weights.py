@@ -61,6 +61,10 @@ class LabelWeights(DiscreteVector):
     def _indicators(self, labels: Tensor) -> Tensor:
         """What patterns weigh: whether variables have each of the last n labels, shape ``(..., n D)``, as numbers."""
 
+    @abstractmethod
+    def _as_values(self, labels: Tensor) -> Tensor:
+        """In the dtype of values."""
+
     @property
     def _num_labels(self) -> int:
         """K."""

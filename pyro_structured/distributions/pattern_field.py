@@ -58,7 +58,7 @@ class PatternField(PatternBounds):
                 return self.perfect_sample(shape)
             except NotImplementedError as error:
                 raise NotImplementedError(f"{too_large}; {error}") from None
-        return self._cast(self._exact_draws(shape))
+        return self._exact_draws(shape)
 
     def perfect_sample(self, sample_shape: Any = (), max_sweeps: int = MAX_SWEEPS) -> Tensor:
         """Exact samples of fields of any size by monotone coupling from the past.
@@ -119,4 +119,4 @@ class PatternField(PatternBounds):
                     "best labels and a bound"
                 )
             return best
-        return self._cast(self._best_labeling())
+        return self._best_labeling()

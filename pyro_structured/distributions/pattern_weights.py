@@ -38,6 +38,9 @@ class PatternWeights(LabelField):
     def _indicators(self, labels: Tensor) -> Tensor:
         return labels
 
+    def _as_values(self, labels: Tensor) -> Tensor:
+        return self._cast(labels)
+
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values in lexicographic order, shape ``(number,) + batch_shape + event_shape``."""
         like = self._cast(torch.zeros((), device=self._evidence[0].device))

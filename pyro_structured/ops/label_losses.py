@@ -2,6 +2,7 @@
 
 __all__ = ["hamming_loss", "intersection_over_union", "intersection_over_union_loss"]
 
+import torch
 from torch import Tensor
 
 
@@ -33,7 +34,7 @@ def intersection_over_union_loss(labels: Tensor, truth: Tensor, num_axes: int = 
 
 
 def hamming_loss(labels: Tensor, truth: Tensor, num_axes: int = 2) -> Tensor:
-    """The share of labels that differ; arguments as for :func:`intersection_over_union`.
+    """The share of labels that differ; arguments as for :func:`intersection_over_union`, or integers.
 
     Example::
 
@@ -41,4 +42,5 @@ def hamming_loss(labels: Tensor, truth: Tensor, num_axes: int = 2) -> Tensor:
         >>> hamming_loss(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), torch.tensor([1.0, 0.0, 0.0, 0.0]), 1)
         tensor([0.2500])
     """
-    return (labels != truth).to(labels.dtype).mean(tuple(range(-num_axes, 0)))
+    dtype = labels.dtype if labels.is_floating_point() else torch.get_default_dtype()
+    return (labels != truth).to(dtype).mean(tuple(range(-num_axes, 0)))

@@ -36,18 +36,19 @@ def ascend_labels(objective: LabelObjective, labels: Tensor, max_cuts: int) -> L
     best, worth = labels.clone(), objective.value(labels)
     num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
     # Moves since anything changed. The label that moved last has nothing to gain, unless the tangent is another one.
-    in_vain, moved, label = torch.zeros_like(num_cuts), int(not objective.biases.shape[-1]), 0
+    in_vain, settled, label = torch.zeros_like(num_cuts), int(not objective.biases.shape[-1]), 0
     while True:
         active = ((in_vain < number) & (num_cuts < max_cuts)).nonzero().squeeze(-1)
         if not len(active):
             return LabelResult(best, num_cuts)
         some = objective.rows(active)
-        parts = (some.tangent(best[active]), some.penalties, best[active])
-        found = torch.from_numpy(expand_label(network, objective.edges, *(part.numpy() for part in parts), label))
+        states, penalties = some.tangent(best[active]).numpy(), some.penalties.numpy()
+        moved = expand_label(network, objective.edges, states, penalties, best[active].numpy(), label)
+        found = torch.from_numpy(moved)
         values = some.value(found)
         better = (values > worth[active]) & (found != best[active]).any(-1)
         num_cuts[active] += 1
-        in_vain[active] = torch.where(better, moved, in_vain[active] + 1)
+        in_vain[active] = torch.where(better, settled, in_vain[active] + 1)
         changed = active[better]
         best[changed], worth[changed] = found[better], values[better]
         label = (label + 1) % number
@@ -89,7 +90,8 @@ def expand_label(
     with np.errstate(invalid="ignore"):
         odds = states[:, label] - np.take_along_axis(states, labels[:, None], 1)[:, 0] + pulls
     odds = np.where(own, 0.0, np.where(states[:, label] == -np.inf, -np.inf, odds))
-    return np.where(network.maximize(odds, weights), label, labels)
+    taken: np.ndarray = np.where(network.maximize(odds, weights), label, labels)
+    return taken
 
 
 def likely_labels(objective: LabelObjective) -> Tensor:
@@ -117,4 +119,5 @@ def _bounded(penalties: np.ndarray, states: np.ndarray) -> np.ndarray:
         return penalties
     sizes = [np.where(np.isfinite(part), np.abs(part), 0.0) for part in (penalties, states)]
     total = sum(size.reshape(len(size), -1).sum(1) for size in sizes)
-    return np.minimum(penalties, (2 * total + 1)[:, None])
+    bounded: np.ndarray = np.minimum(penalties, np.asarray(2 * total + 1)[:, None])
+    return bounded
