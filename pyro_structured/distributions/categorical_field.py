@@ -22,7 +22,7 @@ from pyro_structured.ops.pattern_potential import pattern_potential
 class CategoricalField(LabelField):
     """Queries of pixels with K labels, long integers."""
 
-    _remedies = "map, conditional_logits, pseudo_log_prob, unnormalized_log_prob and FieldGibbs have no limit"
+    _remedies = "map('em'), conditional_logits, pseudo_log_prob, unnormalized_log_prob and FieldGibbs have no limit"
 
     @property
     def _num_indicators(self) -> int:
@@ -77,13 +77,18 @@ class CategoricalField(LabelField):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable value, shape ``batch_shape + (H, W)``, by looking at all, up to 2^18."""
-        if number_of_labelings(self._num_variables, self._num_labels) is None:
+        """A most probable value, shape ``batch_shape + (H, W)``, by looking at all, up to 2^18; or by passes over the
+        grid, without patterns or at T = 0.
+        """
+        if number_of_labelings(self._num_variables, self._num_labels) is not None:
+            return self._best_labeling()
+        if self._num_patterns and self.temperature:
             raise NotImplementedError(
-                f"mode: expected at most 2^{MOST_PIXELS} labelings, got {self._num_labels}^{self._num_variables}; "
-                "map finds good labels"
+                f"mode: expected at most 2^{MOST_PIXELS} labelings, no pattern, or temperature 0, got "
+                f"{self._num_labels}^{self._num_variables}, {self._num_patterns} and {self.temperature}; map finds "
+                "good labels"
             )
-        return self._best_labeling()
+        return self.map("enumeration")[0]
 
     def conditional_logits(self, value: Tensor) -> Tensor:
         """Log-probabilities of the labels of each pixel given all others, hidden units summed out; NaN where none is
@@ -159,12 +164,15 @@ class CategoricalField(LabelField):
         - ``"em"``: from a start, as long as labels become better, at any temperature and with any table: expectation
           maximisation whose M-steps let one label after the other take over pixels (expansion moves), each the best of
           its kind by a cut. A local optimum, without a bound. Penalties have to be at least 0.
+        - ``"enumeration"``: the best labels for each state of the hidden units, as many as for the sums at T = 1 and
+          within the same limits, with penalties of any sign; then as ``"em"``. Exact at T = 0, or without patterns, and
+          within :math:`T \log` of the number of states of the best above, which is the bound.
         - With two labels, an M-step is one cut for all pixels, and all methods of :meth:`PatternCRF.map` can be used,
           with their bounds and conditions.
 
         :param str method: One of these.
-        :param Tensor start: Where to begin, shape ``(...,) + batch_shape + (H, W)``, the best of several; impossible
-            ones are replaced; ``None``: good labels without patterns, and with half of each.
+        :param Tensor start: Where ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, the best of several;
+            impossible ones are replaced; ``None``: good labels without patterns, and with half of each.
         :param int max_cuts: The largest number of cuts for each element of the batch and start.
         :return: Values of shape ``batch_shape + (H, W)``, and what is known of them.
         :raises NotImplementedError: if a method does not apply.

@@ -2,7 +2,9 @@
 
 __all__ = ["MOST_NUMBERS", "LabelField"]
 
+import math
 from abc import abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -58,31 +60,36 @@ class LabelField(LabelWeights):
         labelings = number_of_labelings(variables, self._num_labels)
         labelings = None if labelings is None else labelings * (number + 1)
         replicas = int(self.temperature) if number else 1
-        each = cost_of_grid(self._shape, self._num_labels) if self._paired else variables * (self._num_labels - 1)
         allowed, free = self._allowed_counts, self._scheme == "sum"
         states = None
         if not number or (replicas == self.temperature and 0 < replicas <= MOST_REPLICAS):
-            states = number_of_hidden_states(number, replicas, allowed) * each
+            states = number_of_hidden_states(number, replicas, allowed) * self._cost_of_state
             states += 0 if free else cost_of_kinds(number, replicas, allowed)
-        cost = min((cost for cost in (labelings, states) if cost is not None), default=None)
-        if cost is None or cost > MOST_NUMBERS:
-            self._refuse(labelings, states)
+        cost = self._check_cost({"hidden states": states, "labelings": labelings}, "log Z")
         if cost != states:
             return None
         if free:
             return free_hidden_states(number, replicas, self._states[0])
         return hidden_states(number, replicas, allowed)
 
-    def _refuse(self, labelings: int | None, states: int | None) -> None:
-        costs = {"hidden states": states, "labelings": labelings}
-        found = ", ".join(
-            f"{float(min(cost, 10**99)):.1e} over {name}" for name, cost in costs.items() if cost is not None
-        )
-        raise NotImplementedError(
-            f"log Z: exact sums are limited to {MOST_NUMBERS:.1e} numbers, got {found or 'no way to sum'}; "
-            f"{self._remedies}; composition='min', whole temperatures, no pairwise terms, fewer patterns or a smaller "
-            "grid make exact sums cheap"
-        )
+    @property
+    def _cost_of_state(self) -> int:
+        """Numbers that each state of the hidden units takes."""
+        labels = self._num_labels
+        return cost_of_grid(self._shape, labels) if self._paired else self._num_variables * (labels - 1)
+
+    def _check_cost(self, costs: Mapping[str, int | None], query: str) -> int:
+        """The smallest of some costs, by what is looked at, or an error."""
+        possible = {name: cost for name, cost in costs.items() if cost is not None}
+        cost = min(possible.values(), default=None)
+        if cost is None or cost > MOST_NUMBERS:
+            found = ", ".join(f"{float(min(cost, 10**99)):.1e} over {name}" for name, cost in possible.items())
+            raise NotImplementedError(
+                f"{query}: exact sums are limited to {MOST_NUMBERS:.1e} numbers, got {found or 'no way to sum'}; "
+                f"{self._remedies}; composition='min', whole temperatures, no pairwise terms, fewer patterns or a "
+                "smaller grid make exact sums cheap"
+            )
+        return cost
 
     @property
     def _allowed_counts(self) -> tuple[int, ...]:
@@ -159,6 +166,21 @@ class LabelField(LabelWeights):
             require_support(self._log_z, self._empty)
             place = self._scores.argmax(0)
         return self._as_values(self._labelings[place].reshape(self.batch_shape + self.event_shape))
+
+    @torch.no_grad()
+    def _best_of_hidden_states(self) -> tuple[Tensor, Tensor]:
+        """The best labels with a state of the hidden units, shape ``batch_shape + (D,)``, and a bound of all
+        log-weights: what they are worth with it, and what so many states of the same worth would add.
+        """
+        number, allowed = self._num_patterns, self._allowed_counts
+        states = number_of_hidden_states(number, 1, allowed)
+        self._check_cost({"hidden states": states * self._cost_of_state}, "method 'enumeration'")
+        hidden = free_hidden_states(number, 1, self._states[0])
+        if self._scheme != "sum":
+            hidden = hidden_states(number, 1, allowed)
+        peak, labels = self._mixture(hidden).maximize(self._arguments(hidden))
+        bound = self._unflatten(peak) + self._constant + self.temperature * math.log(states)
+        return self._unflatten(labels), bound
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""

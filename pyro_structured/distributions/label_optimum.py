@@ -5,8 +5,8 @@ __all__ = ["maximize_labels"]
 import torch
 from torch import Tensor
 
-from pyro_structured.distributions.field_optimum import METHODS, FieldOptimum, maximize_field
-from pyro_structured.distributions.label_weights import LabelWeights
+from pyro_structured.distributions.field_optimum import METHODS, TOLERANCE, FieldOptimum, maximize_field
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
 from pyro_structured.solvers.label_ascent import ascend_labels, likely_labels
 from pyro_structured.solvers.label_objective import LabelObjective
@@ -15,10 +15,14 @@ from pyro_structured.solvers.pattern_objective import PatternObjective
 
 @torch.no_grad()
 def maximize_labels(
-    field: LabelWeights, method: str, starts: Tensor | None, max_cuts: int
+    field: LabelField, method: str, starts: Tensor | None, max_cuts: int
 ) -> tuple[Tensor, FieldOptimum]:
     """Labels of shape ``(rows, D)``, and what is known of them; arguments as for :func:`maximize_field`."""
+    if isinstance(max_cuts, bool) or not isinstance(max_cuts, int) or max_cuts < 1:
+        raise ValueError(f"max_cuts: expected a positive integer, got {max_cuts!r}")
     objective = _objective(field)
+    if method == "enumeration":
+        return _enumerate_states(field, objective, max_cuts)
     if starts is not None:
         starts = _possible(objective, starts)
     if objective.num_labels == 2:
@@ -26,14 +30,24 @@ def maximize_labels(
         labels, found = maximize_field(_of_two(objective), method, binary, max_cuts)
         return labels.long(), found
     if method not in METHODS:
-        raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
+        raise ValueError(f"method: expected one of {('enumeration', *METHODS)}, got {method!r}")
     if method != "em":
-        raise NotImplementedError(f"method: {method!r} needs two labels; 'em' takes any number")
-    if isinstance(max_cuts, bool) or not isinstance(max_cuts, int) or max_cuts < 1:
-        raise ValueError(f"max_cuts: expected a positive integer, got {max_cuts!r}")
+        raise NotImplementedError(f"method: {method!r} needs two labels; 'em' and 'enumeration' take any number")
     if bool((objective.penalties < 0).any()):
         raise NotImplementedError("method: 'em' needs penalties of at least 0 where there are more than two labels")
     return _ascend(objective, _default_starts(objective) if starts is None else starts, max_cuts)
+
+
+def _enumerate_states(field: LabelField, objective: LabelObjective, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
+    """The best labels with each state of the hidden units, made better by expansion moves."""
+    labels, bound = field._best_of_hidden_states()
+    rows = labels.expand(field.batch_shape + labels.shape[-1:]).reshape(objective.num_rows, -1).cpu()
+    value, cuts = objective.value(rows), torch.zeros(objective.num_rows, dtype=torch.long)
+    if field.temperature and field._num_patterns and not bool((objective.penalties < 0).any()):
+        rows, cuts = ascend_labels(objective, rows, max_cuts)
+        value = objective.value(rows)
+    bound = bound.expand(field.batch_shape).flatten().cpu().maximum(value)
+    return rows, FieldOptimum(value, bound, bound <= value + TOLERANCE * (1 + value.abs()), cuts)
 
 
 def _ascend(objective: LabelObjective, starts: Tensor, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
@@ -59,7 +73,7 @@ def _possible(objective: LabelObjective, starts: Tensor) -> Tensor:
     return torch.where((worth == -torch.inf).unsqueeze(-1), likely_labels(objective), starts)
 
 
-def _objective(field: LabelWeights) -> LabelObjective:
+def _objective(field: LabelField) -> LabelObjective:
     """All fields of the batch, one after the other."""
     number, labels = field.batch_shape.numel(), field._num_labels
     states = field._supported_states

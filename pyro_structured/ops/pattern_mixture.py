@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.grid_inference import infer_grid, log_partition_of_grid, sample_grid
+from pyro_structured.ops.grid_inference import infer_grid, log_partition_of_grid, maximize_grid, sample_grid
 from pyro_structured.ops.grid_passes import log_add
 from pyro_structured.ops.marginal_inference import MarginalPlan
 
@@ -77,6 +77,26 @@ class PatternMixture(MarginalPlan):
             return _draw_labels(fields.unflatten(-1, (-1, size)), place)
         some = penalties if len(penalties) == 1 else penalties[owner]
         return sample_grid(fields, some, self.shape, place.flatten()).reshape(*place.shape, size)
+
+    def maximize(self, parameters: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """A largest log-weight of labels with a hidden state, shape ``(rows,)``, and these labels, integers of shape
+        ``(rows, D)``.
+        """
+        states, penalties, weights, log_weights = parameters
+        (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
+        peaks, labels = [], []
+        for start, stop, fields in self._fields(states, weights, rows):
+            if self.paired:
+                flat = maximize_grid(fields.flatten(0, 1), self._repeated(fields, penalties), self.shape)
+                worth, best = (part.unflatten(0, fields.shape[:2]) for part in flat)
+            else:
+                largest = fields.unflatten(-1, (-1, self.shape[0] * self.shape[1])).max(-2)
+                worth, best = largest.values.sum(-1), largest.indices
+            peak, place = (worth + log_weights[:, start:stop]).max(-1)
+            peaks.append(peak)
+            labels.append(best[torch.arange(rows, device=best.device), place])
+        peak, place = torch.stack(peaks, -1).max(-1)
+        return peak, torch.stack(labels, 1)[torch.arange(rows, device=place.device), place]
 
     def _patterns(self, weights: Tensor) -> Tensor:
         """One by one, shape ``(rows, J, n D)``."""

@@ -242,6 +242,50 @@ def test_two_labels(case, seed):
         close(proved.value, d.unnormalized_log_prob(d.mode), 1e-8)
 
 
+@settings(max_examples=150)
+@given(fields())
+def test_searches(case):
+    """The values that are found, and a bound that is one, which is the value at T = 0 and without patterns."""
+    d, table, penalties = case
+    _, scores = brute_force(d, table, penalties)
+    best = scores.amax()
+    methods = ["enumeration"] if penalties is not None and (penalties < 0).any() else ["enumeration", "em"]
+    for method in methods:
+        if best == -torch.inf:
+            with pytest.raises(ValueError, match="expected at least one value of positive probability"):
+                d.map(method)
+            continue
+        labels, found = d.map(method)
+        close(d.unnormalized_log_prob(labels), found.value)
+        assert found.value <= best + 1e-9 * (1 + best.abs()) and found.upper_bound >= best - 1e-9 * (1 + best.abs())
+        if method == "enumeration":
+            assert found.upper_bound <= best + d.temperature * len(d.pattern_logits) * math.log(2) + 1e-9 * best.abs()
+            if not d.temperature or not len(d.pattern_logits):
+                close(found.value, best, 1e-9)
+                assert found.optimal
+
+
+def test_mode_without_patterns():
+    """By a pass, where labelings are too many, against expansion moves and the junction tree; batched."""
+    torch.manual_seed(4)
+    grid = Grid(3, 12)
+    none = torch.zeros(0, 3, 12, 3), torch.zeros(0)
+    unary, pairwise = torch.randn(2, 3, 12, 3).double(), torch.rand(grid.num_edges).double()
+    d = CategoricalPatternCRF(unary, pairwise, *none, grid)
+    found, value = d.mode, d.unnormalized_log_prob(d.mode)
+    assert found.dtype == torch.long and (d.map()[1].value <= value + 1e-9).all()
+    factors = [([pixel], weights) for pixel, weights in enumerate(unary[0].flatten(0, 1))]
+    factors += [(e.tolist(), p * (torch.eye(3).double() - 1)) for e, p in zip(grid.edges, pairwise, strict=True)]
+    tree = JunctionTree.from_factors(factors, [3] * 36, CliqueTree.grid(3, 12, 3))
+    assert torch.equal(tree.mode, found[0].flatten())
+    weights, biases = torch.randn(3, 3, 12, 3).double(), torch.randn(3).double()
+    for composition in ("sum", "min"):
+        cold = CategoricalPatternCRF(unary, pairwise, weights, biases, grid, composition, 0)
+        at_zero = cold.map("enumeration")[1]
+        assert at_zero.optimal.all() and (cold.map()[1].value <= at_zero.value + 1e-9).all()
+        close(cold.unnormalized_log_prob(cold.mode), at_zero.value)
+
+
 def test_grid_without_patterns_equals_junction_tree():
     torch.manual_seed(2)
     for shape in ((4, 3), (3, 4)):
@@ -326,7 +370,9 @@ def test_limits(monkeypatch):
         NotImplementedError, match=r"got 4\.4e\+10 over hidden states; map, conditional_logits, .* limit"
     ):
         _ = d.log_partition_function
-    with pytest.raises(NotImplementedError, match=r"mode: expected at most 2\^18 labelings, got 3\^256; map"):
+    with pytest.raises(
+        NotImplementedError, match=r"mode: expected at most 2\^18 labelings, no pattern, .* got 3\^256, 2 and 1"
+    ):
         _ = d.mode
     assert d.unnormalized_log_prob(torch.zeros(16, 16)) == pytest.approx(2 * math.log(2))
     free = CategoricalPatternCRF(torch.zeros(16, 16, 3), None, torch.zeros(2, 16, 16, 3), torch.zeros(2), grid)
@@ -387,7 +433,9 @@ def test_wrong_values():
         d.map(start=zero + 4)
     with pytest.raises(ValueError, match="method: expected one of"):
         d.map("best")
-    with pytest.raises(NotImplementedError, match="method: 'cut' needs two labels; 'em' takes any number"):
+    with pytest.raises(
+        NotImplementedError, match="method: 'cut' needs two labels; 'em' and 'enumeration' take any number"
+    ):
         d.map("cut")
     with pytest.raises(ValueError, match="max_cuts: expected a positive integer, got 0"):
         d.map(max_cuts=0)
