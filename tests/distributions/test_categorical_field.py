@@ -367,7 +367,7 @@ def test_limits(monkeypatch):
         torch.zeros(16, 16, 3), torch.ones(grid.num_edges), torch.zeros(2, 16, 16, 3), torch.zeros(2), grid
     )
     with pytest.raises(
-        NotImplementedError, match=r"got 4\.4e\+10 over hidden states; map, conditional_logits, .* limit"
+        NotImplementedError, match=r"got 4\.4e\+10 over hidden states; map\('em'\), conditional_logits, .* limit"
     ):
         _ = d.log_partition_function
     with pytest.raises(
@@ -379,6 +379,8 @@ def test_limits(monkeypatch):
     assert free.log_partition_function == pytest.approx(256 * math.log(3) + 2 * math.log(2), rel=1e-6)
     with pytest.raises(NotImplementedError, match=r"at most 2\^18 labelings, got 3\^256"):
         free.entropy()
+    with pytest.raises(NotImplementedError, match=r"'enumeration': exact sums are limited to .*, got 4\.4e\+10 over"):
+        d.map("enumeration")
     for query in ("mean", "variance"):
         with pytest.raises(NotImplementedError, match=f"{query}: labels have none; use marginals"):
             getattr(free, query)
