@@ -167,7 +167,7 @@ class CategoricalField(LabelField):
         - ``"enumeration"``: the best labels for each state of the hidden units, as many as for the sums at T = 1 and
           within the same limits, with penalties of any sign; then as ``"em"``. Exact at T = 0, or without patterns, and
           within :math:`T \log` of the number of states of the best above, which is the bound.
-        - With two labels, an M-step is one cut for all pixels, and all methods of :meth:`PatternCRF.map` can be used,
+        - With two labels, an M-step is one cut for all pixels, and all methods of ``PatternCRF.map`` can be used,
           with their bounds and conditions.
 
         :param str method: One of these.

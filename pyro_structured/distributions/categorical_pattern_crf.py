@@ -29,7 +29,7 @@ class CategoricalPatternCRF(CategoricalField):
     a pattern with weights for its label only. With ``composition="sum"`` patterns are used in any number; with
     ``"min"``, exactly one is; a table g weighs how many are. At T = 1 the hidden units are summed out, at T = 0
     maximised. Values have shape ``(..., H, W)``, long integers below K; :meth:`log_prob` accepts any dtype. With two
-    labels this is :class:`PatternCRF`, with differences of log-weights and weights in place of odds.
+    labels this is :class:`~pyro_structured.distributions.PatternCRF`, with differences of log-weights and weights.
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
     NotImplementedError says what they would take. The cheapest is chosen of sums
@@ -38,10 +38,11 @@ class CategoricalPatternCRF(CategoricalField):
       exactly one is on; each takes H·W·K^min(H, W) numbers, or H·W·K with ``pairwise=None``;
     - over the K^(H·W) labelings, at any temperature, if there are at most 2^18.
 
-    :meth:`entropy` and :attr:`mode` need all labelings; without patterns, entropy does not.
+    :meth:`entropy` and :attr:`mode` need all labelings; without patterns they do not, nor does the mode at T = 0.
 
     **At any size**: :meth:`unnormalized_log_prob` and, given all other pixels, :meth:`conditional_logits`, in
-    O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves.
+    O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves; approximate
+    samples by :class:`~pyro_structured.inference.FieldGibbs`.
 
     :param Tensor unary_logits: Log-weights u of the labels, shape ``(..., H, W, K)``, K at least 2; -inf excludes.
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;
@@ -58,7 +59,7 @@ class CategoricalPatternCRF(CategoricalField):
     **References**
 
     Li (2013): Exploring compositional high order pattern potentials for structured output learning. Thesis, University
-    of Toronto. Equations (4.1) and (4.6), Section 6.2. Potts (1952): Some generalized order-disorder transformations.
+    of Toronto. Equations (4.1) and (4.6), Chapter 6. Potts (1952): Some generalized order-disorder transformations.
     Mathematical Proceedings of the Cambridge Philosophical Society 48.
 
     Example, with three labels and two shapes: label 1 on the left, and label 2 on the right::

@@ -33,9 +33,9 @@ def joint_field(field: LabelWeights) -> JointField | JointLabels:
     number = field._num_patterns
     replicas = int(field.temperature) if number else 1
     if number and not 1 <= replicas == field.temperature:
+        remedy = "; BinaryGibbs samples labels at any temperature" if isinstance(field, PatternWeights) else ""
         raise NotImplementedError(
-            f"temperature: expected an integer of at least 1 to sample hidden units, got {field.temperature}; "
-            "BinaryGibbs samples labels at any temperature"
+            f"temperature: expected an integer of at least 1 to sample hidden units, got {field.temperature}{remedy}"
         )
     penalties = field._penalties
     if anywhere(penalties == torch.inf):

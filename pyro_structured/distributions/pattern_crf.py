@@ -25,7 +25,7 @@ class PatternCRF(PatternField):
     Each hidden unit :math:`h_j` stands for a pattern: it favours the pixels with positive weights and no others. With
     ``composition="sum"`` patterns are used in any number; with ``"min"``, exactly one is; a table g weighs how many
     are. At T = 1 the hidden units are summed out, at T = 0 maximised. Values have shape ``(..., H, W)``, zeros and ones
-    in the parameters' dtype.
+    in the parameters' dtype. For more labels there is :class:`~pyro_structured.distributions.CategoricalPatternCRF`.
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
     NotImplementedError says what they would take. The cheapest is chosen of sums

@@ -74,10 +74,11 @@ class LabelLikelihood:
                 self._refuse(site, "got entries that depend on several labels")
 
     def _refuse(self, site: str, found: str) -> None:
+        remedy = "; BinaryGibbs updates labels under any likelihood" if self._labels.is_floating_point() else ""
         raise NotImplementedError(
             f"{site}: expected log-densities of which each entry depends on one label of {self.name!r}, in the shape "
             f"of its values, {tuple(self._labels.shape)}, with any axes before it, and with axes after it if they "
-            f"belong to an event, {found}; BinaryGibbs updates labels under any likelihood"
+            f"belong to an event, {found}{remedy}"
         )
 
 

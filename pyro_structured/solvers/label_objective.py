@@ -108,4 +108,6 @@ class LabelObjective(NamedTuple):
         if not self.biases.shape[-1]:
             return self.states
         slopes = self.slopes(self.activations(labels), self.composition, self.temperature)
-        return self.states + (slopes.unsqueeze(-2) @ self.weights).reshape(self.states.shape)
+        one = len(self.weights) == 1
+        tilt = slopes @ self.weights[0] if one else (slopes.unsqueeze(-2) @ self.weights).squeeze(-2)
+        return self.states + tilt.unflatten(-1, self.states.shape[1:])
