@@ -110,4 +110,5 @@ class LabelObjective(NamedTuple):
         slopes = self.slopes(self.activations(labels), self.composition, self.temperature)
         one = len(self.weights) == 1
         tilt = slopes @ self.weights[0] if one else (slopes.unsqueeze(-2) @ self.weights).squeeze(-2)
-        return self.states + tilt.unflatten(-1, self.states.shape[1:])
+        found: Tensor = self.states + tilt.reshape(self.states.shape)
+        return found
