@@ -2,61 +2,70 @@
 
 __all__ = ["independent_labels", "joint_field"]
 
+from typing import Any, overload
+
 import torch
 from torch import Tensor
 
+from pyro_structured.distributions.label_weights import LabelWeights
 from pyro_structured.distributions.pattern_weights import PatternWeights
 from pyro_structured.ops.anywhere import anywhere
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.joint_field import JointField
-from pyro_structured.ops.pattern_potential import pattern_potential
+from pyro_structured.ops.joint_labels import JointLabels
+
+
+@overload
+def joint_field(field: PatternWeights) -> JointField: ...
+
+
+@overload
+def joint_field(field: LabelWeights) -> JointField | JointLabels: ...
 
 
 @torch.no_grad()
-def joint_field(field: PatternWeights) -> JointField:
+def joint_field(field: LabelWeights) -> JointField | JointLabels:
     """All fields of a batch, as many rows as there are elements, or one if all are the same.
 
     :raises NotImplementedError: if the temperature is no positive integer, so that there is no joint distribution, or a
         penalty is infinite, so that no label can change alone.
     """
-    number, pixels = field._num_patterns, field._num_variables
+    number = field._num_patterns
     replicas = int(field.temperature) if number else 1
     if number and not 1 <= replicas == field.temperature:
+        remedy = "; BinaryGibbs samples labels at any temperature" if isinstance(field, PatternWeights) else ""
         raise NotImplementedError(
-            f"temperature: expected an integer of at least 1 to sample hidden units, got {field.temperature}; "
-            "BinaryGibbs samples labels at any temperature"
+            f"temperature: expected an integer of at least 1 to sample hidden units, got {field.temperature}{remedy}"
         )
     penalties = field._penalties
     if anywhere(penalties == torch.inf):
         raise NotImplementedError(
             "pairwise: expected finite penalties, as labels that have to be alike cannot change one by one, got +inf"
         )
-    off, on = field._known_states.chunk(2, -1)
-    require_support(torch.maximum(off, on).amin(-1), field._empty)
+    states = field._supported_states
     weights, biases = field._patterns
-    if number:
-        composition = field._table if field._scheme is None else field._scheme
-        require_support(pattern_potential(biases, composition, field.temperature), field._empty)
     matrices = field._rows(weights) if number else weights.new_zeros(1, 0)
-    return JointField(
-        odds=field._rows(log_odds(off, on)).unsqueeze(1),
-        penalties=field._rows(penalties).unsqueeze(1),
-        weights=matrices.unflatten(-1, (number, pixels)),
-        biases=field._rows(biases).unsqueeze(1),
-        composition=field._rows(field._table).unsqueeze(1) if field._scheme is None else field._scheme,
-        replicas=replicas,
-        shape=field._shape,
-    )
+    common: dict[str, Any] = {
+        "penalties": field._rows(penalties).unsqueeze(1),
+        "weights": matrices.unflatten(-1, (number, field._num_indicators)),
+        "biases": field._rows(biases).unsqueeze(1),
+        "composition": field._rows(field._table).unsqueeze(1) if field._scheme is None else field._scheme,
+        "replicas": replicas,
+        "shape": field._shape,
+    }
+    if isinstance(field, PatternWeights):
+        return JointField(odds=field._rows(log_odds(*states.chunk(2, -1))).unsqueeze(1), **common)
+    by_label = field._rows(states).unflatten(-1, (field._num_labels, field._num_variables))
+    return JointLabels(states=by_label.unsqueeze(1), **common)
 
 
 @torch.no_grad()
-def independent_labels(field: PatternWeights) -> Tensor:
-    """Labels drawn from their own log-odds and the evidence alone, without penalties and patterns: a place to start.
+def independent_labels(field: LabelWeights) -> Tensor:
+    """Labels drawn from their own log-weights and the evidence alone, without penalties and patterns: a place to start.
 
     :return: Shape ``batch_shape + event_shape``.
     """
-    odds = log_odds(*field._known_states.chunk(2, -1))
-    shape = field.batch_shape + odds.shape[-1:]
-    noise = torch.rand(shape, dtype=odds.dtype, device=odds.device)
-    return field._cast((noise < odds.sigmoid()).reshape(field.batch_shape + field.event_shape))
+    states = field._known_states.unflatten(-1, (field._num_labels, field._num_variables))
+    noise = torch.empty(field.batch_shape + states.shape[-2:], dtype=states.dtype, device=states.device)
+    drawn = (states - noise.exponential_().clamp_(min=1e-300).log_()).argmax(-2)
+    return field._as_values(drawn.reshape(field.batch_shape + field.event_shape))

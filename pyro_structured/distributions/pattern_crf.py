@@ -7,12 +7,11 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
+from pyro_structured.distributions.composition_table import checked_temperature, composition_table
 from pyro_structured.distributions.pattern_field import PatternField
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
-
-SCHEMES = ("sum", "min")
 
 
 class PatternCRF(PatternField):
@@ -26,7 +25,7 @@ class PatternCRF(PatternField):
     Each hidden unit :math:`h_j` stands for a pattern: it favours the pixels with positive weights and no others. With
     ``composition="sum"`` patterns are used in any number; with ``"min"``, exactly one is; a table g weighs how many
     are. At T = 1 the hidden units are summed out, at T = 0 maximised. Values have shape ``(..., H, W)``, zeros and ones
-    in the parameters' dtype.
+    in the parameters' dtype. For more labels there is :class:`~pyro_structured.distributions.CategoricalPatternCRF`.
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
     NotImplementedError says what they would take. The cheapest is chosen of sums
@@ -101,11 +100,9 @@ class PatternCRF(PatternField):
         batch = joined_batch("weights", weights, [number, *event_shape], batch)
         require(~weights.isfinite(), "weights: expected finite numbers, got others")
         self._scheme = composition if isinstance(composition, str) else None
-        table = _table(composition, pattern_logits)
+        table = composition_table(composition, pattern_logits)
         batch = joined_batch("composition", table, [number + 1], batch)
-        if not isinstance(temperature, (int, float)) or not 0 <= temperature < torch.inf:
-            raise ValueError(f"temperature: expected a finite number of at least 0, got {temperature!r}")
-        self.grid, self.temperature = grid, float(temperature)
+        self.grid, self.temperature = grid, checked_temperature(temperature)
         self.unary_logits = unary_logits
         self.pairwise = pairwise
         self.weights = weights
@@ -141,17 +138,3 @@ class PatternCRF(PatternField):
     def _patterns(self) -> tuple[Tensor, Tensor]:
         weights, biases = self._parameter("weights").flatten(-3), self._parameter("pattern_logits")
         return narrow_repeated(weights).double(), narrow_repeated(biases).double()
-
-
-def _table(composition: Tensor | str, pattern_logits: Tensor) -> Tensor:
-    """Log-weights of the numbers of patterns that are used."""
-    if not isinstance(composition, str):
-        return composition
-    if composition not in SCHEMES:
-        raise ValueError(f"composition: expected one of {SCHEMES} or a table, got {composition!r}")
-    table = pattern_logits.new_zeros(pattern_logits.shape[-1] + 1)
-    if composition == "min":
-        if len(table) == 1:
-            raise ValueError("composition: expected 'sum' or a table where there is no pattern, got 'min'")
-        table.fill_(-torch.inf)[1] = 0.0
-    return table

@@ -9,73 +9,22 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries
-from pyro_structured.distributions.discrete_vector import DiscreteVector
 from pyro_structured.distributions.field_optimum import FieldOptimum, maximize_field
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.ops.cardinality import require_support
-from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
-from pyro_structured.ops.evidence import log_odds, no_evidence
+from pyro_structured.ops.enumeration import enumerate_values
+from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
-from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.solvers.pattern_objective import PatternObjective
 
-EMPTY_SUPPORT = (
-    "expected at least one value of positive probability in every batch element, but penalties, clamps or hidden units "
-    "leave none"
-)
 
-
-class PatternWeights(DiscreteVector):
+class PatternWeights(LabelField):
     """Binary variables with log-odds of their own, penalties of neighbours that differ, and patterns."""
-
-    composition: Tensor
-    temperature: float
-    # "sum", "min", or nothing where the composition is a table.
-    _scheme: str | None
-    _paired: bool
-    _edges: Tensor
-
-    def __init__(
-        self, batch: torch.Size, event_shape: torch.Size, edges: Tensor, paired: bool, validate_args: bool | None
-    ) -> None:
-        self._paired, self._edges = paired, edges
-        self._evidence, self._empty = no_evidence(event_shape.numel(), edges.device), EMPTY_SUPPORT
-        super().__init__(batch, event_shape, validate_args=validate_args)
 
     @property
     @abstractmethod
     def _unary(self) -> Tensor:
         """Log-odds of the D single variables, shape ``(..., D)``, in double precision."""
-
-    @property
-    @abstractmethod
-    def _penalties(self) -> Tensor:
-        """Shape ``(..., E)``, in double precision."""
-
-    @property
-    @abstractmethod
-    def _patterns(self) -> tuple[Tensor, Tensor]:
-        """Weights of the patterns, ``(..., J D)``, and their biases, ``(..., J)``, in double precision."""
-
-    @property
-    def _table(self) -> Tensor:
-        return narrow_repeated(self._parameter("composition")).double()
-
-    @property
-    def _num_variables(self) -> int:
-        return self.event_shape.numel()
-
-    @property
-    def _num_states(self) -> tuple[int, ...]:
-        return (2,)
-
-    @property
-    def _num_patterns(self) -> int:
-        return self.composition.shape[-1] - 1
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        """Height and width."""
-        return self.event_shape[0], self.event_shape.numel() // self.event_shape[0]
 
     @lazy_property
     def _states(self) -> tuple[Tensor, Tensor]:
@@ -86,55 +35,11 @@ class PatternWeights(DiscreteVector):
         on = odds.masked_fill(odds == torch.inf, 0.0) - level
         return torch.cat([off, on], -1), level.sum(-1)
 
-    @property
-    def _constant(self) -> Tensor:
-        return self._states[1]
+    def _indicators(self, labels: Tensor) -> Tensor:
+        return labels
 
-    @property
-    def _known_states(self) -> Tensor:
-        """Log-weights of 0 and of 1, -inf where the evidence excludes them."""
-        value, observed, consistent = self._evidence
-        states = self._states[0]
-        possible = ~observed & consistent.unsqueeze(-1)
-        allowed = [possible | (consistent.unsqueeze(-1) & (value == label)) for label in (0, 1)]
-        return states.masked_fill(~torch.cat(allowed, -1), -torch.inf)
-
-    @property
-    def _supported_states(self) -> Tensor:
-        """The same, or an error where a variable or the hidden units have no possible state."""
-        states = self._known_states
-        composition = self._table if self._scheme is None else self._scheme
-        require_support(torch.maximum(*states.chunk(2, -1)).amin(-1), self._empty)
-        require_support(pattern_potential(self._patterns[1], composition, self.temperature), self._empty)
-        return states
-
-    def _score(self, value: Tensor) -> Tensor:
-        given, observed, consistent = self._evidence
-        flat = value.flatten(-len(self.event_shape))
-        inside = ((flat == 0) | (flat == 1)).all(-1)
-        label = flat.masked_fill(~inside.unsqueeze(-1), 0).to(torch.double)
-        off, on = self._states[0].split(self._num_variables, -1)
-        score = torch.where(label == 1, on, off).sum(-1)
-        if self._paired:
-            ends = label[..., self._edges.to(label.device)]
-            score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
-        if self._num_patterns or self._scheme is None:
-            composition = self._table if self._scheme is None else self._scheme
-            score = score + pattern_potential(self._activations(label), composition, self.temperature)
-        agrees = (~observed | (label == given)).all(-1) & consistent & inside
-        return score.masked_fill(~agrees, -torch.inf)
-
-    def _activations(self, label: Tensor) -> Tensor:
-        """What it is worth to switch hidden units on, shape ``(..., J)``."""
-        weights, biases = self._patterns
-        each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables))
-        # A product of matrices, in which axes that only one of them has are not repeated.
-        return torch.einsum("...d,...jd->...j", label, each) + biases
-
-    @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
-        return is_enumerable(self._num_variables)
+    def _as_values(self, labels: Tensor) -> Tensor:
+        return self._cast(labels)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values in lexicographic order, shape ``(number,) + batch_shape + event_shape``."""
@@ -161,8 +66,7 @@ class PatternWeights(DiscreteVector):
             pulls = (self._penalties.unsqueeze(-1) * ends.flip(-1)).expand(batch + ends.shape[-2:])
             odds = odds.index_add(-1, self._edges.flatten(), pulls.flatten(-2))
         if self._num_patterns:
-            weights = self._patterns[0]
-            each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables)).mT
+            each = self._weights_by_pattern.mT
             on = self._activations(label).unsqueeze(-2) + (1 - label).unsqueeze(-1) * each
             composition = self._table.unsqueeze(-2) if self._scheme is None else self._scheme
             potentials = (pattern_potential(a, composition, self.temperature) for a in (on, on - each))

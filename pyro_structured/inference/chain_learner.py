@@ -9,7 +9,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.field_chains import FieldChains, move_labels
 from pyro_structured.inference.field_learner import FieldLearner, expanded_value, observed_fields
 from pyro_structured.inference.observed_batch import ObservedBatch
@@ -44,7 +44,7 @@ class ChainLearner(FieldLearner):
         self.num_chains, self.num_sweeps, self.persistent = num_chains, num_sweeps, persistent
         self._chains = FieldChains(num_chains, num_sweeps, self._start)
 
-    def _start(self, field: PatternField, value: Tensor) -> Tensor:
+    def _start(self, field: LabelField, value: Tensor) -> Tensor:
         """Labels at which chains start: the observed ones."""
         return value
 

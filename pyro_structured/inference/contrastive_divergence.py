@@ -8,7 +8,7 @@ from typing import Any
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.chain_learner import ChainLearner
 
 
@@ -30,7 +30,8 @@ class ContrastiveDivergence(ChainLearner):
     rows have the same field, chains go on whichever rows come next.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF` or :class:`~pyro_structured.distributions.RBM` sites, whose
+        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` or
+        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose
         parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser.
@@ -80,6 +81,6 @@ class ContrastiveDivergence(ChainLearner):
     ) -> None:
         super().__init__(model, guide, optim, num_chains, num_sweeps, persistent)
 
-    def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
         assert samples is not None
         return field.unnormalized_log_prob(samples).mean(0) - field.unnormalized_log_prob(value)

@@ -10,6 +10,7 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.distributions.joint_field import independent_labels
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.pattern_field import PatternField
 from pyro_structured.inference.chain_learner import ChainLearner
 from pyro_structured.inference.field_learner import LabelLoss, checked_losses
@@ -34,7 +35,8 @@ class ExpectedLoss(ChainLearner):
     :class:`EarlyStopping` goes back to what was best for other data, and keeps the start if nothing is better.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF` or :class:`~pyro_structured.distributions.RBM` sites, whose
+        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` or
+        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose
         parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser.
@@ -96,20 +98,25 @@ class ExpectedLoss(ChainLearner):
             raise ValueError(f"loss: expected one of {tuple(LOSSES)} or a function, got {loss!r}")
         self.loss = loss
 
-    def _start(self, field: PatternField, value: Tensor) -> Tensor:
+    def _start(self, field: LabelField, value: Tensor) -> Tensor:
         """Where predictions are, rather than where the observed labels are, which no field knows when it predicts."""
         try:
             return field.map("em")[0]
         except NotImplementedError:
             return independent_labels(field)
 
-    def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
         assert samples is not None
         with torch.no_grad():
             losses = self._losses(samples, value, field)
         return expected_loss(losses, field.unnormalized_log_prob(samples))
 
-    def _losses(self, samples: Tensor, value: Tensor, field: PatternField) -> Tensor:
+    def _losses(self, samples: Tensor, value: Tensor, field: LabelField) -> Tensor:
+        if self.loss == "intersection_over_union" and not isinstance(field, PatternField):
+            raise NotImplementedError(
+                f"loss: expected 'hamming' or a function for the categories of a {type(field).__name__}, got "
+                "'intersection_over_union', which is of zeros and ones"
+            )
         if isinstance(self.loss, str):
             return LOSSES[self.loss](samples, value, len(field.event_shape))
         return checked_losses(self.loss, samples, value, samples.shape[:1] + field.batch_shape)

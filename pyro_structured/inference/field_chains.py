@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.joint_field import joint_field
-from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.row_state import RowState, row_places
 from pyro_structured.ops.joint_field import JointField
+from pyro_structured.ops.joint_labels import JointLabels
 
 
 class FieldChains(RowState):
@@ -26,12 +27,12 @@ class FieldChains(RowState):
         row start.
     """
 
-    def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[PatternField, Tensor], Tensor]) -> None:
+    def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[LabelField, Tensor], Tensor]) -> None:
         super().__init__()
         self.num_chains, self.num_sweeps, self.start = num_chains, num_sweeps, start
 
     @torch.no_grad()
-    def advance(self, name: str, field: PatternField, value: Tensor, node: Any, rows: dict[str, Tensor]) -> Tensor:
+    def advance(self, name: str, field: LabelField, value: Tensor, node: Any, rows: dict[str, Tensor]) -> Tensor:
         """Moves the chains of some rows.
 
         :param str name: Of a site.
@@ -65,13 +66,13 @@ class FieldChains(RowState):
 
 
 @torch.no_grad()
-def move_labels(field: PatternField, labels: Tensor, num_sweeps: int) -> Tensor:
+def move_labels(field: LabelField, labels: Tensor, num_sweeps: int) -> Tensor:
     """Moves labels of shape ``(chains,) + batch_shape + event_shape`` by block Gibbs sweeps, all rows at once."""
     rank = len(field.batch_shape)
     return _sweep(joint_field(field), labels.movedim(0, rank), num_sweeps).movedim(rank, 0)
 
 
-def _sweep(joint: JointField, labels: Tensor, num_sweeps: int) -> Tensor:
+def _sweep(joint: JointField | JointLabels, labels: Tensor, num_sweeps: int) -> Tensor:
     rows = labels.double().reshape(joint.num_rows, -1, joint.num_pixels)
     return joint.sweep(rows, num_sweeps).reshape(labels.shape).to(labels.dtype)
 

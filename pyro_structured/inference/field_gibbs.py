@@ -3,7 +3,6 @@
 __all__ = ["FieldGibbs"]
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,13 +19,14 @@ from pyro_structured.inference.later_sites import later_sites
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.step_kernel import StepKernel
 from pyro_structured.ops.joint_field import JointField
+from pyro_structured.ops.joint_labels import JointLabels
 from pyro_structured.structures.argument_checks import check_size
 
 
 class FieldGibbs(StepKernel):
     r"""Block Gibbs sampler of latent fields: :class:`~pyro_structured.distributions.PatternCRF`,
-    :class:`~pyro_structured.distributions.GridCRF` and :class:`~pyro_structured.distributions.RBM`, of any size; a
-    kernel for ``MCMC``.
+    :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` and
+    :class:`~pyro_structured.distributions.CategoricalPatternCRF`, of any size; a kernel for ``MCMC``.
 
     It draws the hidden units given the labels, and then the labels given the hidden units, first those of one colour of
     the checkerboard, and then those of the other. Without a likelihood, it samples the field itself; the elements of a
@@ -38,7 +38,8 @@ class FieldGibbs(StepKernel):
         p(\text{rest} \mid y) = \prod_i \ell_i(y_i),
 
     so that the labels given the rest are a field with log-odds :math:`u_i + \log \ell_i(1) / \ell_i(0)`. The model is
-    run with the present labels, and once more with all of them exchanged, which tells these ratios; then the field is
+    run with the present labels, and once more with all of them exchanged, which tells these ratios (with each pixel's
+    other labels one after the other, if there are more than two); then the field is
     swept some times, and the model run with the new labels, whose likelihood has to be the one that follows; a
     likelihood of another form is refused. Sites that come later and depend on the labels have the shape of the field's
     values, in plates or by ``to_event``, with any axes before it, as of several images, and, if they are part of an
@@ -56,8 +57,9 @@ class FieldGibbs(StepKernel):
     :raises NotImplementedError: if a likelihood does not factorise; if the temperature of patterns is no positive
         integer, or a penalty is +inf.
 
-    A step runs the model three times, or once if there are no later sites; each sweep costs O(T·J·D) for every element
-    of the batch, and is the same for all of it. Labels mix slowly where couplings are strong.
+    A step runs the model K + 1 times, three for two labels, or once if there are no later sites; each sweep costs
+    O(T·J·K·D) for every element of the batch, and is the same for all of it. Labels mix slowly where couplings are
+    strong.
 
     **References**
 
@@ -117,11 +119,14 @@ class FieldGibbs(StepKernel):
         labels = values[name].reshape(field.num_rows, -1, field.num_pixels).double()
         if not any(later_sites(present, name)):
             return field.sweep(labels, self.num_sweeps).reshape(values[name].shape).to(values[name].dtype)
-        known = field.odds.isinf()
-        exchanged = torch.where(known, labels, 1 - labels).reshape(values[name].shape).to(values[name].dtype)
-        likelihood = LabelLikelihood(name, present, self._run({**values, name: exchanged}))
-        odds = torch.where(known, field.odds, field.odds + likelihood.log_odds().reshape(labels.shape))
-        moved = replace(field, odds=odds).sweep(labels, self.num_sweeps)
+        others = []
+        for step in range(1, field.num_labels):
+            larger = (labels + step) % field.num_labels
+            exchanged = torch.where(field.allows(larger), larger, labels)
+            others.append(self._run({**values, name: exchanged.reshape(values[name].shape).to(values[name].dtype)}))
+        likelihood = LabelLikelihood(name, present, others)
+        log_weights = likelihood.log_weights().reshape(-1, *labels.shape)
+        moved = field.reweighted(log_weights).sweep(labels, self.num_sweeps)
         found = moved.reshape(values[name].shape).to(values[name].dtype)
         likelihood.check(self._run({**values, name: found}))
         return found
@@ -143,13 +148,13 @@ class FieldGibbs(StepKernel):
         return [(self, fields), *([(binary, rest)] if rest else []), *others]
 
 
-def _field(name: str, trace: Any) -> JointField:
+def _field(name: str, trace: Any) -> JointField | JointLabels:
     node = trace.nodes[name]
     field = field_of(node["fn"])
     if field is None:
         raise ValueError(
-            f"{name}: expected a PatternCRF, GridCRF or RBM for FieldGibbs, got {node['fn']}; BinaryGibbs takes any "
-            "binary site"
+            f"{name}: expected a PatternCRF, GridCRF, RBM or CategoricalPatternCRF for FieldGibbs, got {node['fn']}; "
+            "BinaryGibbs takes any binary site"
         )
     is_masked = node["mask"] is not None and node["mask"] is not True
     if is_masked or not bool(torch.as_tensor(node["scale"] == 1).all()):

@@ -10,7 +10,7 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
-from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.field_sites import field_of
 from pyro_structured.inference.learner import Learner
 from pyro_structured.inference.observed_batch import ObservedBatch
@@ -20,13 +20,14 @@ LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class FieldLearner(Learner[ObservedBatch]):
-    """What learners of models share that observe a PatternCRF, GridCRF or RBM; parameters as for :class:`Learner`.
+    """What learners of models share that observe a PatternCRF, GridCRF, RBM or CategoricalPatternCRF; parameters as for
+    :class:`Learner`.
 
     Where log Z can be computed, ``SVI`` maximises the likelihood itself.
     """
 
     @abstractmethod
-    def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
         """The loss of every element of the batch.
 
         :param Tensor value: The observed labels, of the batch and event shape.
@@ -37,7 +38,9 @@ class FieldLearner(Learner[ObservedBatch]):
         trace, rows = self._trace(args, kwargs)
         fields = observed_fields(trace)
         if not fields:
-            raise ValueError("model: expected an observed PatternCRF, GridCRF or RBM site, got none")
+            raise ValueError(
+                "model: expected an observed PatternCRF, GridCRF, RBM or CategoricalPatternCRF site, got none"
+            )
         for name, field in fields.items():
             _check_value(name, field, trace.nodes[name], rows)
         return ObservedBatch(args, kwargs, trace, rows)
@@ -58,14 +61,14 @@ class FieldLearner(Learner[ObservedBatch]):
         return total
 
 
-def observed_fields(trace: Any) -> dict[str, PatternField]:
+def observed_fields(trace: Any) -> dict[str, LabelField]:
     """All observed fields, by names of their sites."""
     nodes = ((name, node) for name, node in trace.nodes.items() if node["type"] == "sample" and node["is_observed"])
     fields = ((name, field_of(node["fn"])) for name, node in nodes)
     return {name: field for name, field in fields if field is not None}
 
 
-def expanded_value(field: PatternField, node: Any) -> Tensor:
+def expanded_value(field: LabelField, node: Any) -> Tensor:
     """The observed labels, of the field's batch and event shape, in the dtype of its parameters."""
     value: Tensor = node["value"]
     # Sums and differences of small integers overflow.
@@ -84,14 +87,14 @@ def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.
 
 
 @torch.no_grad()
-def _check_value(name: str, field: PatternField, node: Any, rows: dict[str, Tensor]) -> None:
+def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor]) -> None:
     """Raises a ValueError unless all observed labels are possible."""
     value, shape = node["value"], field.batch_shape + field.event_shape
     try:
         possible = field.unnormalized_log_prob(value.expand(shape)) > -torch.inf
     except (RuntimeError, ValueError) as error:
         raise ValueError(
-            f"{name}: expected zeros and ones of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
+            f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
         ) from None
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
     if not bool(possible.all()):

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from pyro_structured.distributions.joint_field import independent_labels
-from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.label_field import LabelField
 
 
-def field_of(fn: Any) -> PatternField | None:
+def field_of(fn: Any) -> LabelField | None:
     """The field that a distribution is, also where axes of its batch belong to one event; otherwise ``None``."""
     while isinstance(fn, Independent):
         fn = fn.base_dist
-    return fn if isinstance(fn, PatternField) else None
+    return fn if isinstance(fn, LabelField) else None
 
 
 def log_weight(fn: Any, value: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.pattern_field import PatternField
 from pyro_structured.inference.field_learner import FieldLearner, LabelLoss, checked_losses
 from pyro_structured.ops.label_losses import intersection_over_union_loss
@@ -86,7 +87,12 @@ class MeanFieldLoss(FieldLearner):
         check_size("num_rounds", num_rounds)
         self.loss, self.num_rounds = loss, num_rounds
 
-    def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
+        if not isinstance(field, PatternField):
+            raise NotImplementedError(
+                f"model: expected PatternCRF, GridCRF or RBM sites, as mean-field updates know two labels only, got "
+                f"{type(field).__name__}; PseudoLikelihood, ContrastiveDivergence and ExpectedLoss take any number"
+            )
         logits = field.mean_field_logits(self.num_rounds)
         if not isinstance(self.loss, str):
             losses = checked_losses(self.loss, logits.sigmoid(), value, field.batch_shape)

@@ -4,7 +4,7 @@ __all__ = ["PseudoLikelihood"]
 
 from torch import Tensor
 
-from pyro_structured.distributions.pattern_field import PatternField
+from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.field_learner import FieldLearner
 
 
@@ -20,7 +20,8 @@ class PseudoLikelihood(FieldLearner):
     than the likelihood, and it overestimates couplings where they are strong.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF` or :class:`~pyro_structured.distributions.RBM` sites, whose
+        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` or
+        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose
         parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
@@ -51,5 +52,5 @@ class PseudoLikelihood(FieldLearner):
         True
     """
 
-    def _field_loss(self, field: PatternField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
         return -field.pseudo_log_prob(value)

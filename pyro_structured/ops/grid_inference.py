@@ -1,4 +1,4 @@
-"""Fields of binary pixels whose neighbours prefer to be alike, or different: exact, differentiable, batched."""
+"""Fields of pixels with K labels whose neighbours prefer to be alike, or different: exact, differentiable, batched."""
 
 __all__ = ["cost_of_grid", "infer_grid", "log_partition_of_grid", "maximize_grid", "sample_grid"]
 
@@ -14,10 +14,10 @@ from pyro_structured.ops.marginal_inference import MarginalPlan, infer_marginals
 NUMBERS_AT_ONCE, NUMBERS_KEPT = 2**17, 2**24
 
 
-def cost_of_grid(shape: tuple[int, int]) -> int:
-    """Numbers that a pass computes for each row: H·W·2^shorter side."""
+def cost_of_grid(shape: tuple[int, int], num_labels: int = 2) -> int:
+    """Numbers that a pass computes for each row: H·W·K^shorter side, and some three times as many if K > 2."""
     height, width = shape
-    return int(height * width * 2 ** min(shape))
+    return int(height * width * num_labels ** min(shape))
 
 
 def log_partition_of_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -28,13 +28,13 @@ def log_partition_of_grid(states: Tensor, penalties: Tensor, shape: tuple[int, i
 def infer_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the log partition function and all marginals.
 
-    :param Tensor states: Log-weights of 0 of all pixels, row by row, and then those of 1, shape ``(rows, 2 H W)``, less
-        than +inf.
+    :param Tensor states: Log-weights of label 0 of all pixels, row by row, then those of 1, and so on, shape
+        ``(rows, K H W)``, less than +inf.
     :param Tensor penalties: Subtracted where the two pixels of a pair differ, in the order of ``structures.Grid``,
         shape ``(rows, E)`` or ``(1, E)``; +inf makes them alike.
     :param shape: Height and width.
-    :return: Log Z, shape ``(rows,)``, probabilities of the states, shape ``(rows, 2 H W)``, and those that neighbours
-        differ, shape ``(rows, E)``; zeros in rows where nothing is possible. Cost O(H·W·2^shorter side) a row.
+    :return: Log Z, shape ``(rows,)``, probabilities of the states, shape ``(rows, K H W)``, and those that neighbours
+        differ, shape ``(rows, E)``; zeros in rows where nothing is possible. Cost O(H·W·K^shorter side) a row.
     """
     log_z, single, alike = infer_marginals(_Grid(shape), states, penalties)
     return log_z, single, -alike
@@ -46,12 +46,12 @@ def sample_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int], rows:
 
     :param Tensor rows: Which row each sample is drawn from, integers of shape ``(N,)``.
     """
-    drawn = rows.new_zeros(len(rows), states.shape[-1] // 2)
+    drawn = rows.new_zeros(len(rows), shape[0] * shape[1])
     for start, stop, some_states, some_penalties in _parts(states, penalties, shape, keep=True):
         mine = ((rows >= start) & (rows < stop)).nonzero().squeeze(-1)
         if len(mine):
             found = forward(some_states, some_penalties, shape, keep=True)
-            for some in mine.split(max(1, NUMBERS_KEPT // 2 ** (min(shape) + 1))):
+            for some in mine.split(max(1, NUMBERS_KEPT // len(found.messages[-1]) // 2)):
                 drawn[some] = trace_back(found, some_penalties, shape, rows[some] - start, _draw)
     return drawn
 
@@ -91,9 +91,10 @@ def _parts(
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
     """Groups of rows, the first and the one after the last, which become the last axis."""
     (rows,) = torch.broadcast_shapes(states.shape[:1], penalties.shape[:1])
-    step = NUMBERS_AT_ONCE // 2 ** min(shape)
+    number = states.shape[-1] // (shape[0] * shape[1])
+    step = NUMBERS_AT_ONCE // number ** min(shape)
     if keep:
-        step = min(step, NUMBERS_KEPT // cost_of_grid(shape))
+        step = min(step, NUMBERS_KEPT // cost_of_grid(shape, number))
     states = states.expand(rows, -1)
     for start in range(0, max(1, rows), max(1, step)):
         stop = min(start + max(1, step), rows)

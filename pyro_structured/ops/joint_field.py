@@ -2,18 +2,17 @@
 
 __all__ = ["JointField", "checkerboard", "edges_of", "neighbour_pull"]
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_sample import draw_log, sample_counts
+from pyro_structured.ops.joint_units import JointUnits, times
 
 
 @dataclass(frozen=True)
-class JointField:
+class JointField(JointUnits):
     r"""Labels y and n replicas of the hidden units h, whose sum over h is a field under patterns at temperature n.
 
     .. math::
@@ -61,9 +60,18 @@ class JointField:
         return self.odds.shape[-1]
 
     @property
-    def num_units(self) -> int:
-        """J, in each replica."""
-        return self.biases.shape[-1]
+    def num_labels(self) -> int:
+        """Zeros and ones."""
+        return 2
+
+    def allows(self, labels: Tensor) -> Tensor:
+        """Whether pixels can have these labels, shape ``(rows, chains, D)``."""
+        return torch.where(labels == 1, self.odds > -torch.inf, self.odds < torch.inf)
+
+    def reweighted(self, log_weights: Tensor) -> "JointField":
+        """With weights of the labels in addition, shape ``(2, rows, chains, D)``."""
+        odds = self.odds + log_weights[1] - log_weights[0]
+        return replace(self, odds=torch.where(self.odds.isinf(), self.odds, odds))
 
     def sweep(self, labels: Tensor, number: int) -> Tensor:
         """Draws hidden units, and then the labels of one colour after the other, some times.
@@ -75,27 +83,6 @@ class JointField:
             labels = self.draw_labels(labels, self.draw_shares(labels), torch.rand_like(labels))
         return labels
 
-    def draw_shares(self, labels: Tensor) -> Tensor:
-        """In which share of the replicas each unit is on, given the labels, shape ``(rows, chains, J)``."""
-        if not self.num_units:
-            return labels[..., :0]
-        activations = self._activations(labels)
-        if isinstance(self.composition, Tensor):
-            tables = (self.composition / self.replicas).expand(*activations.shape[:2], -1).flatten(0, 1)
-            drawn = sample_counts(activations.flatten(0, 1), tables, self._forest, self.replicas)
-            return drawn.mean(0).reshape(activations.shape)
-        repeated = activations.unsqueeze(-2).expand(-1, -1, self.replicas, -1)
-        if self.composition == "min":
-            return torch.nn.functional.one_hot(draw_log(repeated), self.num_units).to(labels.dtype).mean(-2)
-        return self.shares_from_noise(labels, torch.rand_like(repeated))
-
-    def shares_from_noise(self, labels: Tensor, noise: Tensor) -> Tensor:
-        """As :meth:`draw_shares` for ``"sum"``, from uniform numbers; a unit is on where its number is small.
-
-        :param Tensor noise: Shape ``(rows, chains, n, J)``.
-        """
-        return (noise < self._activations(labels).sigmoid().unsqueeze(-2)).to(labels.dtype).mean(-2)
-
     def draw_labels(self, labels: Tensor, shares: Tensor, noise: Tensor) -> Tensor:
         """Draws the labels of one colour after the other, given hidden units; 1 where a uniform number is small.
 
@@ -103,7 +90,7 @@ class JointField:
         :param Tensor shares: From :meth:`draw_shares`.
         :param Tensor noise: Uniform numbers of the shape of ``labels``.
         """
-        odds = self.odds + _times(shares, self.weights) if self.num_units else self.odds
+        odds = self.odds + times(shares, self.weights) if self.num_units else self.odds
         needed = noise.logit()
         if not self.penalties.shape[-1]:
             return (needed < odds).to(labels.dtype)
@@ -130,14 +117,6 @@ class JointField:
             shape=self.shape,
         )
 
-    def _activations(self, labels: Tensor) -> Tensor:
-        """Log-odds of the units of one replica, shape ``(rows, chains, J)``."""
-        return (_times(labels, self.weights.mT) + self.biases) / self.replicas
-
-    @cached_property
-    def _forest(self) -> CountForest:
-        return CountForest(self.num_units)
-
 
 def neighbour_pull(values: Tensor, penalties: Tensor, shape: tuple[int, int]) -> Tensor:
     """What neighbours add to the log-odds of pixels.
@@ -157,11 +136,6 @@ def neighbour_pull(values: Tensor, penalties: Tensor, shape: tuple[int, int]) ->
     pull[..., :-1] += horizontal * signs[..., 1:]
     pull[..., 1:] += horizontal * signs[..., :-1]
     return pull.flatten(-2)
-
-
-def _times(vectors: Tensor, matrices: Tensor) -> Tensor:
-    """Products of row vectors, ``(rows, chains, m)``, and matrices, ``(rows, m, n)``."""
-    return vectors @ (matrices[0] if len(matrices) == 1 else matrices)
 
 
 @lru_cache(maxsize=64)

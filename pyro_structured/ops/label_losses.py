@@ -34,7 +34,7 @@ def intersection_over_union_loss(labels: Tensor, truth: Tensor, num_axes: int = 
 
 
 def hamming_loss(labels: Tensor, truth: Tensor, num_axes: int = 2) -> Tensor:
-    """The share of labels that differ; arguments as for :func:`intersection_over_union`.
+    """The share of labels that differ; arguments as for :func:`intersection_over_union`, or integers.
 
     Example::
 

@@ -385,6 +385,32 @@ def pattern_field(composition, temperature, paired=True):
     return factory
 
 
+def categorical_pattern_field(composition, temperature, shape=(1, 3), labels=3, paired=True):
+    """A factory of fields of several labels with two patterns, one of whose labels is impossible."""
+    grid = Grid(*shape)
+
+    def factory(batch_shape, dtype, device="cpu"):
+        table = composition
+        if composition == "table":
+            table = numbers(batch_shape, 3, dtype, device)
+            table[..., 1] = -math.inf
+        unary = shaped(batch_shape, (*shape, labels), dtype, device)
+        if labels > 2:
+            unary[..., 0, 0, 1] = -math.inf
+        return sdist.CategoricalPatternCRF(
+            unary,
+            numbers(batch_shape, grid.num_edges, dtype, device, -0.5, 1.5) if paired else None,
+            shaped((), (2, *shape, labels), dtype, device, -2.0, 2.0),
+            numbers(batch_shape, 2, dtype, device),
+            grid,
+            table,
+            temperature,
+        )
+
+    factory.__name__ = f"categorical_pattern_field_{composition}_{temperature}_{labels}_{paired}"
+    return factory
+
+
 def boltzmann_machine(num_hidden):
     """A factory of machines with three visible units."""
 
@@ -406,6 +432,12 @@ FACTORIES = {
         pattern_field("min", 2, paired=False),
         pattern_field("table", 1),
         pattern_field("table", 0),
+    ],
+    "CategoricalPatternCRF": [
+        categorical_pattern_field("sum", 1),
+        categorical_pattern_field("min", 2, shape=(2, 2), labels=2),
+        categorical_pattern_field("table", 1, paired=False),
+        categorical_pattern_field("table", 0),
     ],
     "RBM": [boltzmann_machine(1), boltzmann_machine(4)],
     "Argmin": [argmin(problem) for problem in (TopK(4, 2), Ranking(3, maximize=True), Matching(3), GRAPH)],

@@ -12,7 +12,7 @@ from pyro.infer import SVI, Trace_ELBO
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF, RecursiveCardinality
-from pyro_structured.distributions import pattern_field as module
+from pyro_structured.distributions import label_field as module
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.ops.labelings import all_labelings
 from pyro_structured.structures import Grid

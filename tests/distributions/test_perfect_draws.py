@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF
-from pyro_structured.distributions import pattern_field as module
+from pyro_structured.distributions import label_field as module
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 

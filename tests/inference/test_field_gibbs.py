@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer import MCMC, NUTS
 from pyro.ops.stats import effective_sample_size
 
-from pyro_structured.distributions import RBM, GridCRF, PatternCRF
+from pyro_structured.distributions import RBM, CategoricalPatternCRF, GridCRF, PatternCRF
 from pyro_structured.inference import BinaryGibbs, FieldGibbs, Gibbs
 from pyro_structured.structures import Grid
 
@@ -180,7 +180,7 @@ def test_sums_out_of_reach(kernel):
         pyro.sample("x", dist.Normal(y, 1.0).to_event(2), obs=torch.zeros(3, 4))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyro_structured.distributions.pattern_field.MOST_NUMBERS", 1)
+        patch.setattr("pyro_structured.distributions.label_field.MOST_NUMBERS", 1)
         del prior.__dict__["_hidden"]
         found = draws(model, 400 if kernel is few_sweeps else 60, kernel).get_samples()["y"]
     check_means(found, expected)
@@ -266,7 +266,7 @@ def test_other_sites_are_refused():
         pyro.sample("y", field())
 
     assert set(draws(model, 3).get_samples()) == {"s", "y"}
-    with pytest.raises(ValueError, match="s: expected a PatternCRF, GridCRF or RBM for FieldGibbs, got Bernoulli"):
+    with pytest.raises(ValueError, match="s: expected a PatternCRF, GridCRF, RBM or .* for FieldGibbs, got Bernoulli"):
         draws(model, 3, lambda model: Gibbs([(FieldGibbs(model), None)]))
     with pytest.raises(ValueError, match="num_sweeps: expected an integer of at least 1, got 0"):
         FieldGibbs(model, 0)
@@ -282,3 +282,67 @@ def test_beside_nuts():
 
     mcmc = draws(model, 5, lambda model: Gibbs([(FieldGibbs(model), ["y"]), (NUTS(model), ["level"])]), 5)
     assert mcmc.get_samples()["y"].shape == (5, 2, 3)
+
+
+def categorical_field(composition="sum", temperature=1.0, batch=(), labels=3):
+    generator = torch.Generator().manual_seed(4)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    unary = normal(*batch, 2, 3, labels)
+    unary[..., 0, 0, 1] = -math.inf
+    parts = normal(GRID.num_edges) / 2, normal(2, 2, 3, labels), normal(2)
+    return CategoricalPatternCRF(unary, *parts, GRID, composition, temperature)
+
+
+def check_labels(found, prior, log_likelihood=lambda values: 0.0):
+    """Draws against all marginals, by enumeration."""
+    values = prior.enumerate_support()
+    joint = prior.log_prob(values) + log_likelihood(values)
+    labels = prior.unary_logits.shape[-1]
+    indicators = (torch.nn.functional.one_hot(each, labels).double() for each in (found, values))
+    drawn, everything = indicators
+    check_means(drawn, torch.tensordot(joint.double().softmax(0), everything, 1))
+
+
+@pytest.mark.parametrize("composition, temperature", [("sum", 2.0), ("min", 1.0)])
+def test_several_labels_alone(composition, temperature):
+    prior = categorical_field(composition, temperature)
+    observed = torch.tensor([[False, False, True], [False, False, False]])
+    given = prior.condition(torch.full((2, 3), 2), observed)
+    found = draws(lambda: pyro.sample("y", given), 400).get_samples()["y"]
+    assert found.dtype == torch.long and (found[:, 0, 2] == 2).all() and (found[:, 0, 0] != 1).all()
+    check_labels(found, given)
+
+
+LEVELS = torch.tensor([0.0, 1.0, -1.0])
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_several_labels_in_noise(labels):
+    """Colours of pixels by their labels; one of the labels cannot be at some pixel."""
+    prior = categorical_field(labels=labels)
+
+    def model():
+        y = pyro.sample("y", prior)
+        with pyro.plate("rows", 2, dim=-2), pyro.plate("columns", 3, dim=-1):
+            pyro.sample("x", dist.Normal(LEVELS[y], 0.9), obs=IMAGE)
+        pyro.factor("f", torch.where((y == 1) & (IMAGE == 1.5), -math.inf, 0.1 * y))
+
+    def log_likelihood(y):
+        excluded = torch.where((y == 1) & (IMAGE == 1.5), -math.inf, 0.1 * y)
+        return (dist.Normal(LEVELS[y], 0.9).log_prob(IMAGE) + excluded).sum((-1, -2))
+
+    check_labels(draws(model).get_samples()["y"], prior, log_likelihood)
+
+
+def test_several_labels_together():
+    """Likelihoods that are no sums over pixels are refused, those that only a third label tells as well."""
+
+    def model():
+        y = pyro.sample("y", categorical_field())
+        pyro.sample("x", dist.Normal((y == 2).float() * (y.roll(1, -1) == 2), 0.5).to_event(2), obs=IMAGE)
+
+    with pytest.raises(NotImplementedError, match="got entries that depend on several labels"):
+        draws(model, 50)

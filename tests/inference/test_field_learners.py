@@ -11,7 +11,7 @@ from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from pyro.optim import SGD, Adam
 
-from pyro_structured.distributions import GridCRF, PatternCRF
+from pyro_structured.distributions import CategoricalPatternCRF, GridCRF, PatternCRF
 from pyro_structured.inference import (
     ContrastiveDivergence,
     EarlyStopping,
@@ -453,7 +453,7 @@ def test_bad_input():
         ExpectedLoss(rows_model, no_guide, Adam({}), "dice")
     with pytest.raises(ValueError, match="optim: expected an optimiser of pyro.optim, as steps are random, got None"):
         ExpectedLoss(rows_model, no_guide, None)
-    with pytest.raises(ValueError, match="model: expected an observed PatternCRF, GridCRF or RBM site, got none"):
+    with pytest.raises(ValueError, match="model: expected an observed PatternCRF, GridCRF, RBM or .* site, got none"):
         PseudoLikelihood(lambda: None, no_guide, Adam({})).step()
     wrong = ExpectedLoss(rows_model, no_guide, Adam({}), lambda labels, truth: (labels != truth).float())
     with pytest.raises(ValueError, match=r"loss: expected a function with results of shape \(2, 4\), got \(2, 4, 3, 3"):
@@ -484,7 +484,7 @@ def test_bad_input():
     ones[3, 0, 1] = 0.0
     with pytest.raises(ValueError, match="y: expected labels of positive .* others in 1 of 5 rows, .* is number 3"):
         PseudoLikelihood(clamped, no_guide, Adam({})).step(ones)
-    with pytest.raises(ValueError, match=r"y: expected zeros and ones of shape \(5, 3, 3\), got shape \(5, 2, 2\)"):
+    with pytest.raises(ValueError, match=r"y: expected labels of shape \(5, 3, 3\), got shape \(5, 2, 2\)"):
         PseudoLikelihood(clamped, no_guide, Adam({})).step(torch.ones(5, 2, 2))
 
     def latent(y):
@@ -555,3 +555,42 @@ def test_a_single_field():
         learner = ExpectedLoss(model, no_guide, Adam({"lr": 0.1}))
         assert all(math.isfinite(learner.step(y)) for _ in range(5))
         assert learner.state_dict()["chains"]["values"]["y"].shape == shape
+
+
+def categorical_model(y):
+    """Three labels, a penalty, and a pattern for one of them."""
+    penalty, weight = pyro.param("penalty", torch.tensor(0.0)), pyro.param("weight", torch.tensor(0.0))
+    shape = weight * torch.tensor([[1.0, 0.0, 0.0]] * 2 + [[0.0, 0.0, 0.0]]).unsqueeze(-1) * torch.eye(3)[1]
+    field = CategoricalPatternCRF(
+        torch.zeros(3, 3, 3), penalty.expand(SMALL.num_edges), shape.unsqueeze(0), -torch.ones(1), SMALL
+    )
+    with pyro.plate("rows", len(y)):
+        return pyro.sample("y", field, obs=y if len(y.shape) > 1 else None)
+
+
+@pytest.mark.parametrize("persistent", [True, None])
+def test_several_labels(persistent):
+    """By persistent chains, and by the pseudo-likelihood."""
+    pyro.get_param_store()["penalty"] = torch.tensor(0.5)
+    pyro.get_param_store()["weight"] = torch.tensor(1.5)
+    y = categorical_model(torch.zeros(3000))
+    assert y.dtype == torch.long and y.max() == 2
+    pyro.clear_param_store()
+    if persistent:
+        learner = ContrastiveDivergence(categorical_model, no_guide, Adam({"lr": 0.03}), True, num_sweeps=2)
+        for _ in range(150):
+            learner.step(y)
+    else:
+        PseudoLikelihood(categorical_model, no_guide, None).step(y)
+    assert pyro.param("penalty").item() == pytest.approx(0.5, abs=0.1)
+    assert pyro.param("weight").item() == pytest.approx(1.5, abs=0.25)
+
+
+def test_losses_of_several_labels():
+    y = torch.randint(3, (10, 3, 3))
+    learner = ExpectedLoss(categorical_model, no_guide, Adam({"lr": 0.01}), "hamming", num_chains=3)
+    assert 0 < learner.step(y) < 10
+    with pytest.raises(NotImplementedError, match="loss: expected 'hamming' or a function for the categories of"):
+        ExpectedLoss(categorical_model, no_guide, Adam({"lr": 0.01})).step(y)
+    with pytest.raises(NotImplementedError, match="mean-field updates know two labels only"):
+        MeanFieldLoss(categorical_model, no_guide, Adam({"lr": 0.01})).step(y)

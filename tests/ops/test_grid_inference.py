@@ -62,6 +62,63 @@ def test_queries(shape, seed, impossible, scale):
     torch.testing.assert_close(found[possible], peak[possible], rtol=1e-13, atol=1e-10)
 
 
+def several_scores(shape, labels, states, penalties):
+    """All labelings, indicators of the labels and of differences, and log-weights, shape ``(labelings, rows)``."""
+    edges = Grid(*shape).edges
+    values = all_labelings(shape[0] * shape[1], states, labels)
+    indicators = torch.cat([values == label for label in range(labels)], -1)
+    differ = values[:, edges[:, 0]] != values[:, edges[:, 1]]
+    joint = states.where(indicators.unsqueeze(1), 0.0).sum(-1) - penalties.where(differ.unsqueeze(1), 0.0).sum(-1)
+    return values, indicators.double(), differ.double(), joint
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from([((1, 1), 5), ((1, 5), 3), ((5, 1), 4), ((2, 3), 3), ((3, 2), 4), ((2, 2), 5), ((2, 4), 3)]),
+    st.integers(0, 2**31),
+    st.sampled_from([0.0, 0.1, 0.4]),
+    st.sampled_from([0.3, 3.0, 50.0, 1e6]),
+)
+def test_several_labels(size, seed, impossible, scale):
+    (shape, labels), number = size, size[0][0] * size[0][1]
+    _, penalties = field(shape, 3, impossible, scale, seed)
+    states = scale * torch.randn(3, labels * number, dtype=torch.double)
+    states = states.masked_fill(torch.rand_like(states) < impossible, -torch.inf)
+    values, indicators, differ, joint = several_scores(shape, labels, states, penalties)
+    expected = joint.logsumexp(0)
+    log_z, single, cut = infer_grid(states, penalties, shape)
+    torch.testing.assert_close(log_z, expected, rtol=1e-13, atol=1e-10)
+    torch.testing.assert_close(log_partition_of_grid(states, penalties, shape), expected, rtol=1e-13, atol=1e-10)
+    probs = (joint - expected.masked_fill(expected == -torch.inf, 0.0)).exp().T
+    tolerance = 1e-10 + 1e-14 * scale * len(values)
+    torch.testing.assert_close(single, probs @ indicators, rtol=0, atol=tolerance)
+    torch.testing.assert_close(cut, probs @ differ, rtol=0, atol=tolerance)
+    peak, best = maximize_grid(states, penalties, shape)
+    torch.testing.assert_close(peak, joint.amax(0), rtol=1e-13, atol=1e-10)
+    place = (best * labels ** torch.arange(number - 1, -1, -1)).sum(-1)
+    possible = peak > -torch.inf
+    torch.testing.assert_close(joint[place, torch.arange(3)][possible], peak[possible], rtol=1e-13, atol=1e-10)
+
+
+def test_derivatives_of_several_labels():
+    torch.manual_seed(6)
+    states, penalties = torch.randn(2, 12, dtype=torch.double), torch.randn(1, 4, dtype=torch.double)
+    inputs = (states.requires_grad_(), penalties.requires_grad_())
+    assert gradcheck(lambda *tensors: infer_grid(*tensors, (2, 2)), inputs)
+    assert gradgradcheck(lambda *tensors: infer_grid(*tensors, (2, 2)), inputs)
+
+
+def test_samples_of_several_labels():
+    for shape in ((2, 2), (1, 4), (4, 1)):
+        _, penalties = field(shape, 2, 0.1, 1.0, 4)
+        states = torch.randn(2, 12, dtype=torch.double)
+        values, _, _, joint = several_scores(shape, 3, states, penalties)
+        drawn = sample_grid(states, penalties, shape, torch.arange(2).repeat_interleave(50_000))
+        place = (drawn * 3 ** torch.arange(3, -1, -1)).sum(-1).reshape(2, -1)
+        for row, probs in enumerate(joint.softmax(0).T):
+            assert discrete_goodness_of_fit(probs, place[row].bincount(minlength=len(values))) > 1e-4
+
+
 def test_shared_penalties_and_groups_of_rows(monkeypatch):
     """One row of penalties serves all, and rows are looked at in groups without a difference."""
     states, penalties = field((3, 4), 7, 0.1, 2.0, 0)

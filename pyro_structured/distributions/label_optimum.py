@@ -1,0 +1,126 @@
+"""Most probable labelings with several labels, and what is known of them."""
+
+__all__ = ["maximize_labels"]
+
+import torch
+from torch import Tensor
+
+from pyro_structured.distributions.field_optimum import METHODS, TOLERANCE, FieldOptimum, maximize_field
+from pyro_structured.distributions.label_field import LabelField
+from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
+from pyro_structured.solvers.label_ascent import ascend_labels, likely_labels
+from pyro_structured.solvers.label_objective import LabelObjective
+from pyro_structured.solvers.pattern_objective import PatternObjective
+
+
+@torch.no_grad()
+def maximize_labels(
+    field: LabelField, method: str, starts: Tensor | None, max_cuts: int
+) -> tuple[Tensor, FieldOptimum]:
+    """Labels of shape ``(rows, D)``, and what is known of them; arguments as for :func:`maximize_field`."""
+    if isinstance(max_cuts, bool) or not isinstance(max_cuts, int) or max_cuts < 1:
+        raise ValueError(f"max_cuts: expected a positive integer, got {max_cuts!r}")
+    objective = _objective(field)
+    if method == "enumeration":
+        return _enumerate_states(field, objective, max_cuts)
+    if starts is not None:
+        starts = _possible(objective, starts)
+    if objective.num_labels == 2:
+        binary = None if starts is None else starts.double()
+        labels, found = maximize_field(_of_two(objective), method, binary, max_cuts)
+        return labels.long(), found
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {('enumeration', *METHODS)}, got {method!r}")
+    if method != "em":
+        raise NotImplementedError(f"method: {method!r} needs two labels; 'em' and 'enumeration' take any number")
+    if bool((objective.penalties < 0).any()):
+        raise NotImplementedError("method: 'em' needs penalties of at least 0 where there are more than two labels")
+    return _ascend(objective, _default_starts(objective) if starts is None else starts, max_cuts)
+
+
+def _enumerate_states(field: LabelField, objective: LabelObjective, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
+    """The best labels with each state of the hidden units, made better by expansion moves."""
+    labels, bound = field._best_of_hidden_states()
+    rows = labels.expand(field.batch_shape + labels.shape[-1:]).reshape(objective.num_rows, -1).cpu()
+    value, cuts = objective.value(rows), torch.zeros(objective.num_rows, dtype=torch.long)
+    if field.temperature and field._num_patterns and not bool((objective.penalties < 0).any()):
+        rows, cuts = ascend_labels(objective, rows, max_cuts)
+        value = objective.value(rows)
+    bound = bound.expand(field.batch_shape).flatten().cpu().maximum(value)
+    return rows, FieldOptimum(value, bound, bound <= value + TOLERANCE * (1 + value.abs()), cuts)
+
+
+def _ascend(objective: LabelObjective, starts: Tensor, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
+    rows = objective.num_rows
+    repeated = objective.rows(torch.arange(rows).repeat(len(starts)))
+    found = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
+    values = repeated.value(found.labels).reshape(len(starts), rows)
+    labels = found.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
+    value, cuts = values.amax(0), found.num_cuts.reshape(len(starts), rows).sum(0)
+    return labels, FieldOptimum(value, torch.full_like(value, torch.inf), torch.zeros_like(cuts).bool(), cuts)
+
+
+def _default_starts(objective: LabelObjective) -> Tensor:
+    """Good labels without patterns, and with all patterns half on, or each in a share."""
+    share = 1 / max(1, objective.weights.shape[-2]) if objective.composition == "min" else 0.5
+    fields = (objective.tilted(0.0), objective.tilted(share))
+    return torch.stack([ascend_labels(field, likely_labels(field), 10 * field.num_labels).labels for field in fields])
+
+
+def _possible(objective: LabelObjective, starts: Tensor) -> Tensor:
+    """With others in place of impossible ones."""
+    worth = torch.stack([objective.value(start) for start in starts])
+    return torch.where((worth == -torch.inf).unsqueeze(-1), likely_labels(objective), starts)
+
+
+def _objective(field: LabelField) -> LabelObjective:
+    """All fields of the batch, one after the other."""
+    number, labels = field.batch_shape.numel(), field._num_labels
+    states = field._supported_states
+    parts = {
+        "states": states,
+        "base": field._constant.unsqueeze(-1),
+        "penalties": field._penalties if field._paired else states.new_zeros(len(field._edges)),
+        "weights": field._patterns[0],
+        "biases": field._patterns[1],
+        "composition": field._table,
+    }
+    rows = {name: field._rows(part.detach()).cpu() for name, part in parts.items()}
+    shape = (-1, field._num_patterns, field._num_indicators)
+    none = rows["weights"].new_zeros(1, 0, field._num_indicators)
+    return LabelObjective(
+        states=rows["states"].expand(number, -1).unflatten(-1, (labels, field._num_variables)),
+        base=rows["base"].squeeze(-1).expand(number),
+        penalties=rows["penalties"],
+        weights=rows["weights"].reshape(shape) if field._num_patterns else none,
+        biases=rows["biases"],
+        composition=field._scheme or rows["composition"],
+        temperature=field.temperature,
+        edges=field._edges.cpu().numpy(),
+        potential=pattern_potential,
+        slopes=pattern_slopes,
+    )
+
+
+def _of_two(objective: LabelObjective) -> PatternObjective:
+    """In terms of what label 1 is worth more than label 0."""
+    off, on = objective.states.unbind(1)
+    weights = (
+        objective.weights.unflatten(-1, (2, -1))
+        if objective.weights.numel()
+        else objective.weights.new_zeros(1, 0, 2, off.shape[-1])
+    )
+    certain = off == -torch.inf
+    odds = torch.where(certain, torch.inf, on - off.masked_fill(certain, 0.0))
+    return PatternObjective(
+        odds=odds,
+        base=torch.where(certain, on, off).sum(-1) + objective.base,
+        penalties=objective.penalties,
+        weights=weights[..., 1, :] - weights[..., 0, :],
+        biases=objective.biases + weights[..., 0, :].sum(-1),
+        composition=objective.composition,
+        temperature=objective.temperature,
+        edges=objective.edges,
+        potential=objective.potential,
+        slopes=objective.slopes,
+    )
