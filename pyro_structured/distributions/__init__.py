@@ -2,6 +2,7 @@
 
 __all__ = [
     "Argmin",
+    "DeepPatternCRF",
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
@@ -29,6 +30,7 @@ __all__ = [
 import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
 from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.distributions.argmin import Argmin
+from pyro_structured.distributions.deep_pattern_crf import DeepPatternCRF
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
 from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition

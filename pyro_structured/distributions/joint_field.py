@@ -8,6 +8,7 @@ from torch import Tensor
 from pyro_structured.distributions.pattern_weights import PatternWeights
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.deep_joint_field import DeepJointField
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.joint_field import JointField
 from pyro_structured.ops.pattern_potential import pattern_potential
@@ -39,7 +40,7 @@ def joint_field(field: PatternWeights) -> JointField:
         composition = field._table if field._scheme is None else field._scheme
         require_support(pattern_potential(biases, composition, field.temperature), field._empty)
     matrices = field._rows(weights) if number else weights.new_zeros(1, 0)
-    return JointField(
+    joint = JointField(
         odds=field._rows(log_odds(off, on)).unsqueeze(1),
         penalties=field._rows(penalties).unsqueeze(1),
         weights=matrices.unflatten(-1, (number, pixels)),
@@ -47,6 +48,15 @@ def joint_field(field: PatternWeights) -> JointField:
         composition=field._rows(field._table).unsqueeze(1) if field._scheme is None else field._scheme,
         replicas=replicas,
         shape=field._shape,
+    )
+    if field._upper_layer is None:
+        return joint
+    upper_weights, upper_logits = field._upper_layer
+    flat = field._rows(upper_weights.flatten(-2)).unsqueeze(1)
+    return DeepJointField(
+        **vars(joint),
+        upper_weights=flat.unflatten(-1, upper_weights.shape[-2:]),
+        upper_logits=field._rows(upper_logits).unsqueeze(1),
     )
 
 

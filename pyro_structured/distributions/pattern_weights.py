@@ -3,6 +3,7 @@
 __all__ = ["PatternWeights"]
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -57,6 +58,13 @@ class PatternWeights(DiscreteVector):
         """Weights of the patterns, ``(..., J D)``, and their biases, ``(..., J)``, in double precision."""
 
     @property
+    def _upper_layer(self) -> tuple[Tensor, Tensor] | None:
+        """Weights of hidden units over the hidden units, ``(..., K, J)``, and their biases, ``(..., K)``, in double
+        precision, if there are any.
+        """
+        return None
+
+    @property
     def _table(self) -> Tensor:
         return narrow_repeated(self._parameter("composition")).double()
 
@@ -109,6 +117,10 @@ class PatternWeights(DiscreteVector):
         return states
 
     def _score(self, value: Tensor) -> Tensor:
+        return self._score_with(value, self._potential)
+
+    def _score_with(self, value: Tensor, potential: Callable[[Tensor], Tensor]) -> Tensor:
+        """The same, with a function of the activations in place of what patterns add."""
         given, observed, consistent = self._evidence
         flat = value.flatten(-len(self.event_shape))
         inside = ((flat == 0) | (flat == 1)).all(-1)
@@ -119,10 +131,24 @@ class PatternWeights(DiscreteVector):
             ends = label[..., self._edges.to(label.device)]
             score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
         if self._num_patterns or self._scheme is None:
-            composition = self._table if self._scheme is None else self._scheme
-            score = score + pattern_potential(self._activations(label), composition, self.temperature)
+            score = score + potential(self._activations(label))
         agrees = (~observed | (label == given)).all(-1) & consistent & inside
         return score.masked_fill(~agrees, -torch.inf)
+
+    def _potential(self, activations: Tensor, num_axes: int = 0) -> Tensor:
+        """What patterns add, apart from the constant, shape ``(...)``.
+
+        :param Tensor activations: Shape ``(..., J)``.
+        :param int num_axes: How many of the axes before the last one are none of the batch.
+        """
+        composition: Tensor | str = self._scheme or self._table
+        if isinstance(composition, Tensor):
+            composition = composition.reshape(composition.shape[:-1] + (1,) * num_axes + composition.shape[-1:])
+        return pattern_potential(activations, composition, self.temperature)
+
+    def _is_possible(self, value: Tensor) -> Tensor:
+        """Whether values have a positive weight."""
+        return self.unnormalized_log_prob(value) > -torch.inf
 
     def _activations(self, label: Tensor) -> Tensor:
         """What it is worth to switch hidden units on, shape ``(..., J)``."""
@@ -164,8 +190,7 @@ class PatternWeights(DiscreteVector):
             weights = self._patterns[0]
             each = weights.reshape(weights.shape[:-1] + (self._num_patterns, self._num_variables)).mT
             on = self._activations(label).unsqueeze(-2) + (1 - label).unsqueeze(-1) * each
-            composition = self._table.unsqueeze(-2) if self._scheme is None else self._scheme
-            potentials = (pattern_potential(a, composition, self.temperature) for a in (on, on - each))
+            potentials = (self._potential(a, 1) for a in (on, on - each))
             odds = odds + next(potentials) - next(potentials)
         return self._cast(odds.reshape(batch + self.event_shape))
 

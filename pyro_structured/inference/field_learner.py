@@ -87,7 +87,7 @@ def _check_value(name: str, field: PatternField, node: Any, rows: dict[str, Tens
     """Raises a ValueError unless all observed labels are possible."""
     value, shape = node["value"], field.batch_shape + field.event_shape
     try:
-        possible = field.unnormalized_log_prob(value.expand(shape)) > -torch.inf
+        possible = field._is_possible(value.expand(shape))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"{name}: expected zeros and ones of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
