@@ -24,12 +24,12 @@ from pyro_structured.ops.joint_field import JointField
 
 class FieldGibbs(StepKernel):
     r"""Block Gibbs sampler of latent fields: :class:`~pyro_structured.distributions.PatternCRF`,
-    :class:`~pyro_structured.distributions.GridCRF` and :class:`~pyro_structured.distributions.RBM`, of any size; a
-    kernel for ``MCMC``.
+    :class:`~pyro_structured.distributions.GridCRF` and :class:`~pyro_structured.distributions.RBM`, of any size, and
+    :class:`~pyro_structured.distributions.DeepPatternCRF` while 2^min(J, K) is at most 2^16; a kernel for ``MCMC``.
 
-    It draws the hidden units given the labels, and then the labels given the hidden units, first those of one colour of
-    the checkerboard, and then those of the other. Without a likelihood, it samples the field itself; the elements of a
-    batch, such as ``field.expand([100])``, are as many chains that run together.
+    It draws the hidden units given the labels, those of two layers together, and then the labels given the hidden
+    units, first those of one colour of the checkerboard, and then those of the other. Without a likelihood, it samples
+    the field itself; the elements of a batch, such as ``field.expand([100])``, are as many chains that run together.
 
     A likelihood may depend on the labels one by one, as that of noisy pixels does,
 
@@ -56,7 +56,8 @@ class FieldGibbs(StepKernel):
         integer, or a penalty is +inf.
 
     A step runs the model three times, or once if there are no later sites; each sweep costs O(T·J·D) for every element
-    of the batch, and is the same for all of it. Labels mix slowly where couplings are strong.
+    of the batch, with a second layer O(2^min(J, K)·max(J, K)) more, and is the same for all of it. Labels mix slowly
+    where couplings are strong.
 
     **References**
 
@@ -148,8 +149,8 @@ def _field(name: str, trace: Any) -> JointField:
     field = field_of(node["fn"])
     if field is None:
         raise ValueError(
-            f"{name}: expected a PatternCRF, GridCRF or RBM for FieldGibbs, got {node['fn']}; BinaryGibbs takes any "
-            "binary site"
+            f"{name}: expected a PatternCRF, DeepPatternCRF, GridCRF or RBM for FieldGibbs, got {node['fn']}; "
+            "BinaryGibbs takes any binary site"
         )
     is_masked = node["mask"] is not None and node["mask"] is not True
     if is_masked or not bool(torch.as_tensor(node["scale"] == 1).all()):

@@ -20,7 +20,8 @@ LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class FieldLearner(Learner[ObservedBatch]):
-    """What learners of models share that observe a PatternCRF, GridCRF or RBM; parameters as for :class:`Learner`.
+    """What learners of models share that observe a PatternCRF, DeepPatternCRF, GridCRF or RBM; parameters as for
+    :class:`Learner`.
 
     Where log Z can be computed, ``SVI`` maximises the likelihood itself.
     """
@@ -37,7 +38,7 @@ class FieldLearner(Learner[ObservedBatch]):
         trace, rows = self._trace(args, kwargs)
         fields = observed_fields(trace)
         if not fields:
-            raise ValueError("model: expected an observed PatternCRF, GridCRF or RBM site, got none")
+            raise ValueError("model: expected an observed PatternCRF, DeepPatternCRF, GridCRF or RBM site, got none")
         for name, field in fields.items():
             _check_value(name, field, trace.nodes[name], rows)
         return ObservedBatch(args, kwargs, trace, rows)
