@@ -140,24 +140,24 @@ class DeepField(PatternField):
         r"""Searches for a most probable value, at any size, by minimum cuts.
 
         - ``"em"``: as for PatternCRF; each step takes how far patterns are on, upper units summed out.
-        - ``"cut"``, ``"dual"``, ``"branch_and_bound"``: from pixels and upper units that are best together, in which
-          upper units are pixels without neighbours, ``"em"`` goes on. The bound is theirs and :math:`K \log 2`.
+        - ``"cut"``, ``"dual"``, ``"branch_and_bound"``: good labels of pixels and upper units together, with a bound;
+          ``"em"`` goes on from there, and also begins where it would begin alone. The bound of pixels alone is larger
+          by :math:`K \log 2`.
 
         Arguments, results and errors are those of :meth:`PatternCRF.map`.
         """
         if method == "em":
             return super().map(method, start, max_cuts)
         together, found = self._whole.map(method, None, max_cuts)
-        first = self._pixels(together)
-        starts = first.unsqueeze(0)
-        if start is not None:
-            given = start.to(first).expand(torch.broadcast_shapes(start.shape, first.shape))
-            starts = torch.cat([starts, given.reshape(-1, *first.shape)])
-        best, own = super().map("em", starts, max_cuts)
+        first, one = super().map("em", self._pixels(together), max_cuts)
+        second, other = super().map("em", start, max_cuts)
+        better = other.value > one.value
+        best = torch.where(better.unsqueeze(-1).unsqueeze(-1), second, first)
+        value = one.value.maximum(other.value)
         possible = (self._upper[1] > -torch.inf).sum(-1)
-        bound = self._cast(found.upper_bound + possible * math.log(2)).maximum(own.value)
-        optimal = bound <= own.value + TOLERANCE * (1 + own.value.abs())
-        return best, FieldOptimum(own.value, bound, optimal, own.num_cuts + found.num_cuts)
+        bound = self._cast(found.upper_bound + possible * math.log(2)).maximum(value)
+        optimal = bound <= value + TOLERANCE * (1 + value.abs())
+        return best, FieldOptimum(value, bound, optimal, one.num_cuts + other.num_cuts + found.num_cuts)
 
     @property
     def _objective(self) -> PatternObjective:

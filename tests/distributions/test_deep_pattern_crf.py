@@ -12,6 +12,7 @@ from pyro_structured.distributions import deep_field as module
 from pyro_structured.distributions.joint_field import joint_field
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.ops.labelings import all_labelings
+from pyro_structured.solvers.field_cut import FieldCut
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -332,6 +333,11 @@ def test_good_labels(case):
         return
     start = y[torch.multinomial((scores > -torch.inf).double(), 4, replacement=True)].reshape(4, *d.event_shape)
     before, values = d.unnormalized_log_prob(start), []
+    objective = d.expand((4,))._objective
+    network = FieldCut(objective.edges, y.shape[1])
+    moved = network.maximize(objective.tangent(start.flatten(1)).numpy(), objective.penalties.numpy())
+    after = d.unnormalized_log_prob(torch.from_numpy(moved).double().reshape(start.shape))
+    assert (after >= before - 1e-9 * (1 + before.abs())).all()
     for cuts in (1, 2, 3, 100):
         best, found = d.map("em", start, cuts)
         close(found.value, d.unnormalized_log_prob(best))
@@ -347,6 +353,23 @@ def test_good_labels(case):
         assert not found.optimal or found.value >= scores.amax() - 2 * slack
 
 
+@settings(max_examples=40, deadline=None)
+@given(fields(shapes=[(1, 3), (2, 2)]))
+def test_tangents(case):
+    """Expectation steps take the probabilities of patterns given the labels, upper units summed out."""
+    d, penalties = case
+    y, joint = brute_force(d, penalties)
+    possible = joint.flatten(1).amax(1) > -torch.inf
+    if not possible.any():
+        return
+    probs = joint[possible].flatten(1).softmax(-1).unflatten(-1, joint.shape[1:]).sum(-1)
+    shares = probs @ all_labelings(len(d.pattern_logits), y)
+    objective = d.expand((len(shares),))._objective
+    free = objective.odds.isfinite()
+    found = objective.tangent(y[possible])[free] - objective.odds[free]
+    close(found, (shares @ d.weights.flatten(1))[free], 1e-8)
+
+
 def test_steps_take_how_far_patterns_are_on():
     """Where one pattern says that another one is on, too, labels follow; alone, they would not."""
     patterns = torch.zeros(2, 1, 4)
@@ -360,15 +383,60 @@ def test_steps_take_how_far_patterns_are_on():
     assert torch.equal(d.mode, torch.ones(1, 4))
 
 
+def test_bound_of_many_states_of_the_upper_units():
+    """One labelling is best together with upper units; another one has more states of them, and is more probable."""
+    patterns = torch.tensor([[[8.0, 8.0, 8.0, -8.0, -8.0, -8.0]], [[-8.0, -8.0, -8.0, 8.0, 8.0, 8.0]]])
+    unary, grid = torch.tensor([[-2.0, -2.0, -2.0, -2.3, -2.3, -2.3]]), Grid(1, 6)
+    biases, above = torch.tensor([-14.0, -14.0]), torch.zeros(4, 2)
+    above[:, 1] = 6.0
+    d = DeepPatternCRF(unary, None, patterns, biases, above, torch.full((4,), -6.0), grid)
+    for method in ("cut", "branch_and_bound"):
+        best, found = d.map(method, torch.zeros(1, 6))
+        assert torch.equal(best, (unary > -2.1).float())
+        assert found.value < d.unnormalized_log_prob(d.mode) <= found.upper_bound and not found.optimal
+        assert found.upper_bound < d.unnormalized_log_prob(d.mode) + 4 * math.log(2)
+
+
+def test_batches():
+    """Each row is what it is alone, whichever parameters differ."""
+    torch.manual_seed(11)
+    shapes = {"unary_logits": (2, 3), "pairwise": (7,), "weights": (3, 2, 3), "pattern_logits": (3,)}
+    shapes |= {"upper_weights": (2, 3), "upper_logits": (2,)}
+    value = (torch.rand(5, 2, 2, 3) < 0.5).double()
+    for batched in ([name] for name in shapes):
+        parts = {name: normal(*((2,) if name in batched else ()), *shape) for name, shape in shapes.items()}
+        parts["pairwise"] = parts["pairwise"].abs()
+        d = DeepPatternCRF(**parts, grid=GOOD["grid"])
+        rows = [
+            DeepPatternCRF(**{n: part[row] if n in batched else part for n, part in parts.items()}, grid=GOOD["grid"])
+            for row in range(2)
+        ]
+        for query in (
+            lambda one, value: one.log_prob(value),
+            lambda one, value: one.conditional_logits(value),
+            lambda one, value: one.marginals,
+            lambda one, value: one.mean_field_logits(3),
+            lambda one, value: one.log_partition_bounds()[0],
+            lambda one, value: one.map("em")[1].value,
+            lambda one, value: one.map("branch_and_bound")[1].value,
+        ):
+            alone = [query(one, value[:, row]) for row, one in enumerate(rows)]
+            found = query(d, value)
+            close(found, torch.stack(alone, found.shape.index(2)), 1e-8)
+        assert joint_field(d).sweep(value[:1].transpose(0, 1).flatten(-2), 2).shape == (2, 1, 6)
+
+
 def test_large_fields(monkeypatch):
     """What has no limit, and errors that say so."""
     torch.manual_seed(9)
     d = some_field((10, 12), 40, 30, scale=0.05)
     value = (torch.rand(10, 12) < 0.5).double()
     least, most = d.log_prob_bounds(value)
-    assert -math.inf < least < most < math.inf
-    found, error = d.estimate_log_prob(value, AnnealedImportanceSampling(20, 5))
-    assert found.isfinite() and error.isfinite()
+    low, high = d.log_partition_bounds()
+    # What hidden units add to a labelling is uncertain, too.
+    assert -math.inf < least < most < math.inf and most - least > high - low + 0.01
+    found, error = d.estimate_log_prob(value, AnnealedImportanceSampling(50, 10))
+    assert least < found < most and error.isfinite()
     assert d.mean_field_logits(3).shape == (10, 12)
     for query in (
         lambda: d.unnormalized_log_prob(value),
