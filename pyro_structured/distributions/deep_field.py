@@ -21,6 +21,7 @@ from pyro_structured.ops.deep_pattern_potential import (
     deep_pattern_potential,
     deep_pattern_slopes,
     number_of_deep_states,
+    upper_worth,
 )
 from pyro_structured.ops.grid_inference import cost_of_grid
 from pyro_structured.ops.hidden_states import HiddenStates, free_hidden_states
@@ -89,6 +90,8 @@ class DeepField(PatternField):
         return deep_pattern_potential(activations, weights, logits) - self._base.reshape(self._base.shape + ones)
 
     def _is_possible(self, value: Tensor) -> Tensor:
+        if self._affordable:
+            return super()._is_possible(value)
         return self._score_with(value, lambda activations: activations.new_zeros(activations.shape[:-1])) > -torch.inf
 
     @lazy_property
@@ -120,8 +123,7 @@ class DeepField(PatternField):
     def _arguments(self, hidden: HiddenStates) -> tuple[Tensor, ...]:
         *parts, log_weights = super()._arguments(hidden)
         weights, logits = self._upper
-        fields = hidden.shares.to(logits.device) @ weights.mT + logits.unsqueeze(-2)
-        worth = pattern_potential(fields, "sum", 1.0) - self._base.unsqueeze(-1)
+        worth = upper_worth(hidden.shares.to(logits.device), weights, logits) - self._base.unsqueeze(-1)
         return *parts, log_weights + self._rows(worth)
 
     @property

@@ -1,6 +1,6 @@
 """What patterns add to the log-weight of a labelling where hidden units over them say which go together."""
 
-__all__ = ["deep_pattern_potential", "deep_pattern_slopes", "deep_states", "number_of_deep_states"]
+__all__ = ["deep_pattern_potential", "deep_pattern_slopes", "deep_states", "number_of_deep_states", "upper_worth"]
 
 import torch
 from torch import Tensor
@@ -38,25 +38,35 @@ def deep_pattern_potential(activations: Tensor, upper_weights: Tensor, upper_log
         >>> deep_pattern_potential(torch.tensor([1.0]), torch.zeros(0, 1), torch.zeros(0))
         tensor(1.3133)
     """
-    return logsumexp(deep_states(activations, upper_weights, upper_logits)[1])
+    states = _smaller(activations, upper_logits)
+    rows = torch.broadcast_shapes(activations.shape[:-1], upper_weights.shape[:-2], upper_logits.shape[:-1]).numel()
+    wide = 1 if activations.shape[-1] <= upper_logits.shape[-1] else activations.shape[-1]
+    parts = [
+        logsumexp(_log_weights(activations, upper_weights, upper_logits, some))
+        for some in states.split(max(1, NUMBERS_AT_ONCE // max(1, rows * wide)))
+    ]
+    return parts[0] if len(parts) == 1 else logsumexp(torch.stack(parts, -1))
 
 
 def deep_states(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> tuple[Tensor, Tensor]:
     """The states of the smaller layer, h where both have as many units, shape ``(S, units)``, and their log-weights,
     the other layer summed out, shape ``(..., S)``; arguments as for :func:`deep_pattern_potential`.
     """
-    number, upper = activations.shape[-1], upper_logits.shape[-1]
-    if number <= upper:
-        states = all_labelings(number, activations)
-        fields = states @ upper_weights.mT + upper_logits.unsqueeze(-2)
-        return states, _worth(activations, states) + pattern_potential(fields, "sum", 1.0)
-    states = all_labelings(upper, activations)
-    rows = torch.broadcast_shapes(activations.shape[:-1], upper_weights.shape[:-2]).numel()
+    states = _smaller(activations, upper_logits)
+    return states, _log_weights(activations, upper_weights, upper_logits, states)
+
+
+def upper_worth(states: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> Tensor:
+    """What upper units add to the log-weights of states of the patterns, summed out, shape ``(..., S)``.
+
+    :param Tensor states: Shape ``(S, J)``.
+    """
+    numbers = upper_weights.shape[:-1].numel()
     parts = [
-        pattern_potential(activations.unsqueeze(-2) + some @ upper_weights, "sum", 1.0)
-        for some in states.split(max(1, NUMBERS_AT_ONCE // max(1, rows * number)))
+        pattern_potential(some @ upper_weights.mT + upper_logits.unsqueeze(-2), "sum", 1.0)
+        for some in states.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))
     ]
-    return states, _worth(upper_logits, states) + torch.cat(parts, -1)
+    return torch.cat(parts, -1)
 
 
 def number_of_deep_states(number: int, upper: int) -> int:
@@ -77,6 +87,19 @@ def deep_pattern_slopes(activations: Tensor, upper_weights: Tensor, upper_logits
         total = deep_pattern_potential(point, upper_weights.detach(), upper_logits.detach()).sum()
         (found,) = torch.autograd.grad(total, point)
     return found
+
+
+def _smaller(activations: Tensor, upper_logits: Tensor) -> Tensor:
+    """States of the layer that has fewer units."""
+    return all_labelings(min(activations.shape[-1], upper_logits.shape[-1]), activations)
+
+
+def _log_weights(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor, states: Tensor) -> Tensor:
+    """Of some states of the smaller layer, shape ``(..., S)``."""
+    if activations.shape[-1] <= upper_logits.shape[-1]:
+        return _worth(activations, states) + upper_worth(states, upper_weights, upper_logits)
+    fields = activations.unsqueeze(-2) + states @ upper_weights
+    return _worth(upper_logits, states) + pattern_potential(fields, "sum", 1.0)
 
 
 def _worth(logits: Tensor, states: Tensor) -> Tensor:
