@@ -75,18 +75,19 @@ def number_of_deep_states(number: int, upper: int) -> int:
 
 
 def deep_pattern_slopes(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> Tensor:
-    """Derivatives of :func:`deep_pattern_potential` along the activations, without a graph: how far patterns are on.
+    """Derivatives of :func:`deep_pattern_potential` along the activations: how far patterns are on.
 
     Example::
 
         >>> deep_pattern_slopes(torch.zeros(2), torch.zeros(1, 2), torch.zeros(1))
         tensor([0.5000, 0.5000])
     """
-    with torch.enable_grad():
-        point = activations.detach().requires_grad_()
-        total = deep_pattern_potential(point, upper_weights.detach(), upper_logits.detach()).sum()
-        (found,) = torch.autograd.grad(total, point)
-    return found
+    states, log_weights = deep_states(activations, upper_weights, upper_logits)
+    probs = log_weights.softmax(-1)
+    if activations.shape[-1] <= upper_logits.shape[-1]:
+        return probs @ states
+    on = (activations.unsqueeze(-2) + states @ upper_weights).sigmoid()
+    return (probs.unsqueeze(-2) @ on).squeeze(-2)
 
 
 def _smaller(activations: Tensor, upper_logits: Tensor) -> Tensor:
