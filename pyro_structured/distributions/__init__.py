@@ -3,6 +3,7 @@
 __all__ = [
     "Argmin",
     "CategoricalPatternCRF",
+    "DeepPatternCRF",
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
@@ -31,6 +32,7 @@ import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
 from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.distributions.argmin import Argmin
 from pyro_structured.distributions.categorical_pattern_crf import CategoricalPatternCRF
+from pyro_structured.distributions.deep_pattern_crf import DeepPatternCRF
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
 from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition

@@ -10,6 +10,7 @@ from torch import Tensor
 from pyro_structured.distributions.label_weights import LabelWeights
 from pyro_structured.distributions.pattern_weights import PatternWeights
 from pyro_structured.ops.anywhere import anywhere
+from pyro_structured.ops.deep_joint_field import DeepJointField
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.joint_field import JointField
 from pyro_structured.ops.joint_labels import JointLabels
@@ -54,7 +55,17 @@ def joint_field(field: LabelWeights) -> JointField | JointLabels:
         "shape": field._shape,
     }
     if isinstance(field, PatternWeights):
-        return JointField(odds=field._rows(log_odds(*states.chunk(2, -1))).unsqueeze(1), **common)
+        odds = field._rows(log_odds(*states.chunk(2, -1))).unsqueeze(1)
+        if field._upper_layer is None:
+            return JointField(odds=odds, **common)
+        upper_weights, upper_logits = field._upper_layer
+        flat = field._rows(upper_weights.flatten(-2)).unsqueeze(1)
+        return DeepJointField(
+            odds=odds,
+            upper_weights=flat.unflatten(-1, upper_weights.shape[-2:]),
+            upper_logits=field._rows(upper_logits).unsqueeze(1),
+            **common,
+        )
     by_label = field._rows(states).unflatten(-1, (field._num_labels, field._num_variables))
     return JointLabels(states=by_label.unsqueeze(1), **common)
 

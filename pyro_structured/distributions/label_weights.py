@@ -3,6 +3,7 @@
 __all__ = ["LabelWeights"]
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import reduce
 
 import torch
@@ -124,6 +125,10 @@ class LabelWeights(DiscreteVector):
         return states
 
     def _score(self, value: Tensor) -> Tensor:
+        return self._score_with(value, self._potential)
+
+    def _score_with(self, value: Tensor, potential: Callable[[Tensor], Tensor]) -> Tensor:
+        """The same, with a function of the activations in place of what patterns add."""
         given, observed, consistent = self._evidence
         flat = value.flatten(-len(self.event_shape))
         inside = reduce(torch.logical_or, [flat == label for label in range(self._num_labels)]).all(-1)
@@ -136,10 +141,24 @@ class LabelWeights(DiscreteVector):
             ends = labels[..., self._edges.to(labels.device)]
             score = score - self._penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
         if self._num_patterns or self._scheme is None:
-            activations = self._activations(labels)
-            score = score + pattern_potential(activations, self._potential_composition, self.temperature)
+            score = score + potential(self._activations(labels))
         agrees = (~observed | (labels == given)).all(-1) & consistent & inside
         return score.masked_fill(~agrees, -torch.inf)
+
+    def _potential(self, activations: Tensor, num_axes: int = 0) -> Tensor:
+        """What patterns add, apart from the constant, shape ``(...)``.
+
+        :param Tensor activations: Shape ``(..., J)``.
+        :param int num_axes: How many of the axes before the last one are none of the batch.
+        """
+        composition = self._potential_composition
+        if isinstance(composition, Tensor):
+            composition = composition.reshape(composition.shape[:-1] + (1,) * num_axes + composition.shape[-1:])
+        return pattern_potential(activations, composition, self.temperature)
+
+    def _is_possible(self, value: Tensor) -> Tensor:
+        """Whether values have a positive weight."""
+        return self.unnormalized_log_prob(value) > -torch.inf
 
     def _activations(self, labels: Tensor) -> Tensor:
         """What it is worth to switch hidden units on, shape ``(..., J)``."""

@@ -26,6 +26,13 @@ class PatternWeights(LabelField):
     def _unary(self) -> Tensor:
         """Log-odds of the D single variables, shape ``(..., D)``, in double precision."""
 
+    @property
+    def _upper_layer(self) -> tuple[Tensor, Tensor] | None:
+        """Weights of hidden units over the hidden units, ``(..., K, J)``, and their biases, ``(..., K)``, in double
+        precision, if there are any.
+        """
+        return None
+
     @lazy_property
     def _states(self) -> tuple[Tensor, Tensor]:
         """Log-weights of 0 and of 1, the larger one being 0, and the sum of what was subtracted."""
@@ -68,8 +75,7 @@ class PatternWeights(LabelField):
         if self._num_patterns:
             each = self._weights_by_pattern.mT
             on = self._activations(label).unsqueeze(-2) + (1 - label).unsqueeze(-1) * each
-            composition = self._table.unsqueeze(-2) if self._scheme is None else self._scheme
-            potentials = (pattern_potential(a, composition, self.temperature) for a in (on, on - each))
+            potentials = (self._potential(a, 1) for a in (on, on - each))
             odds = odds + next(potentials) - next(potentials)
         return self._cast(odds.reshape(batch + self.event_shape))
 

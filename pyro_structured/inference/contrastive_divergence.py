@@ -30,9 +30,10 @@ class ContrastiveDivergence(ChainLearner):
     rows have the same field, chains go on whichever rows come next.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` or
-        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose
-        parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
+        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM`,
+        :class:`~pyro_structured.distributions.DeepPatternCRF` or
+        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
+        learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser.
     :param bool persistent: Whether chains go on from step to step.

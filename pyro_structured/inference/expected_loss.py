@@ -35,9 +35,10 @@ class ExpectedLoss(ChainLearner):
     :class:`EarlyStopping` goes back to what was best for other data, and keeps the start if nothing is better.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` or
-        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose
-        parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
+        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM`,
+        :class:`~pyro_structured.distributions.DeepPatternCRF` or
+        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
+        learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser.
     :param loss: ``"intersection_over_union"``: one minus the share of common ones among all that are one in either, 0

@@ -26,11 +26,13 @@ from pyro_structured.structures.argument_checks import check_size
 class FieldGibbs(StepKernel):
     r"""Block Gibbs sampler of latent fields: :class:`~pyro_structured.distributions.PatternCRF`,
     :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` and
-    :class:`~pyro_structured.distributions.CategoricalPatternCRF`, of any size; a kernel for ``MCMC``.
+    :class:`~pyro_structured.distributions.CategoricalPatternCRF`, of any size, and
+    :class:`~pyro_structured.distributions.DeepPatternCRF` while 2^min(J, U), U upper units, is at most 2^16; a kernel
+    for ``MCMC``.
 
-    It draws the hidden units given the labels, and then the labels given the hidden units, first those of one colour of
-    the checkerboard, and then those of the other. Without a likelihood, it samples the field itself; the elements of a
-    batch, such as ``field.expand([100])``, are as many chains that run together.
+    It draws the hidden units given the labels, those of two layers together, and then the labels given the hidden
+    units, first those of one colour of the checkerboard, and then those of the other. Without a likelihood, it samples
+    the field itself; the elements of a batch, such as ``field.expand([100])``, are as many chains that run together.
 
     A likelihood may depend on the labels one by one, as that of noisy pixels does,
 
@@ -58,8 +60,8 @@ class FieldGibbs(StepKernel):
         integer, or a penalty is +inf.
 
     A step runs the model K + 1 times, three for two labels, or once if there are no later sites; each sweep costs
-    O(T·J·K·D) for every element of the batch, and is the same for all of it. Labels mix slowly where couplings are
-    strong.
+    O(T·J·K·D) for every element of the batch, with a second layer O(2^min(J, U)·max(J, U)) more, and is the same for
+    all of it. Labels mix slowly where couplings are strong.
 
     **References**
 
@@ -153,7 +155,8 @@ def _field(name: str, trace: Any) -> JointField | JointLabels:
     field = field_of(node["fn"])
     if field is None:
         raise ValueError(
-            f"{name}: expected a PatternCRF, GridCRF, RBM or CategoricalPatternCRF for FieldGibbs, got {node['fn']}; "
+            f"{name}: expected a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF for FieldGibbs, got "
+            f"{node['fn']}; "
             "BinaryGibbs takes any binary site"
         )
     is_masked = node["mask"] is not None and node["mask"] is not True

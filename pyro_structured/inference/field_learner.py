@@ -20,7 +20,8 @@ LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class FieldLearner(Learner[ObservedBatch]):
-    """What learners of models share that observe a PatternCRF, GridCRF, RBM or CategoricalPatternCRF; parameters as for
+    """What learners of models share that observe a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF;
+    parameters as for
     :class:`Learner`.
 
     Where log Z can be computed, ``SVI`` maximises the likelihood itself.
@@ -39,7 +40,8 @@ class FieldLearner(Learner[ObservedBatch]):
         fields = observed_fields(trace)
         if not fields:
             raise ValueError(
-                "model: expected an observed PatternCRF, GridCRF, RBM or CategoricalPatternCRF site, got none"
+                "model: expected an observed PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF site, "
+                "got none"
             )
         for name, field in fields.items():
             _check_value(name, field, trace.nodes[name], rows)
@@ -91,7 +93,7 @@ def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor
     """Raises a ValueError unless all observed labels are possible."""
     value, shape = node["value"], field.batch_shape + field.event_shape
     try:
-        possible = field.unnormalized_log_prob(value.expand(shape)) > -torch.inf
+        possible = field._is_possible(value.expand(shape))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"

@@ -30,8 +30,9 @@ class MeanFieldLoss(FieldLearner):
     expected loss, and probabilities that are computed in other ways may fit worse than before.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF` or :class:`~pyro_structured.distributions.RBM` sites, whose
-        parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
+        :class:`~pyro_structured.distributions.DeepPatternCRF`, :class:`~pyro_structured.distributions.GridCRF` or
+        :class:`~pyro_structured.distributions.RBM` sites, whose parameters may be anything that Pyro learns:
+        ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :param loss: ``"intersection_over_union"``: one minus :math:`\sum_i q_i y_i / \sum_i (q_i + y_i - q_i y_i)`, which

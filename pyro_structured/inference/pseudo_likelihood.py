@@ -20,9 +20,10 @@ class PseudoLikelihood(FieldLearner):
     than the likelihood, and it overestimates couplings where they are strong.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
-        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM` or
-        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose
-        parameters may be anything that Pyro learns: ``pyro.param``, ``pyro.module``, latent sites.
+        :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM`,
+        :class:`~pyro_structured.distributions.DeepPatternCRF` or
+        :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
+        learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the

@@ -8,6 +8,7 @@ __all__ = [
     "bulk_mass",
     "certify",
     "count_information",
+    "deep_pattern_potential",
     "infer_counts",
     "log_convolve",
     "log_correlate",
@@ -27,6 +28,7 @@ from pyro_structured.ops.convolution import log_convolve, log_correlate, max_con
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_information import count_information
 from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.ops.deep_pattern_potential import deep_pattern_potential
 from pyro_structured.ops.evidence import reweight
 from pyro_structured.ops.pattern_potential import (
     PatternTemplate,

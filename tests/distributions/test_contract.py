@@ -411,6 +411,27 @@ def categorical_pattern_field(composition, temperature, shape=(1, 3), labels=3, 
     return factory
 
 
+def deep_pattern_field(number, upper, paired=True):
+    """A factory of fields with so many patterns and units over them."""
+
+    def factory(batch_shape, dtype, device="cpu"):
+        logits = numbers(batch_shape, upper, dtype, device)
+        if upper > 1:
+            logits[..., 0] = -math.inf
+        return sdist.DeepPatternCRF(
+            shaped(batch_shape, (2, 2), dtype, device),
+            numbers(batch_shape, 4, dtype, device, -0.5, 1.5) if paired else None,
+            shaped((), (number, 2, 2), dtype, device, -2.0, 2.0),
+            numbers(batch_shape, number, dtype, device),
+            shaped((), (upper, number), dtype, device, -2.0, 2.0),
+            logits,
+            GRID,
+        )
+
+    factory.__name__ = f"deep_pattern_field_{number}_{upper}_{paired}"
+    return factory
+
+
 def boltzmann_machine(num_hidden):
     """A factory of machines with three visible units."""
 
@@ -439,6 +460,7 @@ FACTORIES = {
         categorical_pattern_field("table", 1, paired=False),
         categorical_pattern_field("table", 0),
     ],
+    "DeepPatternCRF": [deep_pattern_field(2, 3), deep_pattern_field(3, 1, paired=False)],
     "RBM": [boltzmann_machine(1), boltzmann_machine(4)],
     "Argmin": [argmin(problem) for problem in (TopK(4, 2), Ranking(3, maximize=True), Matching(3), GRAPH)],
     "RandOM": [
