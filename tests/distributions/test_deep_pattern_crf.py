@@ -456,7 +456,7 @@ def test_large_fields(monkeypatch):
     with pytest.raises(NotImplementedError, match="all labelings of at most 18 variables"):
         narrow.entropy()
     assert narrow.marginals.isfinite().all()
-    monkeypatch.setattr("pyro_structured.distributions.pattern_field.MOST_NUMBERS", 5)
+    monkeypatch.setattr("pyro_structured.distributions.label_field.MOST_NUMBERS", 5)
     with pytest.raises(NotImplementedError, match="over hidden states, .* over labelings; log_prob_bounds"):
         _ = some_field().marginals
 
