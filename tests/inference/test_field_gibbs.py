@@ -266,7 +266,7 @@ def test_other_sites_are_refused():
         pyro.sample("y", field())
 
     assert set(draws(model, 3).get_samples()) == {"s", "y"}
-    with pytest.raises(ValueError, match="s: expected a PatternCRF, GridCRF, RBM or .* for FieldGibbs, got Bernoulli"):
+    with pytest.raises(ValueError, match="s: expected a PatternCRF, GridCRF, RBM, .* for FieldGibbs, got Bernoulli"):
         draws(model, 3, lambda model: Gibbs([(FieldGibbs(model), None)]))
     with pytest.raises(ValueError, match="num_sweeps: expected an integer of at least 1, got 0"):
         FieldGibbs(model, 0)

@@ -453,7 +453,7 @@ def test_bad_input():
         ExpectedLoss(rows_model, no_guide, Adam({}), "dice")
     with pytest.raises(ValueError, match="optim: expected an optimiser of pyro.optim, as steps are random, got None"):
         ExpectedLoss(rows_model, no_guide, None)
-    with pytest.raises(ValueError, match="model: expected an observed PatternCRF, GridCRF, RBM or .* site, got none"):
+    with pytest.raises(ValueError, match="model: expected an observed PatternCRF, GridCRF, RBM, .* site, got none"):
         PseudoLikelihood(lambda: None, no_guide, Adam({})).step()
     wrong = ExpectedLoss(rows_model, no_guide, Adam({}), lambda labels, truth: (labels != truth).float())
     with pytest.raises(ValueError, match=r"loss: expected a function with results of shape \(2, 4\), got \(2, 4, 3, 3"):
