@@ -53,7 +53,8 @@ CONCLUSION = """What one distribution is worth depends on how it is predicted: w
 expectation maximisation is stuck where it begins, though cuts of the same field as pairs find its optimum, and the
 mean-field approximation and samples predict as well as those of pairs. Patches fit figures better than pairs after they
 have learned from figures, and predict worse by cuts and by the mean-field approximation; learned through the
-approximation that predicts, they do as well as pairs. So the thesis' variant is lost in predicting, not in representing, nor in learning figures."""
+approximation that predicts, they do as well as pairs. So the thesis' variant is lost in predicting, not in
+representing, nor in learning figures."""
 SIZE, PATTERNS, PATCH, RATE, CHAINS = 16, 8, 5, 0.01, 4
 GRID = Grid(SIZE, SIZE)
 STARTS = ("random", "pairs as patterns", "on top of pairs")

@@ -16,7 +16,6 @@ from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.enumeration import enumerate_values
 from pyro_structured.ops.labelings import MOST_PIXELS, number_of_labelings
-from pyro_structured.ops.pattern_potential import pattern_potential
 
 
 class CategoricalField(LabelField):
@@ -134,9 +133,7 @@ class CategoricalField(LabelField):
         for label, weights in enumerate(others, 1):
             present = torch.where((labels == label).unsqueeze(-1), weights, present)
         rest = self._activations(labels).unsqueeze(-2) - present
-        composition = self._table.unsqueeze(-2) if self._scheme is None else self._scheme
-        potentials = [pattern_potential(rest + weights, composition, self.temperature) for weights in each.unbind(-3)]
-        return torch.stack(potentials, -1)
+        return torch.stack([self._potential(rest + weights, 1) for weights in each.unbind(-3)], -1)
 
     def pseudo_log_prob(self, value: Tensor) -> Tensor:
         r"""Besag's pseudo-likelihood, :math:`\sum_i \log p(y_i \mid y_{-i})`, which needs no log Z and is not the
@@ -151,7 +148,7 @@ class CategoricalField(LabelField):
         """
         logits = self.conditional_logits(value).double()
         labels = value.long().expand(logits.shape[:-1])
-        inside = (labels >= 0) & (labels < self._num_labels)
+        inside = (labels >= 0) & (labels < self._num_labels) & (labels == value)
         own = logits.gather(-1, labels.where(inside, 0).unsqueeze(-1)).squeeze(-1)
         impossible = ~inside | own.isnan()
         return self._cast(own.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))

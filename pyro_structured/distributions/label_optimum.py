@@ -41,7 +41,7 @@ def maximize_labels(
 def _enumerate_states(field: LabelField, objective: LabelObjective, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
     """The best labels with each state of the hidden units, made better by expansion moves."""
     labels, bound = field._best_of_hidden_states()
-    rows = labels.expand(field.batch_shape + labels.shape[-1:]).reshape(objective.num_rows, -1).cpu()
+    rows = labels.expand(field.batch_shape + labels.shape[-1:]).reshape(objective.num_rows, labels.shape[-1]).cpu()
     value, cuts = objective.value(rows), torch.zeros(objective.num_rows, dtype=torch.long)
     if field.temperature and field._num_patterns and not bool((objective.penalties < 0).any()):
         rows, cuts = ascend_labels(objective, rows, max_cuts)

@@ -41,7 +41,8 @@ class FieldRows(NamedTuple):
         """Number of rows."""
         table = [] if isinstance(self.composition, str) else [self.composition]
         parts = (self.states, self.penalties, self.weights, self.biases, *table)
-        return max(len(part) for part in parts)
+        lengths = [len(part) for part in parts]
+        return max(lengths) if all(lengths) else 0
 
     @property
     def num_patterns(self) -> int:

@@ -444,3 +444,16 @@ def test_wrong_values():
     negative = CategoricalPatternCRF(**{**GOOD, "pairwise": -torch.ones(7)})
     with pytest.raises(NotImplementedError, match="'em' needs penalties of at least 0 where there are more than two"):
         negative.map()
+
+
+def test_empty_batches_and_values_that_are_no_labels():
+    grid = Grid(2, 2)
+    empty = CategoricalPatternCRF(torch.zeros(0, 2, 2, 3), None, torch.zeros(1, 2, 2, 3), torch.zeros(1), grid)
+    for method in ("em", "enumeration"):
+        labels, found = empty.map(method)
+        assert labels.shape == (0, 2, 2) and found.value.shape == (0,)
+    field = CategoricalPatternCRF(
+        torch.zeros(2, 2, 3), None, torch.zeros(0, 2, 2, 3), torch.zeros(0), grid, validate_args=False
+    )
+    value = torch.tensor([[0.5, 1.0], [2.0, 0.0]])
+    assert field.log_prob(value) == field.pseudo_log_prob(value) == -math.inf

@@ -83,3 +83,9 @@ def test_bad_input():
         field(0).mean_field_logits(0)
     with pytest.raises(NotImplementedError, match="mean_field_logits: expected finite penalties, got infinite ones"):
         GridCRF(torch.zeros(3, 4), torch.full((GRID.num_edges,), torch.inf), GRID).mean_field_logits()
+
+
+def test_empty_batches():
+    grid = Grid(2, 3)
+    field = PatternCRF(torch.zeros(0, 2, 3), torch.ones(grid.num_edges), torch.zeros(1, 2, 3), torch.zeros(1), grid)
+    assert field.mean_field_logits().shape == (0, 2, 3)
