@@ -19,8 +19,9 @@ TEXT = """
 Binary images of scikit-learn's digits (8 x 8, a pixel is on from 8 of 16 levels) and, where the data are there, of
 Caltech 101 silhouettes (28 x 28), parted at random: images to learn from, to choose the size of steps by, and to test
 on. Test log-likelihoods are means over test images in nats; ± is the standard error of log Z by
-`AnnealedImportanceSampling(1000, 100)`, which makes them a little optimistic for everyone alike, and 0 where log Z is
-exact.
+`AnnealedImportanceSampling(1000, 100)`, and 0 where log Z is exact. Estimates are optimistic, and where modes are far
+apart by more than they know (`benchmarks/field_bounds.py` finds up to 45 nats for machines of 32 x 32 pixels), so that
+those of 200 hidden units are to be taken with care.
 
 Every learner has the same processor seconds for each size of steps, and the size with the best likelihood of images to
 choose by (the same estimate, with 200 temperatures): scikit-learn's `BernoulliRBM` (PCD, batches of 10 and of 100),
