@@ -12,7 +12,6 @@ from pyro_structured.distributions.argument_checks import check_entries
 from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.label_optimum import maximize_labels
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.enumeration import enumerate_values
 from pyro_structured.ops.labelings import MOST_PIXELS, number_of_labelings
@@ -179,23 +178,4 @@ class CategoricalField(LabelField):
         Boykov, Veksler, Zabih (2001): Fast approximate energy minimization via graph cuts. IEEE Transactions on Pattern
         Analysis and Machine Intelligence 23(11).
         """
-        labels, found = maximize_labels(self, method, self._starts(start), max_cuts)
-        require_support(found.value, self._empty)
-        device = self._states[0].device
-        value, bound, optimal, cuts = (self._unflatten(part.to(device)) for part in found)
-        best = self._unflatten(labels.to(device)).reshape(self.batch_shape + self.event_shape)
-        return best.long(), FieldOptimum(self._cast(value), self._cast(bound), optimal, cuts)
-
-    def _starts(self, start: Tensor | None) -> Tensor | None:
-        """As many rows as there are fields, and an axis of starts before them."""
-        if start is None:
-            return None
-        check_entries(self.batch_shape + self.event_shape, len(self.event_shape), start=start)
-        if not bool(((start >= 0) & (start < self._num_labels) & (start == start.long())).all()):
-            raise ValueError(f"start: expected integers in range({self._num_labels}), got other numbers")
-        ours = self.batch_shape + self.event_shape
-        shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
-        number = shape[: len(shape) - len(ours)].numel()
-        if not number:
-            raise ValueError(f"start: expected one or several, got shape {tuple(start.shape)}")
-        return start.expand(shape).reshape(number, self.batch_shape.numel(), self._num_variables).long().cpu()
+        return self._optimum(*maximize_labels(self, method, self._starts(start), max_cuts))

@@ -10,12 +10,12 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.categorical_field import CategoricalField
 from pyro_structured.distributions.composition_table import checked_temperature, composition_table
-from pyro_structured.ops.cardinality import require
+from pyro_structured.distributions.grid_parameters import GridParameters
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
 
 
-class CategoricalPatternCRF(CategoricalField):
+class CategoricalPatternCRF(GridParameters, CategoricalField):
     r"""Labels on a grid, with log-weights of their own, penalties where neighbours differ, and patterns of labels.
 
     .. math::
@@ -94,32 +94,12 @@ class CategoricalPatternCRF(CategoricalField):
         temperature: float = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        if not isinstance(grid, Grid):
-            raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
-        event_shape = torch.Size([grid.height, grid.width])
-        labels = unary_logits.shape[-1] if isinstance(unary_logits, Tensor) and unary_logits.dim() else 2
-        if labels < 2:
-            raise ValueError(
-                f"unary_logits: expected a last axis of at least two labels, got shape {tuple(unary_logits.shape)}"
-            )
-        batch = joined_batch("unary_logits", unary_logits, [*event_shape, labels], torch.Size())
-        paired = pairwise is not None
-        pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
-        batch = joined_batch("pairwise", pairwise, [grid.num_edges], batch)
-        number = pattern_logits.shape[-1] if isinstance(pattern_logits, Tensor) and pattern_logits.dim() else 0
-        batch = joined_batch("pattern_logits", pattern_logits, [number], batch)
-        batch = joined_batch("weights", weights, [number, *event_shape, labels], batch)
-        require(~weights.isfinite(), "weights: expected finite numbers, got others")
+        batch = self._take(unary_logits, pairwise, weights, pattern_logits, grid)
         self._scheme = composition if isinstance(composition, str) else None
         table = composition_table(composition, pattern_logits)
-        batch = joined_batch("composition", table, [number + 1], batch)
-        self.grid, self.temperature = grid, checked_temperature(temperature)
-        self.unary_logits = unary_logits
-        self.pairwise = pairwise
-        self.weights = weights
-        self.pattern_logits = pattern_logits
-        self.composition = table
-        super().__init__(batch, event_shape, grid.edges.to(unary_logits.device), paired, validate_args)
+        batch = joined_batch("composition", table, [pattern_logits.shape[-1] + 1], batch)
+        self.composition, self.temperature = table, checked_temperature(temperature)
+        super().__init__(batch, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -136,6 +116,14 @@ class CategoricalPatternCRF(CategoricalField):
         parts += [part[:-1] for part in (pairwise, composition) if part is not None and not isinstance(part, str)]
         return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
 
+    def _label_axis(self, unary_logits: Tensor) -> list[int]:
+        labels = unary_logits.shape[-1] if isinstance(unary_logits, Tensor) and unary_logits.dim() else 2
+        if labels < 2:
+            raise ValueError(
+                f"unary_logits: expected a last axis of at least two labels, got shape {tuple(unary_logits.shape)}"
+            )
+        return [labels]
+
     @property
     def _num_labels(self) -> int:
         return self.unary_logits.shape[-1]
@@ -147,11 +135,6 @@ class CategoricalPatternCRF(CategoricalField):
         level = states.detach().amax(-2)
         level = level.masked_fill(level == -torch.inf, 0.0)
         return (states - level.unsqueeze(-2)).flatten(-2), level.sum(-1)
-
-    @property
-    def _penalties(self) -> Tensor:
-        pairs = self._parameter("pairwise")[..., : None if self._paired else 0]
-        return narrow_repeated(pairs).double()
 
     @property
     def _patterns(self) -> tuple[Tensor, Tensor]:

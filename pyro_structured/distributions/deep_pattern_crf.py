@@ -8,13 +8,14 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.deep_field import DeepField
+from pyro_structured.distributions.grid_parameters import GridParameters
 from pyro_structured.distributions.pattern_crf import PatternCRF
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
 
 
-class DeepPatternCRF(DeepField):
+class DeepPatternCRF(GridParameters, DeepField):
     r"""Zeros and ones on a grid, as in :class:`PatternCRF`, with a second layer of hidden units over the patterns.
 
     .. math::
@@ -91,32 +92,16 @@ class DeepPatternCRF(DeepField):
         grid: Grid,
         validate_args: bool | None = None,
     ) -> None:
-        if not isinstance(grid, Grid):
-            raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
-        event_shape = torch.Size([grid.height, grid.width])
-        batch = joined_batch("unary_logits", unary_logits, event_shape, torch.Size())
-        paired = pairwise is not None
-        pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
-        batch = joined_batch("pairwise", pairwise, [grid.num_edges], batch)
-        number, upper = (
-            tensor.shape[-1] if isinstance(tensor, Tensor) and tensor.dim() else 0
-            for tensor in (pattern_logits, upper_logits)
-        )
-        batch = joined_batch("pattern_logits", pattern_logits, [number], batch)
-        batch = joined_batch("weights", weights, [number, *event_shape], batch)
+        batch = self._take(unary_logits, pairwise, weights, pattern_logits, grid)
+        number = pattern_logits.shape[-1]
+        upper = upper_logits.shape[-1] if isinstance(upper_logits, Tensor) and upper_logits.dim() else 0
         batch = joined_batch("upper_logits", upper_logits, [upper], batch)
         batch = joined_batch("upper_weights", upper_weights, [upper, number], batch)
-        require(~weights.isfinite(), "weights: expected finite numbers, got others")
         require(~upper_weights.isfinite(), "upper_weights: expected finite numbers, got others")
-        self.grid = grid
-        self.unary_logits = unary_logits
-        self.pairwise = pairwise
-        self.weights = weights
-        self.pattern_logits = pattern_logits
         self.upper_weights = upper_weights
         self.upper_logits = upper_logits
         self.composition, self.temperature, self._scheme = pattern_logits.new_zeros(number + 1), 1.0, "sum"
-        super().__init__(batch, event_shape, grid.edges.to(unary_logits.device), paired, validate_args)
+        super().__init__(batch, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -132,20 +117,6 @@ class DeepPatternCRF(DeepField):
         parts = [unary_logits[:-2], weights[:-3], pattern_logits[:-1], upper_weights[:-2], upper_logits[:-1]]
         parts += [] if pairwise is None else [pairwise[:-1]]
         return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
-
-    @property
-    def _unary(self) -> Tensor:
-        return narrow_repeated(self._parameter("unary_logits").flatten(-2)).double()
-
-    @property
-    def _penalties(self) -> Tensor:
-        pairs = self._parameter("pairwise")[..., : None if self._paired else 0]
-        return narrow_repeated(pairs).double()
-
-    @property
-    def _patterns(self) -> tuple[Tensor, Tensor]:
-        weights, biases = self._parameter("weights").flatten(-3), self._parameter("pattern_logits")
-        return narrow_repeated(weights).double(), narrow_repeated(biases).double()
 
     @property
     def _upper(self) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
+from pyro_structured.distributions.argument_checks import check_entries
 from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.label_weights import LabelWeights
 from pyro_structured.ops.anywhere import anywhere
@@ -52,6 +53,28 @@ class LabelField(LabelWeights):
         self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
     ) -> tuple[Tensor, FieldOptimum]:
         """A probable value, and what is known of it."""
+
+    def _starts(self, start: Tensor | None) -> Tensor | None:
+        """As many rows as there are fields, and an axis of starts before them, on the processor."""
+        if start is None:
+            return None
+        ours = self.batch_shape + self.event_shape
+        check_entries(ours, len(self.event_shape), start=start)
+        if not bool(((start >= 0) & (start < self._num_labels) & (start == start.long())).all()):
+            raise ValueError(f"start: expected integers in range({self._num_labels}), got other numbers")
+        shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
+        number = shape[: len(shape) - len(ours)].numel()
+        if not number:
+            raise ValueError(f"start: expected one or several, got shape {tuple(start.shape)}")
+        return start.expand(shape).reshape(number, self.batch_shape.numel(), self._num_variables).long().cpu()
+
+    def _optimum(self, labels: Tensor, found: FieldOptimum) -> tuple[Tensor, FieldOptimum]:
+        """Labels as values, and what is known of them, of the batch's shape."""
+        require_support(found.value, self._empty)
+        device = self._states[0].device
+        value, bound, optimal, cuts = (self._unflatten(part.to(device)) for part in found)
+        best = self._unflatten(labels.to(device)).reshape(self.batch_shape + self.event_shape)
+        return self._as_values(best), FieldOptimum(self._cast(value), self._cast(bound), optimal, cuts)
 
     @lazy_property
     def _hidden(self) -> HiddenStates | None:

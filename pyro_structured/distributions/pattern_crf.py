@@ -8,13 +8,12 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.composition_table import checked_temperature, composition_table
+from pyro_structured.distributions.grid_parameters import GridParameters
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.ops.cardinality import require
-from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
 
 
-class PatternCRF(PatternField):
+class PatternCRF(GridParameters, PatternField):
     r"""Zeros and ones on a grid, with log-odds of their own, penalties where neighbours differ, and patterns.
 
     .. math::
@@ -88,27 +87,12 @@ class PatternCRF(PatternField):
         temperature: float = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        if not isinstance(grid, Grid):
-            raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
-        event_shape = torch.Size([grid.height, grid.width])
-        batch = joined_batch("unary_logits", unary_logits, event_shape, torch.Size())
-        paired = pairwise is not None
-        pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
-        batch = joined_batch("pairwise", pairwise, [grid.num_edges], batch)
-        number = pattern_logits.shape[-1] if isinstance(pattern_logits, Tensor) and pattern_logits.dim() else 0
-        batch = joined_batch("pattern_logits", pattern_logits, [number], batch)
-        batch = joined_batch("weights", weights, [number, *event_shape], batch)
-        require(~weights.isfinite(), "weights: expected finite numbers, got others")
+        batch = self._take(unary_logits, pairwise, weights, pattern_logits, grid)
         self._scheme = composition if isinstance(composition, str) else None
         table = composition_table(composition, pattern_logits)
-        batch = joined_batch("composition", table, [number + 1], batch)
-        self.grid, self.temperature = grid, checked_temperature(temperature)
-        self.unary_logits = unary_logits
-        self.pairwise = pairwise
-        self.weights = weights
-        self.pattern_logits = pattern_logits
-        self.composition = table
-        super().__init__(batch, event_shape, grid.edges.to(unary_logits.device), paired, validate_args)
+        batch = joined_batch("composition", table, [pattern_logits.shape[-1] + 1], batch)
+        self.composition, self.temperature = table, checked_temperature(temperature)
+        super().__init__(batch, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -124,17 +108,3 @@ class PatternCRF(PatternField):
         parts = [unary_logits[:-2], weights[:-3], pattern_logits[:-1]]
         parts += [part[:-1] for part in (pairwise, composition) if part is not None and not isinstance(part, str)]
         return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
-
-    @property
-    def _unary(self) -> Tensor:
-        return narrow_repeated(self._parameter("unary_logits").flatten(-2)).double()
-
-    @property
-    def _penalties(self) -> Tensor:
-        pairs = self._parameter("pairwise")[..., : None if self._paired else 0]
-        return narrow_repeated(pairs).double()
-
-    @property
-    def _patterns(self) -> tuple[Tensor, Tensor]:
-        weights, biases = self._parameter("weights").flatten(-3), self._parameter("pattern_logits")
-        return narrow_repeated(weights).double(), narrow_repeated(biases).double()

@@ -11,7 +11,6 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.distributions.argument_checks import check_entries
 from pyro_structured.distributions.field_optimum import FieldOptimum, maximize_field
 from pyro_structured.distributions.label_field import LabelField
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.enumeration import enumerate_values
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
@@ -121,27 +120,9 @@ class PatternWeights(LabelField):
         :return: Values of shape ``batch_shape + event_shape``, and what is known of them.
         :raises NotImplementedError: if a method does not apply, with a cycle of wrong signs, for example.
         """
-        labels, found = maximize_field(self._objective, method, self._starts(start), max_cuts)
-        require_support(found.value, self._empty)
-        shape = self.batch_shape + self.event_shape
-        parts = (part.to(self._states[0].device) for part in found)
-        value, bound, optimal, cuts = (self._unflatten(part) for part in parts)
-        best = self._unflatten(labels.to(self._states[0].device)).reshape(shape)
-        return self._cast(best), FieldOptimum(self._cast(value), self._cast(bound), optimal, cuts)
-
-    def _starts(self, start: Tensor | None) -> Tensor | None:
-        """As many rows as there are fields, and an axis of starts before them."""
-        if start is None:
-            return None
-        check_entries(self.batch_shape + self.event_shape, len(self.event_shape), start=start)
-        if not bool(((start == 0) | (start == 1)).all()):
-            raise ValueError("start: expected zeros and ones, got other numbers")
-        ours = self.batch_shape + self.event_shape
-        shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
-        number = shape[: len(shape) - len(ours)].numel()
-        if not number:
-            raise ValueError(f"start: expected one or several, got shape {tuple(start.shape)}")
-        return start.expand(shape).reshape(number, self.batch_shape.numel(), self._num_variables).double().cpu()
+        starts = self._starts(start)
+        starts = None if starts is None else starts.double()
+        return self._optimum(*maximize_field(self._objective, method, starts, max_cuts))
 
     @property
     def _objective(self) -> PatternObjective:

@@ -44,7 +44,8 @@ def couple_from_the_past(field: JointField, num_samples: int, max_sweeps: int) -
     Example::
 
         >>> zero = torch.zeros(1, 1, 3).double()
-        >>> field = JointField(zero, zero[..., :0], zero + 1, zero[..., :1] - 1, "sum", 1, (3, 1))
+        >>> unit = {"weights": zero + 1, "biases": zero[..., :1] - 1, "composition": "sum", "replicas": 1}
+        >>> field = JointField(odds=zero, penalties=zero[..., :0], shape=(3, 1), **unit)
         >>> labels, unmet = couple_from_the_past(field, 5, 1000)
         >>> labels.shape, unmet
         (torch.Size([1, 5, 3]), 0)

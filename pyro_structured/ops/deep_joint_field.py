@@ -12,7 +12,7 @@ from pyro_structured.ops.deep_pattern_potential import deep_states
 from pyro_structured.ops.joint_field import JointField
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeepJointField(JointField):
     r"""Labels y and hidden units h with another layer g of hidden units over them, which is never kept.
 

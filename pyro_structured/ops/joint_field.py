@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_structured.ops.joint_units import JointUnits, times
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JointField(JointUnits):
     r"""Labels y and n replicas of the hidden units h, whose sum over h is a field under patterns at temperature n.
 
@@ -19,45 +19,25 @@ class JointField(JointUnits):
         p(y, h) \propto \exp\Bigl(\sum_i u_i y_i - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + \frac{1}{n} \sum_{r=1}^n
         \bigl((c + W y)^\top h_r + g(\textstyle\sum_j h_{rj})\bigr)\Bigr)
 
-    Given y, all replicas are independent; given h, so are all pixels of one colour of the checkerboard. All tensors are
-    in double precision, and an axis of length 1 is repeated.
+    Weights have shape ``(rows, J, D)``.
 
     :ivar Tensor odds: Log-odds u, shape ``(rows, chains, D)``; infinite where a label is known.
-    :ivar Tensor penalties: p in the order of ``structures.Grid``, finite, shape ``(rows, 1, E)``; E = 0: none.
-    :ivar Tensor weights: W, shape ``(rows, J, D)``.
-    :ivar Tensor biases: c, less than +inf, shape ``(rows, 1, J)``.
-    :ivar composition: ``"sum"``, ``"min"`` or the table g, shape ``(rows, 1, J + 1)``.
-    :ivar int replicas: n.
-    :ivar shape: Height and width of the grid.
 
     Example::
 
-        >>> zero = torch.zeros(1, 1, 2).double()
-        >>> field = JointField(zero, zero[..., :1] + 9, zero[:, :0], zero[..., :0], "sum", 1, (1, 2))
+        >>> zero, pair = torch.zeros(1, 1, 2).double(), torch.full((1, 1, 1), 9.0).double()
+        >>> units = {"weights": zero[:, :0], "biases": zero[..., :0], "composition": "sum", "replicas": 1}
+        >>> field = JointField(odds=zero, penalties=pair, shape=(1, 2), **units)
         >>> labels = field.sweep(torch.zeros(1, 1000, 2).double(), 20)
         >>> bool((labels[..., 0] == labels[..., 1]).double().mean() > 0.99)
         True
     """
 
     odds: Tensor
-    penalties: Tensor
-    weights: Tensor
-    biases: Tensor
-    composition: Tensor | str
-    replicas: int
-    shape: tuple[int, int]
 
     @property
-    def num_rows(self) -> int:
-        """Number of different fields."""
-        parts = [self.odds, self.penalties, self.weights, self.biases]
-        parts += [] if isinstance(self.composition, str) else [self.composition]
-        return max(len(part) for part in parts)
-
-    @property
-    def num_pixels(self) -> int:
-        """D."""
-        return self.odds.shape[-1]
+    def _single(self) -> Tensor:
+        return self.odds
 
     @property
     def num_labels(self) -> int:

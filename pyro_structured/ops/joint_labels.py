@@ -11,51 +11,30 @@ from pyro_structured.ops.joint_field import checkerboard, neighbour_pull
 from pyro_structured.ops.joint_units import JointUnits, times
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JointLabels(JointUnits):
     r"""Labels y below K and n replicas of the hidden units h, whose sum over h is a field under patterns at temperature
     n; as :class:`JointField`, with indicators of the labels in place of zeros and ones.
 
-    Given y, all replicas are independent; given h, so are all pixels of one colour of the checkerboard. All tensors are
-    in double precision, and an axis of length 1 is repeated.
+    Weights are those of the patterns for the labels, those of label 0 of all pixels first, shape ``(rows, J, K D)``.
 
     :ivar Tensor states: Log-weights of the labels, -inf where one is impossible, shape ``(rows, chains, K, D)``.
-    :ivar Tensor penalties: In the order of ``structures.Grid``, finite, shape ``(rows, 1, E)``; E = 0: none.
-    :ivar Tensor weights: Of the patterns for the labels, those of label 0 of all pixels first, shape ``(rows, J, K
-        D)``.
-    :ivar Tensor biases: Less than +inf, shape ``(rows, 1, J)``.
-    :ivar composition: ``"sum"``, ``"min"`` or a table, shape ``(rows, 1, J + 1)``.
-    :ivar int replicas: n.
-    :ivar shape: Height and width of the grid.
 
     Example::
 
-        >>> zero = torch.zeros(1, 1, 3, 2).double()
-        >>> field = JointLabels(zero, zero[..., 0, :1] + 9, zero[:, 0, :0], zero[:, :, 0, :0], "sum", 1, (1, 2))
+        >>> zero, pair = torch.zeros(1, 1, 6).double(), torch.full((1, 1, 1), 9.0).double()
+        >>> units = {"weights": zero[:, :0], "biases": zero[..., :0], "composition": "sum", "replicas": 1}
+        >>> field = JointLabels(states=zero.reshape(1, 1, 3, 2), penalties=pair, shape=(1, 2), **units)
         >>> labels = field.sweep(torch.zeros(1, 1000, 2).double(), 20)
         >>> bool((labels[..., 0] == labels[..., 1]).double().mean() > 0.99), labels.unique().tolist()
         (True, [0.0, 1.0, 2.0])
     """
 
     states: Tensor
-    penalties: Tensor
-    weights: Tensor
-    biases: Tensor
-    composition: Tensor | str
-    replicas: int
-    shape: tuple[int, int]
 
     @property
-    def num_rows(self) -> int:
-        """Number of different fields."""
-        parts = [self.states, self.penalties, self.weights, self.biases]
-        parts += [] if isinstance(self.composition, str) else [self.composition]
-        return max(len(part) for part in parts)
-
-    @property
-    def num_pixels(self) -> int:
-        """D."""
-        return self.states.shape[-1]
+    def _single(self) -> Tensor:
+        return self.states
 
     @property
     def num_labels(self) -> int:

@@ -2,6 +2,8 @@
 
 __all__ = ["JointUnits", "times"]
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -11,19 +13,45 @@ from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_sample import draw_log, sample_counts
 
 
-class JointUnits:
-    """What joint distributions of labels and n replicas of J hidden units have in common; in double precision.
+@dataclass(frozen=True, kw_only=True)
+class JointUnits(ABC):
+    """What joint distributions of the labels of D pixels and n replicas of J hidden units have in common.
 
+    Given labels, all replicas are independent; given hidden units, so are all pixels of one colour of the checkerboard.
+    All tensors are in double precision, and an axis of length 1 is repeated.
+
+    :ivar Tensor penalties: Of neighbours that differ, in the order of ``structures.Grid``, finite, shape ``(rows, 1,
+        E)``; E = 0: none.
     :ivar Tensor weights: W of what patterns weigh, shape ``(rows, J, m)``.
     :ivar Tensor biases: c, less than +inf, shape ``(rows, 1, J)``.
     :ivar composition: ``"sum"``, ``"min"`` or the table g, shape ``(rows, 1, J + 1)``.
     :ivar int replicas: n.
+    :ivar shape: Height and width of the grid.
     """
 
+    penalties: Tensor
     weights: Tensor
     biases: Tensor
     composition: Tensor | str
     replicas: int
+    shape: tuple[int, int]
+
+    @property
+    @abstractmethod
+    def _single(self) -> Tensor:
+        """What single pixels are worth, with rows first and pixels last."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of different fields."""
+        parts = [self._single, self.penalties, self.weights, self.biases]
+        parts += [] if isinstance(self.composition, str) else [self.composition]
+        return max(len(part) for part in parts)
+
+    @property
+    def num_pixels(self) -> int:
+        """D."""
+        return self._single.shape[-1]
 
     @property
     def num_units(self) -> int:

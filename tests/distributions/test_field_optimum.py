@@ -81,7 +81,7 @@ def large(composition):
         (lambda d: d.map("icm"), ValueError, r"method: expected one of \('em', 'cut', .*, got 'icm'"),
         (lambda d: d.map(max_cuts=0), ValueError, "max_cuts: expected a positive integer, got 0"),
         (lambda d: d.map(start=torch.zeros(4, 3)), ValueError, "start: expected a shape that broadcasts"),
-        (lambda d: d.map(start=torch.full((3, 4), 0.5)), ValueError, "start: expected zeros and ones"),
+        (lambda d: d.map(start=torch.full((3, 4), 0.5)), ValueError, r"start: expected integers in range\(2\)"),
         (lambda d: d.map(start=torch.zeros(0, 2, 3, 4)), ValueError, "start: expected one or several, got shape"),
         (lambda d: d.map("cut"), NotImplementedError, r"'cut' needs signs of penalties and weights .* another one: \["),
         (lambda d: field(torch.zeros(4)).map("cut"), NotImplementedError, "'cut' needs composition='sum' or 'min'"),

@@ -64,7 +64,15 @@ def test_draws(number, upper):
     biases = normal(2, 1, number)
     biases[1, :, 0] = -torch.inf
     field = DeepJointField(
-        normal(2, 1, 3), normal(2, 1, 0), patterns, biases, "sum", 1, (1, 3), upper_weights=weights, upper_logits=logits
+        odds=normal(2, 1, 3),
+        penalties=normal(2, 1, 0),
+        weights=patterns,
+        biases=biases,
+        composition="sum",
+        replicas=1,
+        shape=(1, 3),
+        upper_weights=weights,
+        upper_logits=logits,
     )
     labels = torch.tensor([1.0, 0.0, 1.0]).double().expand(2, 20_000, 3)
     drawn = field.draw_shares(labels)

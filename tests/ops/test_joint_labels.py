@@ -21,8 +21,15 @@ def make(composition="sum", replicas=1, shape=(2, 2), labels=3, rows=2, paired=T
     biases[:, :, :1] = -math.inf if units > 1 else 0.0
     table = torch.tensor([0.5, 1.0, -math.inf]).double().expand(1, 1, 3)
     composition = table if composition == "table" else composition
-    penalties, weights = torch.randn(1, 1, edges).double(), 2 * torch.randn(rows, units, labels * size).double()
-    return JointLabels(states, penalties, weights, biases, composition, replicas, shape)
+    return JointLabels(
+        states=states,
+        penalties=torch.randn(1, 1, edges).double(),
+        weights=2 * torch.randn(rows, units, labels * size).double(),
+        biases=biases,
+        composition=composition,
+        replicas=replicas,
+        shape=shape,
+    )
 
 
 def probabilities(field):
