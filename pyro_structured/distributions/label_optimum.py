@@ -105,11 +105,7 @@ def _objective(field: LabelField) -> LabelObjective:
 def _of_two(objective: LabelObjective) -> PatternObjective:
     """In terms of what label 1 is worth more than label 0."""
     off, on = objective.states.unbind(1)
-    weights = (
-        objective.weights.unflatten(-1, (2, -1))
-        if objective.weights.numel()
-        else objective.weights.new_zeros(1, 0, 2, off.shape[-1])
-    )
+    weights = objective.weights.unflatten(-1, (2, off.shape[-1]))
     certain = off == -torch.inf
     odds = torch.where(certain, torch.inf, on - off.masked_fill(certain, 0.0))
     return PatternObjective(

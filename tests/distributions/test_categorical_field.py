@@ -448,10 +448,15 @@ def test_wrong_values():
 
 def test_empty_batches_and_values_that_are_no_labels():
     grid = Grid(2, 2)
-    empty = CategoricalPatternCRF(torch.zeros(0, 2, 2, 3), None, torch.zeros(1, 2, 2, 3), torch.zeros(1), grid)
-    for method in ("em", "enumeration"):
-        labels, found = empty.map(method)
-        assert labels.shape == (0, 2, 2) and found.value.shape == (0,)
+    for labels, weights_batch, methods in (
+        (3, (), ("em", "enumeration")),
+        (2, (0,), ("em", "enumeration", "cut", "dual", "branch_and_bound")),
+    ):
+        weights = torch.zeros(*weights_batch, 2, 2, 2, labels)
+        empty = CategoricalPatternCRF(torch.zeros(0, 2, 2, labels), None, weights, torch.zeros(2), grid)
+        for method in methods:
+            best, found = empty.map(method)
+            assert best.shape == (0, 2, 2) and found.value.shape == (0,)
     field = CategoricalPatternCRF(
         torch.zeros(2, 2, 3), None, torch.zeros(0, 2, 2, 3), torch.zeros(0), grid, validate_args=False
     )
