@@ -201,7 +201,7 @@ class DeepField(PatternField):
         """
         if self._affordable:
             return super().log_prob_bounds(value)
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         widths = []
 
@@ -220,7 +220,7 @@ class DeepField(PatternField):
         """
         if self._affordable:
             return super().estimate_log_prob(value, estimator)
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         log_z, error = self._estimated_log_z(estimator)
         errors = [error]

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -424,7 +425,11 @@ def test_wrong_arguments(changes, message):
 
 
 def test_wrong_values():
-    d = CategoricalPatternCRF(**GOOD)
+    d = CategoricalPatternCRF(**GOOD, temperature=np.int64(2))
+    assert isinstance(d.temperature, float)
+    for query in (d.log_prob, d.unnormalized_log_prob):
+        with pytest.raises(ValueError, match="must be a Tensor"):
+            query(np.zeros((2, 3)))
     inside, zero = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3)
     for wrong in (-1.0, 4.0, 0.5, math.nan):
         with pytest.raises(ValueError):
