@@ -279,12 +279,14 @@ def test_mode_without_patterns():
     factors += [(e.tolist(), p * (torch.eye(3).double() - 1)) for e, p in zip(grid.edges, pairwise, strict=True)]
     tree = JunctionTree.from_factors(factors, [3] * 36, CliqueTree.grid(3, 12, 3))
     assert torch.equal(tree.mode, found[0].flatten())
-    weights, biases = torch.randn(3, 3, 12, 3).double(), torch.randn(3).double()
-    for composition in ("sum", "min"):
+    for composition, number in (("sum", 3), ("min", 70)):
+        weights, biases = torch.randn(number, 3, 12, 3).double(), torch.randn(number).double()
         cold = CategoricalPatternCRF(unary, pairwise, weights, biases, grid, composition, 0)
         at_zero = cold.map("enumeration")[1]
         assert at_zero.optimal.all() and (cold.map()[1].value <= at_zero.value + 1e-9).all()
         close(cold.unnormalized_log_prob(cold.mode), at_zero.value)
+    each = CategoricalPatternCRF(unary.unsqueeze(1) + weights, pairwise, *none, grid)
+    close(at_zero.value, (each.unnormalized_log_prob(each.mode) + biases).amax(-1))
 
 
 def test_grid_without_patterns_equals_junction_tree():
