@@ -41,6 +41,7 @@ class DeepField(PatternField):
         "log_prob_bounds, log_partition_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and "
         "mean_field_logits have no limit"
     )
+    _savings = "no pairwise terms, fewer patterns or a smaller grid"
 
     @property
     @abstractmethod
@@ -71,8 +72,8 @@ class DeepField(PatternField):
             raise NotImplementedError(
                 f"hidden units: exact sums and draws given labels are limited to {MOST_STATES} states of the smaller "
                 f"layer, got {self._num_patterns} patterns and {self._num_upper} upper units; log_prob_bounds, "
-                "estimate_log_prob(value, AnnealedImportanceSampling()), mean_field_logits and perfect_sample have no "
-                "limit"
+                "estimate_log_prob(value, AnnealedImportanceSampling()), mean_field_logits and, if couplings are "
+                "balanced, perfect_sample have no limit"
             )
         return self._upper
 
