@@ -28,7 +28,9 @@ def maximize_labels(
     if objective.num_labels == 2:
         binary = None if starts is None else starts.double()
         labels, found = maximize_field(_of_two(objective), method, binary, max_cuts)
-        return labels.long(), found
+        # Differences of huge log-weights have swallowed the digits of the others.
+        value = objective.value(labels.long())
+        return labels.long(), found._replace(value=value, upper_bound=found.upper_bound.maximum(value))
     if method not in METHODS:
         raise ValueError(f"method: expected one of {('enumeration', *METHODS)}, got {method!r}")
     if method != "em":

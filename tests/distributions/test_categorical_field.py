@@ -266,6 +266,15 @@ def test_searches(case):
                 assert found.optimal
 
 
+def test_value_beside_huge_weights():
+    """Large numbers in place of -inf do not swallow what the other labels are worth."""
+    unary = torch.tensor([[[-1e30, 0.0], [0.5, 3.25], [0.0, 0.0]]])
+    d = CategoricalPatternCRF(unary, torch.ones(2), torch.zeros(0, 1, 3, 2), torch.zeros(0), Grid(1, 3))
+    for method in ("em", "cut", "dual", "branch_and_bound", "enumeration"):
+        labels, found = d.map(method)
+        assert labels.tolist() == [[1, 1, 1]] and found.value == d.unnormalized_log_prob(labels) == 3.25
+
+
 def test_mode_without_patterns():
     """By a pass, where labelings are too many, against expansion moves and the junction tree; batched."""
     torch.manual_seed(4)
