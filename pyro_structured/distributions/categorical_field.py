@@ -97,7 +97,7 @@ class CategoricalField(LabelField):
         """
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value)
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         labels = value.flatten(-rank).double()
         batch = torch.Size(torch.broadcast_shapes(labels.shape[:-1], self.batch_shape))

@@ -2,6 +2,8 @@
 
 __all__ = ["checked_temperature", "composition_table"]
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ SCHEMES = ("sum", "min")
 
 def checked_temperature(temperature: float) -> float:
     """A finite number of at least 0, or a ValueError."""
-    if not isinstance(temperature, (int, float)) or not 0 <= temperature < torch.inf:
+    if not isinstance(temperature, Real) or not 0 <= temperature < torch.inf:
         raise ValueError(f"temperature: expected a finite number of at least 0, got {temperature!r}")
     return float(temperature)
 

@@ -41,6 +41,7 @@ class DeepField(PatternField):
         "log_prob_bounds, log_partition_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and "
         "mean_field_logits have no limit"
     )
+    _savings = "no pairwise terms, fewer patterns or a smaller grid"
 
     @property
     @abstractmethod
@@ -71,8 +72,8 @@ class DeepField(PatternField):
             raise NotImplementedError(
                 f"hidden units: exact sums and draws given labels are limited to {MOST_STATES} states of the smaller "
                 f"layer, got {self._num_patterns} patterns and {self._num_upper} upper units; log_prob_bounds, "
-                "estimate_log_prob(value, AnnealedImportanceSampling()), mean_field_logits and perfect_sample have no "
-                "limit"
+                "estimate_log_prob(value, AnnealedImportanceSampling()), mean_field_logits and, if couplings are "
+                "balanced, perfect_sample have no limit"
             )
         return self._upper
 
@@ -201,7 +202,7 @@ class DeepField(PatternField):
         """
         if self._affordable:
             return super().log_prob_bounds(value)
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         widths = []
 
@@ -220,7 +221,7 @@ class DeepField(PatternField):
         """
         if self._affordable:
             return super().estimate_log_prob(value, estimator)
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         log_z, error = self._estimated_log_z(estimator)
         errors = [error]

@@ -102,14 +102,18 @@ class DiscreteVector(TorchDistribution):
         """Log-probability, everything latent summed out; -inf for impossible values, also for those outside the
         support.
         """
-        # The constraints of torch cannot be checked where there are no rows.
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         return self._cast(self._score(value) - self._supported_log_z)
 
+    def _validate_sample(self, value: Tensor) -> None:
+        # The constraints of torch cannot be checked where there are no rows.
+        if not isinstance(value, Tensor) or value.numel():
+            super()._validate_sample(value)
+
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         weight = self._score(value) + self._constant
         return self._cast(weight.expand(torch.broadcast_shapes(weight.shape, self.batch_shape)))

@@ -60,6 +60,7 @@ class GridCRF(PatternField):
     """
 
     support = constraints.independent(constraints.boolean, 2)
+    _savings = "grids with a shorter side"
     arg_constraints = {
         "unary_logits": constraints.independent(constraints.real, 2),
         "pairwise": constraints.independent(constraints.greater_than(-torch.inf), 1),

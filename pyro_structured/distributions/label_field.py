@@ -43,6 +43,7 @@ class LabelField(LabelWeights):
     _derived = ("_states", "_hidden", "_log_total", "_marginals", "_scores")
     # What to do about sums that would take too long.
     _remedies = "unnormalized_log_prob has no limit"
+    _savings = "composition='min', whole temperatures, no pairwise terms, fewer patterns or a smaller grid"
 
     @abstractmethod
     def pseudo_log_prob(self, value: Tensor) -> Tensor:
@@ -109,8 +110,7 @@ class LabelField(LabelWeights):
             found = ", ".join(f"{float(min(cost, 10**99)):.1e} over {name}" for name, cost in possible.items())
             raise NotImplementedError(
                 f"{query}: exact sums are limited to {MOST_NUMBERS:.1e} numbers, got {found or 'no way to sum'}; "
-                f"{self._remedies}; composition='min', whole temperatures, no pairwise terms, fewer patterns or a "
-                "smaller grid make exact sums cheap"
+                f"{self._remedies}; {self._savings} make exact sums cheap"
             )
         return cost
 
@@ -198,9 +198,8 @@ class LabelField(LabelWeights):
         number, allowed = self._num_patterns, self._allowed_counts
         states = number_of_hidden_states(number, 1, allowed)
         self._check_cost({"hidden states": states * self._cost_of_state}, "method 'enumeration'")
-        hidden = free_hidden_states(number, 1, self._states[0])
-        if self._scheme != "sum":
-            hidden = hidden_states(number, 1, allowed)
+        free = self._scheme == "sum"
+        hidden = free_hidden_states(number, 1, self._states[0]) if free else hidden_states(number, 1, allowed)
         peak, labels = self._mixture(hidden).maximize(self._arguments(hidden))
         bound = self._unflatten(peak) + self._constant + self.temperature * math.log(states)
         return self._unflatten(labels), bound

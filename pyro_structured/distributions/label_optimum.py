@@ -28,7 +28,9 @@ def maximize_labels(
     if objective.num_labels == 2:
         binary = None if starts is None else starts.double()
         labels, found = maximize_field(_of_two(objective), method, binary, max_cuts)
-        return labels.long(), found
+        # Differences of huge log-weights have swallowed the digits of the others.
+        value = objective.value(labels.long())
+        return labels.long(), found._replace(value=value, upper_bound=found.upper_bound.maximum(value))
     if method not in METHODS:
         raise ValueError(f"method: expected one of {('enumeration', *METHODS)}, got {method!r}")
     if method != "em":
@@ -105,11 +107,7 @@ def _objective(field: LabelField) -> LabelObjective:
 def _of_two(objective: LabelObjective) -> PatternObjective:
     """In terms of what label 1 is worth more than label 0."""
     off, on = objective.states.unbind(1)
-    weights = (
-        objective.weights.unflatten(-1, (2, -1))
-        if objective.weights.numel()
-        else objective.weights.new_zeros(1, 0, 2, off.shape[-1])
-    )
+    weights = objective.weights.unflatten(-1, (2, off.shape[-1]))
     certain = off == -torch.inf
     odds = torch.where(certain, torch.inf, on - off.masked_fill(certain, 0.0))
     return PatternObjective(

@@ -37,7 +37,7 @@ class PatternBounds(PatternWeights):
         They are :meth:`unnormalized_log_prob` less those of :meth:`log_partition_bounds`, the larger one first, with
         the same conditions and cost; both are -inf for impossible values. Nothing is random.
         """
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         low, high = self._log_z_bounds()
         score = self._score(value)
@@ -139,7 +139,7 @@ class PatternBounds(PatternWeights):
         :param FieldEstimator estimator: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
             example, whose log Z is low rather than high, so that log-probabilities are optimistic.
         """
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         log_z, error = self._estimated_log_z(estimator)
         log_prob = self._score(value) - log_z

@@ -61,7 +61,7 @@ class PatternWeights(LabelField):
         """
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value)
-        if self._validate_args and value.numel():
+        if self._validate_args:
             self._validate_sample(value)
         label = value.flatten(-rank).double()
         odds = log_odds(*self._known_states.chunk(2, -1))

@@ -53,6 +53,9 @@ class FieldGibbs(StepKernel):
     field depends; other sites are best sampled after the field, so that it is a constant for them, if the field does
     not depend on them.
 
+    Labels of a ``CategoricalPatternCRF`` are integers, floats in runs with continuous sites (:func:`restore_dtypes`).
+    Pyro's ``summary`` and ``diagnostics`` fail where all sites are integers; :func:`to_arviz` takes them.
+
     :param model: A Pyro model.
     :param int num_sweeps: Sweeps in each step, at least 1.
     :raises ValueError: at the start of a run, if a site is no field, or scaled or masked.

@@ -71,10 +71,10 @@ def observed_fields(trace: Any) -> dict[str, LabelField]:
 
 
 def expanded_value(field: LabelField, node: Any) -> Tensor:
-    """The observed labels, of the field's batch and event shape, in the dtype of its parameters."""
+    """The observed labels, of the field's batch and event shape, in the dtype of its values."""
     value: Tensor = node["value"]
     # Sums and differences of small integers overflow.
-    return field._cast(value).expand(field.batch_shape + field.event_shape)
+    return field._as_values(value).expand(field.batch_shape + field.event_shape)
 
 
 def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.Size) -> Tensor:
@@ -85,7 +85,7 @@ def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.
         raise ValueError(f"loss: expected a function with results of shape {tuple(shape)}, got {got}")
     if not bool(losses.isfinite().all()):
         raise ValueError("loss: expected a function with finite results, got others")
-    return losses.to(labels.dtype)
+    return losses if losses.is_floating_point() else losses.to(torch.get_default_dtype())
 
 
 @torch.no_grad()

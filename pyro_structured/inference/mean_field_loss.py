@@ -91,8 +91,9 @@ class MeanFieldLoss(FieldLearner):
     def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
         if not isinstance(field, PatternField):
             raise NotImplementedError(
-                f"model: expected PatternCRF, GridCRF or RBM sites, as mean-field updates know two labels only, got "
-                f"{type(field).__name__}; PseudoLikelihood, ContrastiveDivergence and ExpectedLoss take any number"
+                "model: expected PatternCRF, GridCRF, RBM or DeepPatternCRF sites, as mean-field updates know two "
+                f"labels only, got {type(field).__name__}; PseudoLikelihood, ContrastiveDivergence and ExpectedLoss "
+                "take any number"
             )
         logits = field.mean_field_logits(self.num_rounds)
         if not isinstance(self.loss, str):

@@ -52,6 +52,7 @@ def clustered_patterns(masks: Any, num_patterns: int, *, seed: int) -> tuple[Ten
         raise ValueError(f"masks: expected shape (N, H, W), got {pictures.shape}")
     inside = checked_masks(pictures, pictures.shape).reshape(len(pictures), -1)
     check_size("num_patterns", num_patterns)
+    check_size("seed", seed, 0)
     different = len(np.unique(inside, axis=0))
     if num_patterns > different:
         raise ValueError(

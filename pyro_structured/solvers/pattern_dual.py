@@ -17,6 +17,8 @@ from pyro_structured.solvers.single_pattern import maximize_pixels_with_pattern,
 
 # Form 1: the field is a term beside the patterns'; form 2: every pattern has its share of the field.
 FORMS = (1, 2)
+# Steps of a smaller share of Polyak's size lead nowhere.
+LEAST_SCALE = 1e-9
 
 
 class DualStep(NamedTuple):
@@ -78,11 +80,11 @@ class _Decomposition:
         self.worth = self._value(labels.numpy())
 
     def run(self, max_cuts: int, observe: Callable[[DualStep], None] | None) -> None:
-        """Takes steps of Polyak's size until the bound meets the best labels, or there have been enough."""
+        """Takes steps of Polyak's size until the bound meets the best labels, they vanish, or there were enough."""
         number = len(self._biases) + (self._form == 1)
         prices = np.zeros((number, len(self._odds)))
         scale, iterations = 1.0, 0
-        while max(self.num_cuts, iterations) < max_cuts:
+        while max(self.num_cuts, iterations) < max_cuts and scale > LEAST_SCALE:
             iterations += 1
             found, values = zip(*(self._term(place, prices[place]) for place in range(number)), strict=True)
             votes = np.array(found, dtype=float)

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -265,6 +266,15 @@ def test_searches(case):
                 assert found.optimal
 
 
+def test_value_beside_huge_weights():
+    """Large numbers in place of -inf do not swallow what the other labels are worth."""
+    unary = torch.tensor([[[-1e30, 0.0], [0.5, 3.25], [0.0, 0.0]]])
+    d = CategoricalPatternCRF(unary, torch.ones(2), torch.zeros(0, 1, 3, 2), torch.zeros(0), Grid(1, 3))
+    for method in ("em", "cut", "dual", "branch_and_bound", "enumeration"):
+        labels, found = d.map(method)
+        assert labels.tolist() == [[1, 1, 1]] and found.value == d.unnormalized_log_prob(labels) == 3.25
+
+
 def test_mode_without_patterns():
     """By a pass, where labelings are too many, against expansion moves and the junction tree; batched."""
     torch.manual_seed(4)
@@ -278,12 +288,14 @@ def test_mode_without_patterns():
     factors += [(e.tolist(), p * (torch.eye(3).double() - 1)) for e, p in zip(grid.edges, pairwise, strict=True)]
     tree = JunctionTree.from_factors(factors, [3] * 36, CliqueTree.grid(3, 12, 3))
     assert torch.equal(tree.mode, found[0].flatten())
-    weights, biases = torch.randn(3, 3, 12, 3).double(), torch.randn(3).double()
-    for composition in ("sum", "min"):
+    for composition, number in (("sum", 3), ("min", 70)):
+        weights, biases = torch.randn(number, 3, 12, 3).double(), torch.randn(number).double()
         cold = CategoricalPatternCRF(unary, pairwise, weights, biases, grid, composition, 0)
         at_zero = cold.map("enumeration")[1]
         assert at_zero.optimal.all() and (cold.map()[1].value <= at_zero.value + 1e-9).all()
         close(cold.unnormalized_log_prob(cold.mode), at_zero.value)
+    each = CategoricalPatternCRF(unary.unsqueeze(1) + weights, pairwise, *none, grid)
+    close(at_zero.value, (each.unnormalized_log_prob(each.mode) + biases).amax(-1))
 
 
 def test_grid_without_patterns_equals_junction_tree():
@@ -424,7 +436,11 @@ def test_wrong_arguments(changes, message):
 
 
 def test_wrong_values():
-    d = CategoricalPatternCRF(**GOOD)
+    d = CategoricalPatternCRF(**GOOD, temperature=np.int64(2))
+    assert isinstance(d.temperature, float)
+    for query in (d.log_prob, d.unnormalized_log_prob):
+        with pytest.raises(ValueError, match="must be a Tensor"):
+            query(np.zeros((2, 3)))
     inside, zero = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3)
     for wrong in (-1.0, 4.0, 0.5, math.nan):
         with pytest.raises(ValueError):
@@ -448,10 +464,15 @@ def test_wrong_values():
 
 def test_empty_batches_and_values_that_are_no_labels():
     grid = Grid(2, 2)
-    empty = CategoricalPatternCRF(torch.zeros(0, 2, 2, 3), None, torch.zeros(1, 2, 2, 3), torch.zeros(1), grid)
-    for method in ("em", "enumeration"):
-        labels, found = empty.map(method)
-        assert labels.shape == (0, 2, 2) and found.value.shape == (0,)
+    for labels, weights_batch, methods in (
+        (3, (), ("em", "enumeration")),
+        (2, (0,), ("em", "enumeration", "cut", "dual", "branch_and_bound")),
+    ):
+        weights = torch.zeros(*weights_batch, 2, 2, 2, labels)
+        empty = CategoricalPatternCRF(torch.zeros(0, 2, 2, labels), None, weights, torch.zeros(2), grid)
+        for method in methods:
+            best, found = empty.map(method)
+            assert best.shape == (0, 2, 2) and found.value.shape == (0,)
     field = CategoricalPatternCRF(
         torch.zeros(2, 2, 3), None, torch.zeros(0, 2, 2, 3), torch.zeros(0), grid, validate_args=False
     )

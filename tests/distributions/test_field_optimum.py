@@ -103,6 +103,15 @@ def test_dual_without_patterns():
         assert found.optimal and found.value == pytest.approx(float(d.unnormalized_log_prob(d.mode)), abs=1e-5)
 
 
+def test_dual_stops_where_steps_vanish():
+    """A gap that stays is no reason for thousands of iterations."""
+    torch.manual_seed(6)
+    d = PatternCRF(torch.randn(3, 3), None, 2 * torch.randn(3, 3, 3), torch.randn(3), Grid(3, 3))
+    _, found = d.map("dual")
+    assert not found.optimal and found.num_cuts < 1000
+    assert found.upper_bound == pytest.approx(float(d.map("dual", max_cuts=200)[1].upper_bound), rel=1e-5)
+
+
 def test_unbalanced_grids_and_impossible_fields():
     pairwise = torch.ones(GRID.num_edges)
     pairwise[0] = -1.0

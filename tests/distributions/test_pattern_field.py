@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyro.infer import SVI, Trace_ELBO
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pyro_structured.distributions import RBM, GridCRF, PatternCRF, RecursiveCardinality
+from pyro_structured.distributions import RBM, DeepPatternCRF, GridCRF, PatternCRF, RecursiveCardinality
 from pyro_structured.distributions import label_field as module
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.ops.labelings import all_labelings
@@ -396,6 +396,28 @@ GOOD = {
     "pattern_logits": torch.zeros(4),
     "grid": GRID,
 }
+
+
+@pytest.mark.parametrize(
+    ("field", "advice"),
+    [
+        (
+            DeepPatternCRF(
+                *(torch.zeros(size) for size in ((20, 20), 760, (30, 20, 20), 30, (1, 30), 1)), Grid(20, 20)
+            ),
+            "; no pairwise terms, fewer patterns or a smaller grid make",
+        ),
+        (GridCRF(torch.zeros(30, 30), torch.zeros(1740), Grid(30, 30)), "; grids with a shorter side make"),
+        (
+            RBM(torch.zeros(40, 40), torch.zeros(40), torch.zeros(40)),
+            "; fewer hidden units, or at most 18",
+        ),
+    ],
+)
+def test_advice_for_every_field(field, advice):
+    """Nothing that it has no argument for."""
+    with pytest.raises(NotImplementedError, match=advice):
+        _ = field.log_partition_function
 
 
 @pytest.mark.parametrize(

@@ -590,7 +590,13 @@ def test_losses_of_several_labels():
     y = torch.randint(3, (10, 3, 3))
     learner = ExpectedLoss(categorical_model, no_guide, Adam({"lr": 0.01}), "hamming", num_chains=3)
     assert 0 < learner.step(y) < 10
+    costs = 0.5 * (1 - torch.eye(3))
+    for observed in (y, y.byte()):
+        learner = ExpectedLoss(
+            categorical_model, no_guide, Adam({"lr": 0.01}), lambda labels, truth: costs[labels, truth].mean((-2, -1))
+        )
+        assert 0 < learner.step(observed) < 5
     with pytest.raises(NotImplementedError, match="loss: expected 'hamming' or a function for the categories of"):
         ExpectedLoss(categorical_model, no_guide, Adam({"lr": 0.01})).step(y)
-    with pytest.raises(NotImplementedError, match="mean-field updates know two labels only"):
+    with pytest.raises(NotImplementedError, match="DeepPatternCRF sites, as mean-field updates know two labels only"):
         MeanFieldLoss(categorical_model, no_guide, Adam({"lr": 0.01})).step(y)

@@ -46,9 +46,11 @@ def test_separate_clusters_are_found():
         ({"masks": np.full((3, 2, 2), 2)}, "masks: expected zeros and ones"),
         ({"num_patterns": 0}, "num_patterns: expected"),
         ({"num_patterns": 3}, "num_patterns: expected at most 2, the number of different masks, got 3"),
+        ({"seed": -1}, "seed: expected an integer of at least 0, got -1"),
+        ({"seed": None}, "seed: expected an integer of at least 0, got None"),
     ],
 )
 def test_bad_arguments(change, message):
-    arguments = {"masks": np.array([[[0, 1]], [[0, 1]], [[1, 1]]]), "num_patterns": 2} | change
+    arguments = {"masks": np.array([[[0, 1]], [[0, 1]], [[1, 1]]]), "num_patterns": 2, "seed": 0} | change
     with pytest.raises(ValueError, match=message):
-        clustered_patterns(**arguments, seed=0)
+        clustered_patterns(**arguments)
