@@ -28,10 +28,9 @@ class PatternMajorant(NamedTuple):
     starts: np.ndarray
     gains: np.ndarray
 
-    def at(self, labels: np.ndarray) -> np.ndarray:
-        """What it says of each pattern, shape ``(J,)``."""
-        states = np.concatenate([labels, ~labels])[self.order]
-        return np.asarray(self.starts + self.gains[states].sum(0))
+    def at(self, shares: np.ndarray) -> np.ndarray:
+        """What it says of each pattern, for labels or shares of them, shape ``(J,)``."""
+        return np.asarray(self.starts + np.concatenate([shares, 1 - shares])[self.order] @ self.gains)
 
 
 class PatternMajorizer:

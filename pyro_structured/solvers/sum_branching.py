@@ -14,12 +14,17 @@ from pyro_structured.solvers.pattern_majorant import PatternMajorizer
 from pyro_structured.solvers.pattern_objective import PatternObjective
 from pyro_structured.solvers.potential_chords import rectified, rectified_slopes
 
-# Bounds of the whole field, each near shares that the last one says.
-ROOT_ROUNDS = 10
+# How far shares follow the best labels: at least so far, more in the first rounds for the whole field.
+PACE = 0.05
+# Rounds for the whole field, which end where ten have made little of the bound; for a part of it, two, and another one
+# for so many patterns.
+ROOT_ROUNDS, LITTLE, PATTERNS_IN_ROUND = 100, 0.1, 10
+# Weight of what a chord misses, for ranges in which shares say that nothing is missed.
+SMALL = 1e-3
 # Share of a value by which a bound may be above it where nothing is looked for any more.
 CLOSE = 1e-10
-# Penalties that shares can follow.
-LARGEST_PENALTY = 50.0
+# Rounds of the mean-field approximation whose probabilities are the first shares, and penalties that it can follow.
+FIRST_ROUNDS, LARGEST_PENALTY = 20, 50.0
 
 
 class _Node(NamedTuple):
@@ -29,9 +34,10 @@ class _Node(NamedTuple):
     :ivar int place: A number of its own.
     :ivar np.ndarray low: Ranges of the activations, shape ``(J,)``, up to ``high``.
     :ivar np.ndarray free: Pixels whose labels are not known, shape ``(D,)``; those of others are in ``known``.
-    :ivar np.ndarray shares: How far labels are 1 where they are best under the bound, about.
-    :ivar np.ndarray gaps: How far the bound is above the potentials of the patterns at its best labels, shape ``(J,)``.
-    :ivar np.ndarray activations: Of these labels.
+    :ivar np.ndarray shares: How far labels are 1 in the average of those that were best under bounds.
+    :ivar np.ndarray gaps: How far the bound is above the potentials of the patterns at these shares, shape ``(J,)``.
+    :ivar np.ndarray activations: Of the shares.
+    :ivar bool narrowed: Whether pixels have become known since the first of its bounds.
     """
 
     bound: float
@@ -43,14 +49,22 @@ class _Node(NamedTuple):
     shares: np.ndarray
     gaps: np.ndarray
     activations: np.ndarray
+    narrowed: bool = False
 
 
 class SumSearch:
-    """Of one field.
+    r"""Of one field.
 
-    A bound takes one cut: the patterns' potentials are replaced by sums over pixels that are above them. It also says
-    which labels are no better than the best that are known; these pixels are left out of all that follows, and ranges
-    of activations shrink with them.
+    A bound takes one cut: the patterns' potentials are replaced by sums over pixels that are above them, averages of
+    such as are tight near some shares of the labels. The best sums and the best shares are strategies of a game, whose
+    value is the concave closure of the objective:
+
+    .. math::
+        \min_\lambda \max_y \sum_i s_i y_i + \sum_j (b_j + \lambda_j^\top y) - \sum_e p_e [y_{e_1} \ne y_{e_2}].
+
+    Both sides answer the average of what the other one has done so far (fictitious play). A bound also says which
+    labels are no better than the best that are known; these pixels are left out of all that follows, and ranges of
+    activations shrink with them. What is left is split where a potential is far below its sum over pixels.
 
     :param PatternObjective objective: One row, ``"sum"``.
     :param FieldCut network: Of its edges.
@@ -58,6 +72,10 @@ class SumSearch:
     :ivar np.ndarray best: The best labels so far.
     :ivar float worth: Their value.
     :ivar int num_cuts: How many cuts it took.
+
+    **References**
+
+    Robinson (1951): An iterative method of solving a game. Annals of Mathematics 54(2).
     """
 
     def __init__(self, objective: PatternObjective, network: FieldCut, labels: np.ndarray) -> None:
@@ -83,10 +101,11 @@ class SumSearch:
         """Looks at what has the largest bound first, and returns the largest that is left."""
         self._most_cuts = max_cuts
         waiting, left = [self._root()], -np.inf
+        paces = [PACE] * (2 + len(self._biases) // PATTERNS_IN_ROUND)
         while self._promising(-waiting[0].bound) and self.num_cuts < max_cuts:
             node = heapq.heappop(waiting)
             halves = self._halves(node)
-            children = [self._node(*half, node.free, node.known, node.shares, -node.bound) for half in halves or []]
+            children = [self._node(*half, node, paces) for half in halves or []]
             for child in filter(None, children):
                 heapq.heappush(waiting, child)
             if halves is None:
@@ -99,68 +118,75 @@ class SumSearch:
         return bound > self.worth + CLOSE * (1 + abs(self.worth))
 
     def _root(self) -> _Node:
-        """The last of some bounds of everything, each near shares that those before it say."""
+        """Bounds everything."""
         slopes = rectified_slopes(self._activations(self.best), self._temperature)
-        shares = self._relaxed(self._odds + slopes @ self._weights, np.full(len(self._odds), 0.5), 2 * ROOT_ROUNDS)
+        shares = self._relaxed(self._odds + slopes @ self._weights)
         free, known = ~self._certain, self._odds > 0
-        low, high = ranges = self._ranges(free, known)
-        node = _Node(-np.inf, 0, *ranges, free, known, shares, 0 * low, low)
-        for step in range(ROOT_ROUNDS):
-            found = self._node(low, high, node.free, node.known, node.shares, -node.bound, 1 / (step + 2))
-            if found is None:
-                # What is left is no better than the best.
-                return node._replace(bound=-self.worth)
-            node = found
-            if not self._promising(-node.bound) or self.num_cuts >= self._most_cuts:
-                break
-        return node
+        low, high = self._ranges(free, known)
+        everything = _Node(-np.inf, 0, low, high, free, known, shares, 0 * low, low)
+        found = self._node(low, high, everything, [max(PACE, 2 / (step + 2)) for step in range(ROOT_ROUNDS)])
+        # No labels are better than the best, if nothing is left.
+        return everything._replace(bound=-self.worth) if found is None else found
 
-    def _node(
-        self,
-        low: np.ndarray,
-        high: np.ndarray,
-        free: np.ndarray,
-        known: np.ndarray,
-        shares: np.ndarray,
-        above: float,
-        pace: float = 0.5,
-    ) -> _Node | None:
-        """Maximises a bound that is low near some shares; nothing if no labels are in the ranges."""
-        least, most = self._ranges(free, known)
-        low, high = np.maximum(low, least), np.minimum(high, most)
-        if (low > high + CLOSE * (1 + np.abs(high))).any():
-            return None
-        high = np.maximum(low, high)
-        majorant = self._majorizer.near(shares, free, least, low, high)
-        odds = self._odds + majorant.tilt
-        odds = np.where(free, odds, np.where(known, 1.0, -1.0) * (1 + self._degrees + np.abs(odds)))
-        labels = self._cut(odds)
-        activations = self._activations(labels)
-        field, potentials = self._field(labels), rectified(activations, self._temperature)
-        each = majorant.at(labels)
-        bound = field + float(each.sum())
-        margins = self._network.margins()
-        if field + float(potentials.sum()) > self.worth:
+    def _node(self, low: np.ndarray, high: np.ndarray, above: _Node, paces: list[float]) -> _Node | None:
+        """Bounds a part of a node, in some rounds; nothing if no labels are in the ranges."""
+        free, known, bound = above.free, above.known, -above.bound
+        least, low, high = self._narrowed(low, high, free, known)
+        shares, tilt, base, lowest = np.where(free, above.shares, known), np.zeros(len(free)), 0.0, bound
+        for step, pace in enumerate(paces):
+            if (low > high).any():
+                return None
+            majorant = self._majorizer.near(shares, free, least, low, high)
+            share = 2 / (step + 2)
+            tilt, base = tilt + share * (majorant.tilt - tilt), base + share * (majorant.base - base)
+            odds = self._odds + tilt
+            odds = np.where(free, odds, np.where(known, 1.0, -1.0) * (1 + self._degrees + np.abs(odds)))
+            labels = self._cut(odds)
+            found = self._field(labels) + float(tilt @ labels) + base
+            margins, bound = self._network.margins(), min(bound, found)
             self._keep(labels)
-        # Whatever differs there is no better.
-        sure = free & (margins > bound - self.worth + CLOSE * (1 + abs(self.worth)))
-        known = np.where(sure, labels, known)
-        shares = (1 - pace) * shares + pace * self._relaxed(odds, shares, 3)
+            shares = shares + pace * (labels - shares)
+            # Whatever differs there is no better.
+            sure = free & (margins > found - self.worth + CLOSE * (1 + abs(self.worth)))
+            if sure.any():
+                free, known = free & ~sure, np.where(sure, labels, known)
+                shares = np.where(free, shares, known)
+                least, low, high = self._narrowed(low, high, free, known)
+            if not free.any():
+                self._keep(known)
+                return None
+            if not self._promising(bound) or self.num_cuts >= self._most_cuts:
+                break
+            if step % 10 == 9:
+                if bound - self.worth > (1 - LITTLE) * (lowest - self.worth):
+                    break
+                lowest = bound
+        activations = self._weights @ shares + self._biases
+        gaps = majorant.at(shares) - rectified(activations, self._temperature)
         self._place += 1
         return _Node(
-            -min(bound, above), self._place, low, high, free & ~sure, known, shares, each - potentials, activations
+            -bound, self._place, low, high, free, known, shares, gaps, activations, bool((free != above.free).any())
         )
+
+    def _narrowed(
+        self, low: np.ndarray, high: np.ndarray, free: np.ndarray, known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The smallest activations that known labels leave, and ranges inside what they leave; a range whose ends are
+        the wrong way round is empty.
+        """
+        least, most = self._ranges(free, known)
+        low, high = np.maximum(low, least), np.minimum(high, most)
+        near = low <= high + CLOSE * (1 + np.abs(high))
+        return least, low, np.where(near, np.maximum(low, high), high)
 
     def _halves(self, node: _Node) -> list[tuple[np.ndarray, np.ndarray]] | None:
         """Splits the range of the pattern whose potential the bound misses most; ``None`` if it misses none."""
-        least, most = self._ranges(node.free, node.known)
-        low, high = np.maximum(node.low, least), np.minimum(node.high, most)
-        if (low > high + CLOSE * (1 + np.abs(high))).any():
-            return []
-        chosen = int(np.where(high > low, node.gaps, -np.inf).argmax()) if len(low) else 0
-        if not len(low) or not high[chosen] > low[chosen] or node.gaps[chosen] <= 0:
-            # Pixels that have become known since make the bound of what is left lower.
-            return [(low, high)] if (low > node.low).any() or (high < node.high).any() else None
+        low, high = node.low, node.high
+        ends = rectified(np.stack([low, high, (low + high) / 2]), self._temperature)
+        missed = np.where(high > low, node.gaps + SMALL * ((ends[0] + ends[1]) / 2 - ends[2]), 0.0)
+        chosen = int(missed.argmax()) if len(missed) else 0
+        if not len(missed) or missed[chosen] <= 0:
+            return [(low, high)] if node.narrowed else None
         end = self._split(low[chosen], high[chosen], node.activations[chosen])
         lower, higher = low.copy(), high.copy()
         lower[chosen] = higher[chosen] = end
@@ -181,10 +207,10 @@ class SumSearch:
         number = len(free)
         return always - free @ self._parts[number:], always + free @ self._parts[:number]
 
-    def _relaxed(self, odds: np.ndarray, shares: np.ndarray, number: int) -> np.ndarray:
-        """Some rounds of a mean-field approximation."""
-        means = 2 * shares - 1
-        for _ in range(number):
+    def _relaxed(self, odds: np.ndarray) -> np.ndarray:
+        """Probabilities of 1 in a mean-field approximation."""
+        means = np.zeros(len(odds))
+        for _ in range(FIRST_ROUNDS):
             means = 0.5 * means + 0.5 * np.tanh((odds + self._pulls @ means) / 2)
         return np.asarray((means + 1) / 2)
 

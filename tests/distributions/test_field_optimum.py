@@ -123,3 +123,13 @@ def test_unbalanced_grids_and_impossible_fields():
     apart = PatternCRF(unary, torch.tensor([torch.inf]), torch.zeros(1, 1, 2), torch.zeros(1), Grid(1, 2))
     with pytest.raises(ValueError, match="expected at least one value of positive probability"):
         apart.map()
+
+
+@pytest.mark.parametrize(("side", "seed"), [(16, 96), (24, 11), (24, 37)])
+def test_proofs_of_larger_fields(side, seed):
+    """Where pixels that become known leave nothing to split, the bound of what is left is computed once more."""
+    torch.manual_seed(seed)
+    grid, unary, weights = Grid(side, side), torch.randn(side, side).double(), torch.randn(4, side, side).double()
+    pairwise = torch.empty(grid.num_edges).exponential_().double() / 2
+    d = PatternCRF(unary, pairwise, weights, -weights.flatten(1).sum(1) / 2, grid)
+    assert d.map("branch_and_bound", max_cuts=1000)[1].optimal
