@@ -16,9 +16,8 @@ from pyro_structured.solvers.potential_chords import rectified, rectified_slopes
 
 # How far shares follow the best labels: at least so far, more in the first rounds for the whole field.
 PACE = 0.05
-# Rounds for the whole field, which end where ten have made little of the bound; for a part of it, two, and another one
-# for so many patterns.
-ROOT_ROUNDS, LITTLE, PATTERNS_IN_ROUND = 100, 0.1, 10
+# Rounds for the whole field, and one more for each pattern; for a part of it, and one more for so many patterns.
+ROOT_ROUNDS, ROUNDS, PATTERNS_IN_ROUND = 5, 2, 10
 # Weight of what a chord misses, for ranges in which shares say that nothing is missed.
 SMALL = 1e-3
 # Share of a value by which a bound may be above it where nothing is looked for any more.
@@ -101,7 +100,7 @@ class SumSearch:
         """Looks at what has the largest bound first, and returns the largest that is left."""
         self._most_cuts = max_cuts
         waiting, left = [self._root()], -np.inf
-        paces = [PACE] * (2 + len(self._biases) // PATTERNS_IN_ROUND)
+        paces = [PACE] * (ROUNDS + len(self._biases) // PATTERNS_IN_ROUND)
         while self._promising(-waiting[0].bound) and self.num_cuts < max_cuts:
             node = heapq.heappop(waiting)
             halves = self._halves(node)
@@ -124,7 +123,8 @@ class SumSearch:
         free, known = ~self._certain, self._odds > 0
         low, high = self._ranges(free, known)
         everything = _Node(-np.inf, 0, low, high, free, known, shares, 0 * low, low)
-        found = self._node(low, high, everything, [max(PACE, 2 / (step + 2)) for step in range(ROOT_ROUNDS)])
+        rounds = range(ROOT_ROUNDS + len(self._biases))
+        found = self._node(low, high, everything, [max(PACE, 2 / (step + 2)) for step in rounds])
         # No labels are better than the best, if nothing is left.
         return everything._replace(bound=-self.worth) if found is None else found
 
@@ -132,7 +132,7 @@ class SumSearch:
         """Bounds a part of a node, in some rounds; nothing if no labels are in the ranges."""
         free, known, bound = above.free, above.known, -above.bound
         least, low, high = self._narrowed(low, high, free, known)
-        shares, tilt, base, lowest = np.where(free, above.shares, known), np.zeros(len(free)), 0.0, bound
+        shares, tilt, base = np.where(free, above.shares, known), np.zeros(len(free)), 0.0
         for step, pace in enumerate(paces):
             if (low > high).any():
                 return None
@@ -157,10 +157,6 @@ class SumSearch:
                 return None
             if not self._promising(bound) or self.num_cuts >= self._most_cuts:
                 break
-            if step % 10 == 9:
-                if bound - self.worth > (1 - LITTLE) * (lowest - self.worth):
-                    break
-                lowest = bound
         activations = self._weights @ shares + self._biases
         gaps = majorant.at(shares) - rectified(activations, self._temperature)
         self._place += 1
