@@ -20,7 +20,10 @@ from pyro_structured.ops.labelings import MOST_PIXELS, number_of_labelings
 class CategoricalField(LabelField):
     """Queries of pixels with K labels, long integers."""
 
-    _remedies = "map('em'), conditional_logits, pseudo_log_prob, unnormalized_log_prob and FieldGibbs have no limit"
+    _remedies = (
+        "conditional_logits, pseudo_log_prob and unnormalized_log_prob have no limit, nor have map('em') with "
+        "penalties of at least 0, and FieldGibbs at whole temperatures"
+    )
 
     @property
     def _num_indicators(self) -> int:

@@ -93,11 +93,15 @@ def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor
     """Raises a ValueError unless all observed labels are possible."""
     value, shape = node["value"], field.batch_shape + field.event_shape
     try:
-        possible = field._is_possible(value.expand(shape))
-    except (RuntimeError, ValueError) as error:
+        expanded = value.expand(shape)
+    except RuntimeError as error:
         raise ValueError(
             f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
         ) from None
+    try:
+        possible = field._is_possible(expanded)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected labels inside the support, got others: {error}") from None
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
     if not bool(possible.all()):
         wrong = (~possible).nonzero()[0].tolist()
