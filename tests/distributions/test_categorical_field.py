@@ -378,9 +378,7 @@ def test_limits(monkeypatch):
     d = CategoricalPatternCRF(
         torch.zeros(16, 16, 3), torch.ones(grid.num_edges), torch.zeros(2, 16, 16, 3), torch.zeros(2), grid
     )
-    with pytest.raises(
-        NotImplementedError, match=r"got 4\.4e\+10 over hidden states; map\('em'\), conditional_logits, .* limit"
-    ):
+    with pytest.raises(NotImplementedError, match=r"got 4\.4e\+10 over hidden states; conditional_logits, .* limit"):
         _ = d.log_partition_function
     with pytest.raises(
         NotImplementedError, match=r"mode: expected at most 2\^18 labelings, no pattern, .* got 3\^256, 2 and 1"
