@@ -2,7 +2,6 @@
 
 __all__ = ["AnnealedImportanceSampling"]
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.ops.annealed_field import anneal_field
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.field_rows import FieldRows
 from pyro_structured.structures.argument_checks import check_size
 
@@ -76,8 +74,5 @@ class AnnealedImportanceSampling(FieldEstimator):
                 "infinite ones"
             )
         start = sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
-        log_start, log_weights = anneal_field(field, self.num_temperatures, start)
-        ratio = logsumexp(log_weights) - math.log(self.num_chains)
-        shares = (log_weights - ratio.unsqueeze(-1)).exp()
-        error = shares.std(-1) / math.sqrt(self.num_chains)
-        return log_start - ratio if self.reverse else log_start + ratio, error
+        found = anneal_field(field, self.num_temperatures, start)
+        return -found.log_mean if self.reverse else found.log_mean, found.standard_error
