@@ -18,6 +18,8 @@ from pyro_structured.ops.field_rows import FieldRows
 MOST_MODES, CHAINS_OF_MODE, MOST_STARTS = 10, 4, 100
 # The share of the steps after which a way is chosen.
 TRIAL = 0.1
+# By how many standard errors its estimate is reduced: those of few heavy weights tell too little.
+CAUTION = 4
 
 
 class AnnealedWeights(NamedTuple):
@@ -57,7 +59,7 @@ def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) 
     bounds of Z that they prove: where these are close to the masses of the modes, nothing has to flow along the way
     between labels that are far apart. The other comes from the pixels by themselves, and is better where solutions are
     more than can be followed. A trial with a tenth of the steps goes either way, and a row takes the one of the larger
-    estimate less two standard errors; the weights of the trial are not used again.
+    estimate less four standard errors; the weights of the trial are not used again.
 
     Chains move at the nearest positive integer to T, where there is a joint distribution with hidden units; if T is
     another number, the last step weighs them once more.
@@ -81,7 +83,7 @@ def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) 
     scores = []
     for each in (modes, FieldModes(plain.tilts[:, :1], plain.bounds[:, :1])):
         tried = _run(AnnealedPath.of(field, temperature, each), max(1, round(TRIAL * num_temperatures)), number)
-        scores.append(tried.log_mean - 2 * tried.standard_error)
+        scores.append(tried.log_mean - CAUTION * tried.standard_error)
     better = (scores[0] >= scores[1]).unsqueeze(-1)
     if not bool(better.any()):
         modes = FieldModes(plain.tilts[:, :1], plain.bounds[:, :1])
