@@ -20,21 +20,23 @@ class AnnealedImportanceSampling(FieldEstimator):
         \log \hat Z = \log \sum_z \frac{\pi_z}{N_z} \sum_{n=1}^{N_z} \prod_{k=1}^K \frac{p_{\beta_k}(y_{zn}^{(k)})}{
         p_{\beta_{k-1}}(y_{zn}^{(k)})}, \qquad \mathbb{E}[\hat Z] = Z,
 
-    where :math:`N_z` chains start at :math:`p_0`'s component z, with share :math:`\pi_z`: independent pixels around one
-    of up to 10 mean-field solutions, which are sought from random starts, and fewer with less than 40 chains. Labels far
-    apart, between which chains do not change, so have their own chains. Where a trial with a tenth of the steps does
-    better from the pixels by themselves, as it may with random penalties, chains start there. **An island of labels that
-    no solution is near to may be missed**, by many nats, and the standard error does not show it.
+    where :math:`N_z` chains start at component z of :math:`p_0`, with share :math:`\pi_z`: independent pixels around one
+    of up to 10 mean-field solutions, which are sought from random starts; fewer with less than 40 chains. So labels far
+    apart, between which chains do not change, have chains of their own. Where a trial with a tenth of the steps does
+    better from the pixels by themselves, as it may with random penalties, chains start there. **An island of labels
+    that no solution is near to may be missed**, by many nats, and the standard error does not show it.
 
-    Solutions and trial use other random numbers than the estimate: :math:`\hat Z` is unbiased, so that :math:`\log \hat Z` is **too small** in the mean, and rarely much too large: log
-    Z comes out stochastically low, and log-probabilities computed from it are **optimistic**. With ``reverse=True`` the
-    chains are led back from exact samples of the field, and log Z comes out stochastically high, log-probabilities
-    pessimistic. The standard error is that of the logarithm of the mean of the weights, each component apart; where it is
-    larger than about 0.5, neither it nor the estimate can be relied on: take more temperatures.
+    Solutions and trial use other random numbers than the estimate: :math:`\hat Z` is unbiased, so that :math:`\log
+    \hat Z` is **too small** in the mean, and rarely much too large: log Z comes out stochastically low, and
+    log-probabilities computed from it are **optimistic**. With ``reverse=True`` the chains are led back from exact
+    samples of the field, and log Z comes out stochastically high, log-probabilities pessimistic. The standard error is
+    that of the logarithm of the mean of the weights, each component apart; where it is larger than about 0.5, neither
+    it nor the estimate can be relied on: take more temperatures.
 
     Any composition and temperature of :class:`~pyro_structured.distributions.PatternCRF`; finite penalties. Between
-    steps a component is drawn given the labels, then all hidden units, and then all labels of one colour of the checkerboard after the
-    other, of all chains and fields at once. Where T is not a positive integer, the last step is from the nearest one.
+    steps a component is drawn given the labels, then all hidden units, and then all labels of one colour of the
+    checkerboard after the other, of all chains and fields at once. Where T is not a positive integer, the last step is
+    from the nearest one.
 
     :param int num_temperatures: Number of steps K.
     :param int num_chains: Number of chains N, at least 2.
