@@ -20,8 +20,8 @@ class AnnealedImportanceSampling(FieldEstimator):
         \log \hat Z = \log \sum_z \frac{\pi_z}{N_z} \sum_{n=1}^{N_z} \prod_{k=1}^K \frac{p_{\beta_k}(y_{zn}^{(k)})}{
         p_{\beta_{k-1}}(y_{zn}^{(k)})}, \qquad \mathbb{E}[\hat Z] = Z,
 
-    where :math:`N_z` chains start at component z of :math:`p_0`, with share :math:`\pi_z`: independent pixels around one
-    of up to 10 mean-field solutions, which are sought from random starts; fewer with less than 40 chains. So labels far
+    where :math:`N_z` chains start at component z of :math:`p_0`, with share :math:`\pi_z`: independent pixels around
+    one of up to 10 mean-field solutions, sought from random starts; fewer with less than 40 chains. So labels far
     apart, between which chains do not change, have chains of their own. Where a trial with a tenth of the steps does
     better from the pixels by themselves, as it may with random penalties, chains start there. **An island of labels
     that no solution is near to may be missed**, by many nats, and the standard error does not show it.
