@@ -26,9 +26,9 @@ is the mean standard error that the estimator itself reports; forward estimates 
 the bounds of log Z, and so of `log_prob_bounds`, and for each pixel; *log-probability*: of the true mask, bounds for
 each pixel. Times are processor seconds of an image.
 
-Bounds of many patterns that add up stay wide above. Estimates are close for conditional fields. The machines have
-islands of labels far apart: there, chains of either direction may miss some, by tens of nats, and their standard errors
-do not show it. Bounds hold all the same.
+Bounds of many patterns that add up stay wide above. The machines have islands of labels far apart. Chains start at
+several mean-field solutions, and so on these islands; one without a solution would be missed, and no standard error
+would show it. Bounds hold all the same.
 """
 # Side of the pixels of the original that make one, patterns, composition.
 CONDITIONAL = ((4, 4, "sum"), (4, 8, "sum"), (4, 12, "sum"), (4, 16, "min"), (2, 16, "min"))

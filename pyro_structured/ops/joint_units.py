@@ -73,14 +73,14 @@ class JointUnits(ABC):
         repeated = activations.unsqueeze(-2).expand(-1, -1, self.replicas, -1)
         if self.composition == "min":
             return torch.nn.functional.one_hot(draw_log(repeated), self.num_units).to(indicators.dtype).mean(-2)
-        return self.shares_from_noise(indicators, torch.rand_like(repeated))
+        return _shares(activations, torch.rand_like(repeated))
 
     def shares_from_noise(self, indicators: Tensor, noise: Tensor) -> Tensor:
         """As :meth:`draw_shares` for ``"sum"``, from uniform numbers; a unit is on where its number is small.
 
         :param Tensor noise: Shape ``(rows, chains, n, J)``.
         """
-        return (noise < self._activations(indicators).sigmoid().unsqueeze(-2)).to(indicators.dtype).mean(-2)
+        return _shares(self._activations(indicators), noise)
 
     def _activations(self, indicators: Tensor) -> Tensor:
         """Log-odds of the units of one replica, shape ``(rows, chains, J)``."""
@@ -89,6 +89,10 @@ class JointUnits(ABC):
     @cached_property
     def _forest(self) -> CountForest:
         return CountForest(self.num_units)
+
+
+def _shares(activations: Tensor, noise: Tensor) -> Tensor:
+    return (noise < activations.sigmoid().unsqueeze(-2)).to(activations.dtype).mean(-2)
 
 
 def times(vectors: Tensor, matrices: Tensor) -> Tensor:

@@ -70,6 +70,38 @@ def test_accuracy():
     torch.testing.assert_close(value, d.log_partition_function, atol=0.1, rtol=0)
 
 
+def islands():
+    """Labels almost all 0, or almost all 1, or 1 in one half; the last two weigh e^5 and e^4 times the first."""
+    weights = torch.full((2, 100), 4.0).double()
+    weights[1, 50:] = -1.0
+    visible = torch.full((100,), -2.0).double()
+    free = torch.nn.functional.softplus
+    on = free(visible + weights).sum(-1) - free(visible).sum(-1)
+    return RBM(weights, visible, torch.tensor([5.0, 4.0]).double() - on)
+
+
+def test_islands():
+    """Where labels of three kinds are far apart, along the way from independent pixels chains stay at the first one,
+    nats below log Z; they find it from mean-field solutions, and standard errors cover.
+    """
+    torch.manual_seed(4)
+    d = islands().expand((100,))
+    rows = RBM(d.weights.clone(), d.visible_logits.clone(), d.hidden_logits.clone())
+    for reverse in (False, True):
+        value, error = rows.estimate_log_partition(AnnealedImportanceSampling(100, 40, reverse))
+        wrong = (value - rows.log_partition_function).abs()
+        assert (wrong < 0.1).all() and (wrong < 2 * error).double().mean() >= 0.9
+
+
+def test_more_modes_than_are_followed():
+    """Random penalties have more mean-field solutions than chains start at; then they start at pixels by themselves."""
+    torch.manual_seed(5)
+    grid = Grid(12, 12)
+    d = GridCRF(torch.zeros(12, 12).double(), torch.randn(grid.num_edges).double(), grid)
+    value, error = d.estimate_log_partition(AnnealedImportanceSampling())
+    assert (value - d.log_partition_function).abs() < 0.15 and error < 0.1
+
+
 def test_log_probabilities():
     torch.manual_seed(3)
     d = RBM(torch.randn(4, 6), torch.randn(6), torch.randn(4)).expand((3,))
