@@ -9,11 +9,14 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import check_entries
+from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.field_optimum import FieldOptimum
+from pyro_structured.distributions.joint_field import joint_field
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.label_optimum import maximize_labels
 from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.enumeration import enumerate_values
+from pyro_structured.ops.joint_labels import JointLabels
 from pyro_structured.ops.labelings import MOST_PIXELS, number_of_labelings
 
 
@@ -22,7 +25,8 @@ class CategoricalField(LabelField):
 
     _remedies = (
         "conditional_logits, pseudo_log_prob and unnormalized_log_prob have no limit, nor have map('em') with "
-        "penalties of at least 0, and FieldGibbs at whole temperatures"
+        "penalties of at least 0, and estimate_log_prob(value, AnnealedImportanceSampling()) and FieldGibbs at whole "
+        "temperatures"
     )
 
     @property
@@ -182,3 +186,8 @@ class CategoricalField(LabelField):
         Analysis and Machine Intelligence 23(11).
         """
         return self._optimum(*maximize_labels(self, method, self._starts(start), max_cuts))
+
+    def _estimated_log_z(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        field = joint_field(self)
+        assert isinstance(field, JointLabels)
+        return estimator.estimate_labels(field, lambda number: self._samples_of_rows(number, field.num_rows))

@@ -41,8 +41,9 @@ class CategoricalPatternCRF(GridParameters, CategoricalField):
     :meth:`entropy` and :attr:`mode` need all labelings; without patterns they do not, nor does the mode at T = 0.
 
     **At any size**: :meth:`unnormalized_log_prob` and, given all other pixels, :meth:`conditional_logits`, in
-    O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves; approximate
-    samples by :class:`~pyro_structured.inference.FieldGibbs`.
+    O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves; at whole
+    temperatures, estimates (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`) and approximate samples by
+    :class:`~pyro_structured.inference.FieldGibbs`.
 
     :param Tensor unary_logits: Log-weights u of the labels, shape ``(..., H, W, K)``, K at least 2; -inf excludes.
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;

@@ -223,7 +223,7 @@ class DeepField(PatternField):
             return super().estimate_log_prob(value, estimator)
         if self._validate_args:
             self._validate_sample(value)
-        log_z, error = self._estimated_log_z(estimator)
+        log_z, error = self._estimate(estimator)
         errors = [error]
 
         def potential(activations: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ class DeepField(PatternField):
         difference = whole._constant - self._constant
         return low + difference, high + difference
 
-    def _estimated_log_z(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+    def _estimate(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
         whole = self._whole
-        found, error = whole._estimated_log_z(estimator)
+        found, error = whole._estimate(estimator)
         return found + (whole._constant - self._constant), error

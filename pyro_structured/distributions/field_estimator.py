@@ -8,10 +8,11 @@ from collections.abc import Callable
 from torch import Tensor
 
 from pyro_structured.ops.field_rows import FieldRows
+from pyro_structured.ops.joint_labels import JointLabels
 
 
 class FieldEstimator(ABC):
-    """A method to estimate log partition functions of binary fields under patterns; stateless and picklable."""
+    """A method to estimate log partition functions of fields under patterns; stateless and picklable."""
 
     @abstractmethod
     def estimate(self, field: FieldRows, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
@@ -22,3 +23,7 @@ class FieldEstimator(ABC):
             rows, D)``; raises NotImplementedError where none can be drawn.
         :raises NotImplementedError: if the method does not apply to the fields.
         """
+
+    @abstractmethod
+    def estimate_labels(self, field: JointLabels, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+        """The same for fields of several labels, with one chain in each row; ``sample`` returns integers."""

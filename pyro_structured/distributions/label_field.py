@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries
+from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.label_weights import LabelWeights
 from pyro_structured.ops.anywhere import anywhere
@@ -54,6 +55,57 @@ class LabelField(LabelWeights):
         self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
     ) -> tuple[Tensor, FieldOptimum]:
         """A probable value, and what is known of it."""
+
+    def estimate_log_prob(self, value: Tensor, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """An estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``.
+
+        All values share one estimate of log Z, of which there is one for each element of the batch. It has no
+        gradient; that of :meth:`unnormalized_log_prob` is kept.
+
+        :param Tensor value: As for ``log_prob``.
+        :param FieldEstimator estimator: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
+            example, whose log Z is low rather than high, so that log-probabilities are optimistic.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        log_z, error = self._estimate(estimator)
+        log_prob = self._score(value) - log_z
+        return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
+
+    def estimate_log_partition(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """An estimate of log Z, without a gradient, and its standard error, both of shape ``batch_shape``; argument as
+        for :meth:`estimate_log_prob`.
+        """
+        log_z, error = self._estimate(estimator)
+        return self._cast(log_z + self._constant), self._cast(error)
+
+    def _estimate(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """Log Z without the constant, and its standard error."""
+        if not isinstance(estimator, FieldEstimator):
+            raise ValueError(
+                "estimator: expected one, such as pyro_structured.inference.AnnealedImportanceSampling(1000, 100), got "
+                f"{estimator!r}"
+            )
+        if not self.batch_shape.numel():
+            return self._no_rows, self._no_rows
+        with torch.no_grad():
+            log_z, error = self._estimated_log_z(estimator)
+        return self._unflatten(log_z), self._unflatten(error)
+
+    @abstractmethod
+    def _estimated_log_z(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+        """The same, of different elements of the batch, one after the other."""
+
+    def _samples_of_rows(self, number: int, num_rows: int) -> Tensor:
+        """So many exact samples of so many different elements of the batch, shape ``(number, num_rows, D)``."""
+        copies = max(1, self.batch_shape.numel() // max(1, num_rows))
+        drawn: Tensor = self.sample((-(-number // copies),))
+        return drawn.reshape(-1, num_rows, self._num_variables)[:number]
+
+    @property
+    def _no_rows(self) -> Tensor:
+        """What there is to say about a batch of size 0."""
+        return self._constant.new_zeros(self.batch_shape)
 
     def _starts(self, start: Tensor | None) -> Tensor | None:
         """As many rows as there are fields, and an axis of starts before them, on the processor."""

@@ -129,53 +129,9 @@ class PatternBounds(PatternWeights):
         logits = self._unflatten(mean_field_logits(self._field_rows, num_rounds))
         return self._cast(logits.reshape(self.batch_shape + self.event_shape))
 
-    def estimate_log_prob(self, value: Tensor, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
-        """An estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``.
-
-        All values share one estimate of log Z, of which there is one for each element of the batch. It has no
-        gradient; that of :meth:`unnormalized_log_prob` is kept.
-
-        :param Tensor value: As for ``log_prob``.
-        :param FieldEstimator estimator: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
-            example, whose log Z is low rather than high, so that log-probabilities are optimistic.
-        """
-        if self._validate_args:
-            self._validate_sample(value)
-        log_z, error = self._estimated_log_z(estimator)
-        log_prob = self._score(value) - log_z
-        return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
-
-    def estimate_log_partition(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
-        """An estimate of log Z, without a gradient, and its standard error, both of shape ``batch_shape``; argument as
-        for :meth:`estimate_log_prob`.
-        """
-        log_z, error = self._estimated_log_z(estimator)
-        return self._cast(log_z + self._constant), self._cast(error)
-
     def _estimated_log_z(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
-        """Without the constant."""
-        if not isinstance(estimator, FieldEstimator):
-            raise ValueError(
-                "estimator: expected one, such as pyro_structured.inference.AnnealedImportanceSampling(1000, 100), got "
-                f"{estimator!r}"
-            )
-        if not self.batch_shape.numel():
-            return self._no_rows, self._no_rows
         field = self._field_rows
-        copies = max(1, self.batch_shape.numel() // max(1, field.num_rows))
-
-        def sample(number: int) -> Tensor:
-            drawn = self.sample((-(-number // copies),))
-            return drawn.reshape(-1, field.num_rows, self._num_variables)[:number]
-
-        with torch.no_grad():
-            log_z, error = estimator.estimate(field, sample)
-        return self._unflatten(log_z), self._unflatten(error)
-
-    @property
-    def _no_rows(self) -> Tensor:
-        """What there is to say about a batch of size 0."""
-        return self._constant.new_zeros(self.batch_shape)
+        return estimator.estimate(field, lambda number: self._samples_of_rows(number, field.num_rows))
 
     @property
     def _field_rows(self) -> FieldRows:

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.field_estimator import FieldEstimator
-from pyro_structured.ops.annealed_field import anneal_field
+from pyro_structured.ops.annealed_field import AnnealedWeights, anneal_field
+from pyro_structured.ops.annealed_labels import anneal_labels
 from pyro_structured.ops.field_rows import FieldRows
+from pyro_structured.ops.joint_labels import JointLabels
 from pyro_structured.structures.argument_checks import check_size
 
 
@@ -32,6 +34,9 @@ class AnnealedImportanceSampling(FieldEstimator):
     samples of the field, and log Z comes out stochastically high, log-probabilities pessimistic. The standard error is
     that of the logarithm of the mean of the weights, each component apart; where it is larger than about 0.5, neither
     it nor the estimate can be relied on: take more temperatures.
+
+    Chains of :class:`~pyro_structured.distributions.CategoricalPatternCRF` all start from the pixels by themselves, so
+    that islands are missed more easily; temperatures have to be positive integers.
 
     Any composition and temperature of :class:`~pyro_structured.distributions.PatternCRF`; finite penalties. Between
     steps a component is drawn given the labels, then all hidden units, and then all labels of one colour of the
@@ -82,6 +87,14 @@ class AnnealedImportanceSampling(FieldEstimator):
                 "pairwise: expected finite penalties, as labels that have to be alike cannot change one by one, got "
                 "infinite ones"
             )
-        start = sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
-        found = anneal_field(field, self.num_temperatures, start)
+        return self._estimate(anneal_field(field, self.num_temperatures, self._start(sample)))
+
+    def estimate_labels(self, field: JointLabels, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+        """As :meth:`FieldEstimator.estimate_labels`."""
+        return self._estimate(anneal_labels(field, self.num_temperatures, self._start(sample)))
+
+    def _start(self, sample: Callable[[int], Tensor]) -> Tensor | int:
+        return sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
+
+    def _estimate(self, found: AnnealedWeights) -> tuple[Tensor, Tensor]:
         return -found.log_mean if self.reverse else found.log_mean, found.standard_error

@@ -43,7 +43,7 @@ class JointLabels(JointUnits):
 
     def allows(self, labels: Tensor) -> Tensor:
         """Whether pixels can have these labels, shape ``(rows, chains, D)``."""
-        return ((self.states > -torch.inf) & (self._indicators(labels) > 0)).any(-2)
+        return ((self.states > -torch.inf) & (self.indicators(labels) > 0)).any(-2)
 
     def reweighted(self, log_weights: Tensor) -> "JointLabels":
         """With weights of the labels in addition, shape ``(K, rows, chains, D)``."""
@@ -57,7 +57,7 @@ class JointLabels(JointUnits):
         :param int number: How many times. Each costs O(n·J·K·D), with a table O(n·J·(K·D + log J)).
         """
         for _ in range(number):
-            labels = self.draw_labels(labels, self.draw_shares(self._indicators(labels).flatten(-2)))
+            labels = self.draw_labels(labels, self.draw_shares(self.indicators(labels).flatten(-2)))
         return labels
 
     def draw_labels(self, labels: Tensor, shares: Tensor) -> Tensor:
@@ -75,10 +75,10 @@ class JointLabels(JointUnits):
         if not self.penalties.shape[-1]:
             return weights.argmax(-2).to(labels.dtype)
         for colour in checkerboard(self.shape, labels.device):
-            pull = neighbour_pull(self._indicators(labels), self.penalties.unsqueeze(-2), self.shape) / 2
+            pull = neighbour_pull(self.indicators(labels), self.penalties.unsqueeze(-2), self.shape) / 2
             labels = torch.where(colour, (weights + pull).argmax(-2).to(labels.dtype), labels)
         return labels
 
-    def _indicators(self, labels: Tensor) -> Tensor:
+    def indicators(self, labels: Tensor) -> Tensor:
         """Whether pixels have each label, shape ``(rows, chains, K, D)``."""
         return torch.stack([labels == label for label in range(self.num_labels)], -2).to(labels.dtype)

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from pyro_structured.distributions import RBM, GridCRF, PatternCRF
+from pyro_structured.distributions import RBM, CategoricalPatternCRF, GridCRF, PatternCRF
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import Grid
 
@@ -165,3 +165,61 @@ def test_refusals():
     unbalanced = PatternCRF(torch.zeros(32, 32), torch.ones(1984), both, torch.zeros(64), Grid(32, 32))
     with pytest.raises(NotImplementedError, match="log Z: exact sums are limited"):
         unbalanced.estimate_log_partition(AnnealedImportanceSampling(2, 2, reverse=True))
+
+
+def labels_field(composition="sum", temperature=1.0, rows=(), paired=True):
+    """With three labels, of which some are impossible."""
+    grid = Grid(2, 3)
+    unary = torch.randn(*rows, 2, 3, 3).double()
+    unary[..., 0, 0, 1], unary[..., 1, 2, 0] = -torch.inf, -torch.inf
+    weights, biases = torch.randn(*rows, 3, 2, 3, 3).double(), torch.randn(*rows, 3).double()
+    biases[..., 0] = -torch.inf
+    pairwise = torch.randn(*rows, grid.num_edges).double() if paired else None
+    return CategoricalPatternCRF(unary, pairwise, weights, biases, grid, composition, temperature)
+
+
+@pytest.mark.parametrize("composition", ["sum", "min", TABLE])
+@pytest.mark.parametrize("temperature", [1, 2])
+@pytest.mark.parametrize("paired", [False, True])
+def test_several_labels(composition, temperature, paired):
+    torch.manual_seed(0)
+    d = labels_field(composition, temperature, (6,), paired)
+    for reverse in (False, True):
+        value, error = d.estimate_log_partition(AnnealedImportanceSampling(100, 400, reverse))
+        assert value.shape == error.shape == (6,) and (error < 0.2).all()
+        assert ((value - d.log_partition_function).abs() < 4.5 * error).all()
+    y = d.sample((4,))
+    found, error = d.estimate_log_prob(y, AnnealedImportanceSampling(100, 400))
+    assert found.shape == error.shape == (4, 6) and ((found - d.log_prob(y)).abs() < 4.5 * error).all()
+
+
+def test_standard_errors_of_several_labels():
+    torch.manual_seed(1)
+    d = labels_field()
+    parts = (d.unary_logits, d.pairwise, d.weights, d.pattern_logits)
+    rows = CategoricalPatternCRF(*(part.repeat(100, *(1,) * part.dim()) for part in parts), d.grid)
+    for reverse in (False, True):
+        value, error = rows.estimate_log_partition(AnnealedImportanceSampling(100, 100, reverse))
+        wrong = (value - d.log_partition_function).abs() / error
+        assert (wrong < 2).double().mean() >= 0.9
+        assert 0.5 < (wrong < 1).double().mean() < 0.85
+
+
+def test_large_fields_of_several_labels():
+    """Without couplings the estimate is exact at any size; evidence is taken into account."""
+    grid, unary = Grid(20, 30), torch.randn(20, 30, 4)
+    d = CategoricalPatternCRF(unary, torch.zeros(grid.num_edges), torch.zeros(2, 20, 30, 4), torch.zeros(2), grid)
+    estimator = AnnealedImportanceSampling(3, 2)
+    exact = unary.logsumexp(-1)
+    value, error = d.estimate_log_partition(estimator)
+    torch.testing.assert_close(value, exact.sum() + 2 * torch.tensor(2.0).log())
+    assert error < 1e-6
+    seen = torch.zeros(20, 30, dtype=torch.bool)
+    seen[0] = True
+    given = d.condition(torch.zeros(20, 30), seen).estimate_log_partition(estimator)[0]
+    torch.testing.assert_close(given, unary[0, :, 0].sum() + exact[1:].sum() + 2 * torch.tensor(2.0).log())
+    assert d.expand((0,)).estimate_log_partition(estimator)[0].shape == (0,)
+    with pytest.raises(NotImplementedError, match="temperature: expected an integer of at least 1"):
+        labels_field(temperature=0.5).estimate_log_partition(estimator)
+    with pytest.raises(ValueError, match="estimator: expected one, such as"):
+        d.estimate_log_partition(None)
