@@ -35,8 +35,8 @@ class ContrastiveDivergence(ChainLearner):
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
     :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
-    :param PyroOptim optim: A Pyro optimiser. For restricted Boltzmann machines of many hidden units, plain steps of falling
-        size (``pyro.optim.SGD``; the loss is a sum over all rows) have done better than Adam.
+    :param PyroOptim optim: A Pyro optimiser. For restricted Boltzmann machines of many hidden units, plain steps of
+        falling size (``pyro.optim.SGD``; the loss is a sum over all rows) have done better than Adam.
     :param bool persistent: Whether chains go on from step to step.
     :param int num_sweeps: Block Gibbs sweeps k in each step, at least 1.
     :param int num_chains: Number of chains C for each row, at least 1.
