@@ -40,7 +40,8 @@ of pairs.
 
 *Likelihoods* are means over test figures: log-likelihood, exact for pairs, otherwise by
 `AnnealedImportanceSampling(1000, 50)`, ± the standard error of log Z (which it takes for too small rather than too
-large), and pseudo-log-likelihood, exact. *Scores* are intersections over union of the foreground, means over test
+large; errors of .3 and more say that estimates are not settled: other starts have given six nats more), and
+pseudo-log-likelihood, exact. *Scores* are intersections over union of the foreground, means over test
 pictures, for the same field predicted in three ways: by `map("em")`, for pairs the optimum; by the mean-field
 approximation (20 rounds); by marginals above 1/2, of 4 chains of `FieldGibbs` that begin with the mean-field labels,
 50 sweeps before and 200 for the means.
