@@ -1,4 +1,4 @@
-"""What holds for all distributions of exchangeable vectors given evidence."""
+"""What holds for all distributions of exchangeable vectors given evidence, and for all binary fields."""
 
 import math
 
@@ -52,3 +52,39 @@ def _check_evidence(d, generator, tolerance=1e-9):
     assert_close(both.log_prob(both.mode), log_given.amax(0))
     assert (both.log_prob(both.sample((5,))) > -math.inf).all()
     return value, observed, both
+
+
+@pytest.fixture(scope="session")
+def check_binary_field():
+    """A function that compares all queries of a field, also given random evidence, with enumerated log-weights.
+
+    It returns the value whose parts were observed, and the field given them; ``None`` if no labels are possible.
+    """
+    return _check_binary_field
+
+
+def _check_binary_field(d, y, scores, seed):
+    def close(found, expected):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+    log_z, shape = scores.logsumexp(0), d.event_shape
+    if log_z == -math.inf:
+        with pytest.raises(ValueError, match="expected at least one value of positive probability"):
+            _ = d.log_partition_function
+        return None
+    log_probs = scores - log_z
+    probs = log_probs.exp()
+    close(d.log_partition_function, log_z)
+    close(d.log_prob(y.reshape(-1, *shape)), log_probs)
+    close(d.unnormalized_log_prob(y.reshape(-1, *shape)), scores)
+    close(d.marginals.flatten(), probs @ y)
+    close(d.entropy(), -(probs * log_probs.masked_fill(probs == 0, 0.0)).sum())
+    close(d.log_prob(d.mode), log_probs.amax())
+    torch.manual_seed(seed)
+    value, observed = y[torch.multinomial(probs, 1)[0]], torch.rand(y.shape[1]) < 0.4
+    agrees = ((y == value) | ~observed).all(-1)
+    value, observed = value.reshape(shape), observed.reshape(shape)
+    given_value, evidence = d.condition(value, observed), log_probs[agrees].logsumexp(0)
+    close(d.marginal_log_prob(value, observed), evidence)
+    close(given_value.marginals.flatten(), (log_probs - evidence).exp().where(agrees, 0.0) @ y)
+    return value, given_value

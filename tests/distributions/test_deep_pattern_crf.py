@@ -78,34 +78,17 @@ def plain(d, paired=True):
 
 @settings(max_examples=300, deadline=None)
 @given(fields(), st.booleans(), st.integers(0, 2**31))
-def test_queries(case, over_labelings, seed):
+def test_queries(check_binary_field, case, over_labelings, seed):
     d, penalties = case
     y, scores = scores_of(d, penalties)
     if over_labelings:
         d._hidden = None
-    log_z = scores.logsumexp(0)
-    if log_z == -torch.inf:
-        with pytest.raises(ValueError, match="expected at least one value of positive probability"):
-            _ = d.log_partition_function
-        return
-    log_probs = scores - log_z
-    probs, shape = log_probs.exp(), d.event_shape
-    close(d.log_partition_function, log_z)
-    close(d.log_prob(y.reshape(-1, *shape)), log_probs)
-    close(d.unnormalized_log_prob(y.reshape(-1, *shape)), scores)
-    close(d.marginals.flatten(), probs @ y)
-    close(d.entropy(), -(probs * log_probs.masked_fill(probs == 0, 0.0)).sum())
-    close(d.log_prob(d.mode), log_probs.amax())
-    torch.manual_seed(seed)
-    value, observed = y[torch.multinomial(probs, 1)[0]], torch.rand(y.shape[1]) < 0.4
-    agrees = ((y == value) | ~observed).all(-1)
-    given_value = d.condition(value.reshape(shape), observed.reshape(shape))
-    evidence = log_probs[agrees].logsumexp(0)
-    close(d.marginal_log_prob(value.reshape(shape), observed.reshape(shape)), evidence)
-    close(given_value.marginals.flatten(), (log_probs - evidence).exp().where(agrees, 0.0) @ y)
-    whole = given_value._whole
-    close(whole.log_partition_function, given_value.log_partition_function, 1e-9)
-    close(d._pixels(whole.marginals), given_value.marginals, 1e-9)
+    found = check_binary_field(d, y, scores, seed)
+    if found is not None:
+        _, given_value = found
+        whole = given_value._whole
+        close(whole.log_partition_function, given_value.log_partition_function, 1e-9)
+        close(d._pixels(whole.marginals), given_value.marginals, 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
