@@ -4,6 +4,7 @@ __all__ = [
     "CountSolution",
     "attempts",
     "log_odds_tolerance",
+    "log_partition_tolerance",
     "rows_at_once",
     "solve_count_potential",
     "solve_windows",
@@ -23,6 +24,8 @@ from pyro_structured.ops.tilting import heaviest, tilt_windows
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
 # bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.
 LOG_PARTITION_TOLERANCE = 5e-13
+# Whatever the unit: a mass that is lost for the most part says nothing of its logarithm.
+LARGEST_SHARE = 1e-6
 LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**16
 # More windows would take longer than a direct convolution.
@@ -54,6 +57,14 @@ class CountSolution(NamedTuple):
 def log_odds_tolerance(num_variables: int) -> float:
     """Largest certified error of a posterior log-odds that is accepted."""
     return LOG_ODDS_TOLERANCE * max(1.0, num_variables / RELAXED_SIZE)
+
+
+def log_partition_tolerance(scale: Tensor) -> Tensor:
+    """Largest certified errors of log Z that are accepted, which are relative errors of Z.
+
+    :param Tensor scale: The larger one of |log Z| and sum |x|.
+    """
+    return (LOG_PARTITION_TOLERANCE * scale.clamp(min=1.0)).clamp(max=LARGEST_SHARE)
 
 
 def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool = True) -> CountSolution:
@@ -174,7 +185,7 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
     size = free.sum(-1)
     odds_error = found.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
     certified = (
-        (found.mass_error <= LOG_PARTITION_TOLERANCE * torch.maximum(log_partition.abs(), size).clamp(min=1.0))
+        (found.mass_error <= log_partition_tolerance(torch.maximum(log_partition.abs(), size)))
         & (odds_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
         & log_partition.isfinite()
     )

@@ -123,11 +123,13 @@ def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor
         weights = (weights - tilts.unsqueeze(-1) * counts).masked_fill(~member, -math.inf)
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
     tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), count_logits.shape[-1] - 1)
-    joint = tree.root.unflatten(0, tilts.shape).clamp(min=UNDERFLOW).log() + weights
+    log_mass = tree.root.unflatten(0, tilts.shape).clamp(min=UNDERFLOW).log()
+    joint = log_mass + weights
     scale = logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
-    # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it.
-    excess = weights - finite_scale
+    # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it. Among
+    # huge numbers, a difference of weights would not show it.
+    excess = (joint - finite_scale) - log_mass
     hopeless = excess.amax(-1) > LARGEST_EXCESS
     relative = excess.clamp(max=LARGEST_EXCESS).exp()
     split = downward(tree, relative.flatten(0, 1)) if marginals else 3 * (tilted.new_zeros(tilted.shape),)

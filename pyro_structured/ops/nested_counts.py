@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.ops import count_tree
 from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.count_potential import LOG_PARTITION_TOLERANCE, log_odds_tolerance
+from pyro_structured.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.ops.count_tree import UNIT_ROUNDOFF, CountTree
 from pyro_structured.ops.fourier_passes import (
     FourierPasses,
@@ -164,9 +164,9 @@ def _summarise(
     leaves = slice(0, 2 * tree.num_variables)
     odds_error = _ratio(passes.outside_errors[:, leaves], passes.outside[:, leaves]).unflatten(-1, (-1, 2)).sum(-1)
     odds_error = odds_error.masked_fill(logits.isinf(), 0.0)
-    scale = torch.maximum(log_z.abs(), logits.masked_fill(logits.isinf(), 0.0).abs().sum(-1)).clamp(min=1.0)
+    scale = torch.maximum(log_z.abs(), logits.masked_fill(logits.isinf(), 0.0).abs().sum(-1))
     certified = (
-        (log_z_error <= LOG_PARTITION_TOLERANCE * scale)
+        (log_z_error <= log_partition_tolerance(scale))
         & (odds_error.amax(-1) <= log_odds_tolerance(tree.num_variables))
         & (_count_error(tree, passes) <= log_odds_tolerance(tree.num_variables))
     )

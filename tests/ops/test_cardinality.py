@@ -324,6 +324,22 @@ def test_the_rounding_of_the_result_itself_is_certified():
         assert abs(Fraction(found.marginal_logits.item()) - exact) <= certificate.marginal_logits_error.item()
 
 
+@pytest.mark.parametrize("scale", [1e10, 1e13, 1e16, 1e19, 1e30])
+@pytest.mark.parametrize("size", [4, 300])
+def test_huge_logits_and_tables(size, scale):
+    """Log Z is then that of the best vector, whatever is asked for besides; numbers are so large that a lost mass is
+    less than their rounding, or than a tolerance in their units.
+    """
+    generator = torch.Generator().manual_seed(size)
+    logits = scale * torch.randn(100, size, generator=generator, dtype=torch.float64)
+    tables = scale * size**0.5 * torch.randn(100, size + 1, generator=generator, dtype=torch.float64)
+    best = torch.nn.functional.pad(logits.sort(-1, descending=True)[0].cumsum(-1), (1, 0))
+    exact = (best + tables).amax(-1)
+    forest = CountForest(size)
+    for found in (log_partition(logits, tables, forest), infer_counts(logits, tables, forest).log_partition):
+        torch.testing.assert_close(found, exact, rtol=0, atol=1e-12 * size * scale + size)
+
+
 @pytest.mark.parametrize("forest", [CountForest(150), NestedSubsets([range(75), range(150)], 150).forest])
 @pytest.mark.parametrize("huge", [1e8, 1e17, 1e300])
 def test_huge_logits_leave_the_others_alone(huge, forest):
