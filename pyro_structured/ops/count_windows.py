@@ -127,8 +127,8 @@ def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor
     joint = log_mass + weights
     scale = logsumexp(joint, -1)
     finite_scale = scale.masked_fill(scale == -math.inf, 0.0).unsqueeze(-1)
-    # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it. Among
-    # huge numbers, a difference of weights would not show it.
+    # A weight this far above the mean belongs to a count whose mass is rounding error: the certificate refuses it.
+    # Among huge numbers, a difference of weights would not show it.
     excess = (joint - finite_scale) - log_mass
     hopeless = excess.amax(-1) > LARGEST_EXCESS
     relative = excess.clamp(max=LARGEST_EXCESS).exp()
