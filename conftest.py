@@ -4,10 +4,13 @@ import gc
 import os
 
 import hypothesis
+import numpy as np
 import pyro
 import pytest
 import torch
 
+# Of all random numbers of tests; 0 are the seeds as they stand there.
+SEED = int(os.environ.get("PYRO_STRUCTURED_SEED", "0"))
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
@@ -22,7 +25,26 @@ def settle_garbage():
 
 
 @pytest.fixture(autouse=True)
-def reset_pyro():
+def other_seeds(request, monkeypatch):
+    """Seeds that tests name are others where the environment asks for that; those of doctests print certain numbers."""
+    if SEED == 0 or isinstance(request.node, pytest.DoctestItem):
+        return
+
+    def shift(seed):
+        return seed + 1_000_003 * SEED if isinstance(seed, int) else seed
+
+    class Generator(torch.Generator):
+        def manual_seed(self, seed):
+            return super().manual_seed(shift(seed))
+
+    monkeypatch.setattr(torch, "Generator", Generator)
+    for module, name in ((torch, "manual_seed"), (pyro, "set_rng_seed"), (np.random, "default_rng")):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda seed=None, function=function: function(shift(seed)))
+
+
+@pytest.fixture(autouse=True)
+def reset_pyro(other_seeds):
     pyro.set_rng_seed(0)
     pyro.clear_param_store()
     pyro.enable_validation(True)

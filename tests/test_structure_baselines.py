@@ -19,6 +19,8 @@ from pyro_structured.ops.categorical_rows import CategoricalRows, mutual_informa
 from pyro_structured.ops.chordal_graph import elimination_cliques, is_chordal, maximum_cardinality_order
 from pyro_structured.structures import CliqueTree
 
+pytestmark = pytest.mark.statistical
+
 
 @pytest.fixture(scope="module")
 def load():
@@ -71,7 +73,7 @@ def test_synthetic_networks_are_not_thin(load):
         assert max(map(len, network.parents)) <= 4
         drawn = synthetic.draw(network, 20_000, rng)
         exact = network.to_junction_tree().marginals[:, 1].numpy()
-        assert np.abs(drawn.mean(0) - exact).max() < 5 * 0.5 / np.sqrt(len(drawn))
+        assert np.abs(drawn.mean(0) - exact).max() < 6 * 0.5 / np.sqrt(len(drawn))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -16,7 +16,7 @@ from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.testing.kernel_case import KernelCase
 
 # All tests together; and how many cells each has.
-LEAST_P_VALUE, NUM_CELLS = 1e-4, 8
+LEAST_P_VALUE, NUM_CELLS = 1e-6, 8
 # Reference draws for each replicate.
 REFERENCES = 5
 

@@ -54,7 +54,7 @@ def check_kernel(
     - memory: draws have no gradient, and no graphs are kept;
     - invariance: started from exact draws of the posterior, the chain keeps the distribution of all latent entries, of
       the log-density and of the log-likelihood. A p-value of each is computed by a chi-square test; that of all of them
-      together has to be above 1e-4.
+      together has to be above 1e-6.
 
     A step takes part in many chains, so it should be fast. The random generators are seeded, and restored at the end.
 

@@ -8,6 +8,8 @@ from scipy import stats
 
 from pyro_structured.datasets import matching_task
 
+pytestmark = pytest.mark.statistical
+
 NOISE = {"position_noise": 0.3, "size_noise": 0.2, "color_noise": 0.1}
 # Of the features: standard deviations of the noise and dimensions.
 SCALES, DIMENSIONS = (0.3, 0.2, 0.1), (2, 1, 3)
@@ -30,9 +32,9 @@ def test_partners():
     near = of_partners(*matching_task("unimodal", 1000, 3, seed=2, **NOISE))
     for column in (0, 1):
         distances = near[..., column].ravel() / SCALES[column] ** 2
-        assert stats.kstest(distances, stats.chi2(DIMENSIONS[column]).cdf).pvalue > 1e-3
+        assert stats.kstest(distances, stats.chi2(DIMENSIONS[column]).cdf).pvalue > 2e-9
     unrelated = np.random.default_rng(0).uniform(size=(2, 10000, 3))
-    assert stats.ks_2samp(near[..., 2].ravel(), ((unrelated[0] - unrelated[1]) ** 2).sum(-1)).pvalue > 1e-3
+    assert stats.ks_2samp(near[..., 2].ravel(), ((unrelated[0] - unrelated[1]) ** 2).sum(-1)).pvalue > 2e-9
 
 
 def test_others():
@@ -42,7 +44,7 @@ def test_others():
     unrelated = np.random.default_rng(0).uniform(size=(2, 5000, 3))
     squares = (unrelated[0] - unrelated[1]) ** 2
     for column, expected in enumerate((4 * squares[:, :2].sum(-1), squares[:, 2], squares.sum(-1))):
-        assert stats.ks_2samp(far[:, column], expected).pvalue > 1e-3
+        assert stats.ks_2samp(far[:, column], expected).pvalue > 2e-9
 
 
 def test_multimodal():
@@ -51,16 +53,16 @@ def test_multimodal():
     near = of_partners(*matching_task("multimodal", 2000, seed=4, **noises))
     position, size, color = (near[..., column].max(1) < 1e-3 for column in range(3))
     assert (position ^ color).all() and not size.any()
-    assert stats.binomtest(int(position.sum()), 2000).pvalue > 1e-3
+    assert stats.binomtest(int(position.sum()), 2000).pvalue > 2e-9
     for chosen, column in ((position, 0), (color, 2)):
         distances = near[chosen][..., column].ravel() / 1e-3**2
-        assert stats.kstest(distances, stats.chi2(DIMENSIONS[column]).cdf).pvalue > 1e-3
+        assert stats.kstest(distances, stats.chi2(DIMENSIONS[column]).cdf).pvalue > 2e-9
 
 
 def test_matchings_are_uniform():
     _, matchings = matching_task("unimodal", 6000, 3, seed=5)
     observed = [int((matchings == order).all(1).sum()) for order in permutations(range(3))]
-    assert stats.chisquare(observed).pvalue > 1e-3
+    assert stats.chisquare(observed).pvalue > 2e-9
 
 
 def log_posterior(name, features, matchings, scale):

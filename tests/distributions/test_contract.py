@@ -26,6 +26,8 @@ from pyro_structured.structures import (
 )
 from pyro_structured.testing import check_distribution
 
+pytestmark = pytest.mark.statistical
+
 NESTED = NestedSubsets([[0, 1], [3], [], [0, 1, 2, 3], [1, 0]], num_variables=4)
 
 

@@ -16,6 +16,8 @@ from pyro_structured.solvers.field_cut import FieldCut
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
+pytestmark = pytest.mark.statistical
+
 SHAPES = [(1, 1), (1, 4), (2, 2), (3, 2), (2, 4), (3, 3)]
 
 
@@ -181,7 +183,7 @@ def check_samples(d, drawn):
     places = (drawn.double().flatten(-2) * 2 ** torch.arange(size - 1, -1, -1)).sum(-1).long().flatten(1)
     for row in range(places.shape[1]):
         counts = places[:, row].bincount(minlength=2**size)
-        assert discrete_goodness_of_fit(probs[:, row], counts) > 1e-4
+        assert discrete_goodness_of_fit(probs[:, row], counts) > 2e-9
 
 
 @pytest.mark.parametrize("over_labelings", [False, True])
@@ -262,14 +264,14 @@ def test_estimates(reverse, monkeypatch):
     d = d.condition(torch.ones(2, 3), torch.arange(6).reshape(2, 3) == 0)
     estimator = AnnealedImportanceSampling(300, 200, reverse)
     found, error = d.estimate_log_partition(estimator)
-    assert ((found - d.log_partition_function).abs() < 4 * error + 1e-3).all() and (error < 0.1).all()
+    assert ((found - d.log_partition_function).abs() < 6 * error + 1e-3).all() and (error < 0.1).all()
     value = d.sample()
     exact, bounds = d.log_prob(value), d.log_prob_bounds(value)
     found, error = d.estimate_log_prob(value, estimator)
-    assert ((found - exact).abs() < 4 * error + 1e-3).all()
+    assert ((found - exact).abs() < 6 * error + 1e-3).all()
     monkeypatch.setattr(module, "MOST_STATES", 2)
     found, error = d.estimate_log_prob(value, estimator)
-    assert ((found - exact).abs() < 4 * error + 1e-3).all() and (error < 0.1).all()
+    assert ((found - exact).abs() < 6 * error + 1e-3).all() and (error < 0.1).all()
     least, most = d.log_prob_bounds(value)
     assert (least <= exact + 1e-9).all() and (exact <= most + 1e-9).all()
     assert (least <= bounds[0] + 1e-9).all() and (bounds[1] <= most + 1e-9).all()

@@ -16,6 +16,8 @@ from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import PlainMonteCarlo, ShellSMC, Splitting
 from pyro_structured.structures import Matching, Ranking, ShortestPath, TopK
 
+pytestmark = pytest.mark.statistical
+
 NUM_RUNS = 20
 LOC = torch.tensor([0.0, 1.0, 0.3, -0.7]).double()
 SCALE = torch.tensor([1.0, 0.5, 2.0, 0.7]).double()
@@ -70,7 +72,7 @@ def test_gradients_against_exact(name):
     exact = torch.cat(torch.autograd.grad(RandOM(*make(*leaves)).log_prob(value), leaves))
     found = gradients(make, estimator, value, (LOC, SCALE))
     error = found.std(0) / math.sqrt(NUM_RUNS)
-    assert ((found.mean(0) - exact).abs() < 4 * error).all()
+    assert ((found.mean(0) - exact).abs() < 6 * error).all()
     assert error.norm() < 0.15 * exact.norm()
 
 
@@ -99,7 +101,7 @@ def test_gradients_of_three_rows_against_differences_of_scipy():
         slopes = found @ direction.flatten()
         error = slopes.std() / math.sqrt(NUM_RUNS)
         assert error < 0.1 * slopes.mean().abs()
-        assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < 4 * error + 0.01
+        assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < 6 * error + 0.01
 
 
 def test_second_derivatives_are_refused():
@@ -148,7 +150,7 @@ def test_batches_sample_axes_and_infeasible_values():
     for i, j, k in itertools.product(range(3), range(2), range(2)):
         alone = RandOM(dist.Normal(loc[j, 0].detach(), 0.3).to_event(2), model.problem[k], estimator=ShellSMC(2000))
         value, spread = alone.estimate_log_prob(values[i, 0, 0])
-        assert value == found[i, j, k] or (value - found[i, j, k]).abs() < 4 * (spread**2 + error[i, j, k] ** 2).sqrt()
+        assert value == found[i, j, k] or (value - found[i, j, k]).abs() < 6 * (spread**2 + error[i, j, k] ** 2).sqrt()
 
 
 def test_without_validation_nothing_is_feasible_that_is_not():

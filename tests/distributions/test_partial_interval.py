@@ -3,6 +3,7 @@
 import math
 
 import pyro
+import pytest
 import torch
 from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
@@ -10,6 +11,8 @@ from torch.distributions import biject_to, constraints
 
 from pyro_structured.distributions import TruncatedNormal
 from pyro_structured.distributions.partial_interval import PartialInterval
+
+pytestmark = pytest.mark.statistical
 
 LOW = torch.tensor([-math.inf, 0.0, -1.0, -math.inf]).double()
 HIGH = torch.tensor([0.0, math.inf, 1.0, math.inf]).double()
@@ -56,7 +59,7 @@ def test_as_a_latent_site():
     samples, exact = mcmc.get_samples()["x"], truncated_normal()
     assert exact.support.check(samples).all()
     error = exact.stddev / mcmc.diagnostics()["x"]["n_eff"].clamp(max=400).sqrt()
-    assert ((samples.mean(0) - exact.mean).abs() < 4 * error).all()
+    assert ((samples.mean(0) - exact.mean).abs() < 6 * error).all()
 
 
 def test_automatic_guides():

@@ -11,6 +11,8 @@ from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.ops.labelings import all_labelings
 from pyro_structured.structures import Grid
 
+pytestmark = pytest.mark.statistical
+
 SHAPES = [(1, 1), (1, 4), (2, 2), (3, 2), (2, 4), (3, 3)]
 
 
@@ -179,7 +181,7 @@ def test_large_fields_at_other_temperatures(composition, temperature):
     d = large_field((9, 10), composition, temperature)
     low, high = d.log_partition_bounds()
     value, error = d.estimate_log_partition(AnnealedImportanceSampling(300))
-    assert (low <= value + 5 * error).all() and (value <= high + 5 * error).all() and (error < 0.2).all()
+    assert (low <= value + 6 * error).all() and (value <= high + 6 * error).all() and (error < 0.2).all()
 
 
 def test_log_prob_bounds(monkeypatch):

@@ -11,9 +11,11 @@ from pyro_structured.distributions import label_field as module
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
+pytestmark = pytest.mark.statistical
+
 GRID = Grid(2, 3)
 # p-value of samples that do not follow their distribution.
-LEAST = 1e-4
+LEAST = 1e-6
 
 
 def field(signs=(1.0, -1.0, 1.0), pairwise=True, composition="sum", temperature=1.0, batch=(2,), seed=0):

@@ -16,6 +16,8 @@ from pyro_structured.inference import ConstrainedSlice, StepKernel
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
 
+pytestmark = pytest.mark.statistical
+
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
 
 
@@ -64,7 +66,7 @@ def test_costs_without_parameters():
     costs = run(model, torch.tensor([0, 1]).expand(200, 2), num_samples=40).get_samples()["y_costs"]
     gain = (costs[..., 0, 1] + costs[..., 1, 0] - costs[..., 0, 0] - costs[..., 1, 1])[::10].flatten()
     expected = TruncatedNormal(-0.2, 1.0, 0.0).sample((4_000,))
-    assert ks_2samp(gain, expected).pvalue > 1e-4
+    assert ks_2samp(gain, expected).pvalue > 2e-9
 
 
 @pytest.mark.parametrize("kind", ["negated", "shifted", "mixture"])
@@ -87,8 +89,8 @@ def test_costs_of_any_distribution(kind):
     expected = expected[expected.argmin(-1) == 0]
     assert found.argmin(-1).eq(0).all()
     for entry in range(3):
-        assert ks_2samp(found[:, entry], expected[:, entry]).pvalue > 1e-4, entry
-        assert ks_2samp(found[:, entry] - found[:, 0], expected[:, entry] - expected[:, 0]).pvalue > 1e-4, entry
+        assert ks_2samp(found[:, entry], expected[:, entry]).pvalue > 2e-9, entry
+        assert ks_2samp(found[:, entry] - found[:, 0], expected[:, entry] - expected[:, 0]).pvalue > 2e-9, entry
 
 
 @pytest.mark.parametrize("kind", ["top k", "solver"])
@@ -121,7 +123,7 @@ def test_posterior_given_other_observations(kind):
     for name, expected in (("shift", shift[draw].unsqueeze(-1)), ("w", w[draw])):
         found = samples[name].reshape(len(samples[name]), -1)
         error = found.std(0) / mcmc.diagnostics()[name]["n_eff"].reshape(-1).clamp(min=1).sqrt()
-        assert ((found.mean(0) - expected.mean(0)).abs() < 5 * error + 0.02).all(), name
+        assert ((found.mean(0) - expected.mean(0)).abs() < 6 * error + 0.02).all(), name
         torch.testing.assert_close(found.std(0), expected.std(0), rtol=0.5, atol=0.02)
     calls = mcmc.diagnostics()["ConstrainedSlice solver calls per step"]["chain 0"]
     assert (calls > 0) == (kind == "solver")
@@ -156,7 +158,7 @@ def test_binary_sites_beside_costs():
     z = run(model, y, num_samples=150, warmup_steps=10).get_samples()["z"].reshape(150, 100, 2)
     # Chains of 100 rows are independent.
     means = z.mean(0)
-    assert ((means.mean(0) - expected).abs() < 3.5 * means.std(0) / 10).all()
+    assert ((means.mean(0) - expected).abs() < 6 * means.std(0) / 10).all()
     assert (expected[0] - expected[1]).abs() > 0.2
 
 
@@ -201,7 +203,7 @@ def test_optima_that_share_costs(model):
     found = mcmc.get_samples()["w"]
     assert found.shape == (80, 5) and TRIPS.contains(found.unsqueeze(1), y).all()
     size = pyro.ops.stats.effective_sample_size(found.log().unsqueeze(0)).clamp(10, 80)
-    assert ((found.log().mean(0) - expected.mean(0)).abs() < 4 * expected.std(0) / size.sqrt()).all()
+    assert ((found.log().mean(0) - expected.mean(0)).abs() < 6 * expected.std(0) / size.sqrt()).all()
     torch.testing.assert_close(found.log().std(0), expected.std(0), rtol=0.5, atol=0.0)
 
 
@@ -226,7 +228,7 @@ def test_rows_that_share_costs_beside_parameters():
     assert samples["w"].shape == (120, 2, 1, 3) and SIZES.contains(samples["w"], y).all()
     assert mcmc.diagnostics()["Interweave collapsed moves"]["chain 0"] > 240
     size = mcmc.diagnostics()["psi"]["n_eff"].clamp(10, 120)
-    assert (samples["psi"].mean() - expected.mean()).abs() < 4 * expected.std() / size.sqrt()
+    assert (samples["psi"].mean() - expected.mean()).abs() < 6 * expected.std() / size.sqrt()
 
 
 def test_shared_costs_are_refused():
@@ -298,7 +300,7 @@ def test_problems_that_depend_on_latent_variables():
     samples = mcmc.get_samples()
     assert (samples["w"] > samples["threshold"].unsqueeze(-1)).all()
     size = mcmc.diagnostics()["threshold"]["n_eff"].clamp(20, 120)
-    assert (samples["threshold"].mean() + 1.5 / torch.pi**0.5).abs() < 4 * 0.75 / size.sqrt()
+    assert (samples["threshold"].mean() + 1.5 / torch.pi**0.5).abs() < 6 * 0.75 / size.sqrt()
 
 
 @pytest.mark.parametrize("weight", ["scale", "mask"])
@@ -426,7 +428,7 @@ def test_steps_with_prior(problem):
     kernel.prepare(NamedCosts(model), ["y_costs"], 0, (), {})
     (costs,), (prior,) = kernel.steps_with_prior({"y_costs": start}, 1)
     assert problem.contains(costs["y_costs"], y).all()
-    assert kstest(base.cdf(prior["y_costs"]).flatten().numpy(), "uniform").pvalue > 1e-3
+    assert kstest(base.cdf(prior["y_costs"]).flatten().numpy(), "uniform").pvalue > 2e-9
     if isinstance(problem, ShortestPath):
         torch.testing.assert_close(costs["y_costs"][:, 2], prior["y_costs"][:, 2])
     assert not torch.allclose(costs["y_costs"], prior["y_costs"])

@@ -13,6 +13,8 @@ from pyro_structured.structures.grid import Grid
 from pyro_structured.structures.matching import Matching
 from pyro_structured.testing import check_kernel
 
+pytestmark = pytest.mark.statistical
+
 INPUTS = torch.tensor([[1.0, 0.5, -1.0], [0.0, 1.0, 1.0], [-1.0, 0.5, 0.0], [1.0, 1.0, 1.0]])
 
 

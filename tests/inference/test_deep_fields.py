@@ -21,6 +21,8 @@ from pyro_structured.inference import (
 from pyro_structured.structures import Grid
 from pyro_structured.testing import check_kernel
 
+pytestmark = pytest.mark.statistical
+
 GRID = Grid(2, 3)
 IMAGE = torch.tensor([[0.5, 1.0, -0.5], [0.0, 1.5, 0.3]])
 
@@ -100,7 +102,7 @@ def test_posterior(number, upper):
     weights = (d.log_prob(values) + dist.Normal(values, 1.0).to_event(2).log_prob(IMAGE)).softmax(0)
     expected = weights @ values.flatten(1)
     size = effective_sample_size(found.unsqueeze(0) + 1e-9 * torch.randn(found.shape, dtype=torch.double))
-    assert ((found.mean(0) - expected).abs() < 4 * (expected * (1 - expected) / size).clamp(min=1e-6).sqrt()).all()
+    assert ((found.mean(0) - expected).abs() < 6 * (expected * (1 - expected) / size).clamp(min=1e-6).sqrt()).all()
 
 
 def model_of(start, grid=GRID):
@@ -122,7 +124,7 @@ def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent):
     for (name, before), gradient in zip(start.items(), gradients, strict=True):
         moved = (before - pyro.param(name).detach()) / 1e-3
         # A mean over 10,000 chains, times 20 rows; each entry's derivative is between -1 and 1.
-        assert (moved - gradient).abs().max() < 4 * 20 * 0.5 / 10_000**0.5
+        assert (moved - gradient).abs().max() < 6 * 20 * 0.5 / 10_000**0.5
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from pyro_structured.distributions import RBM, CategoricalPatternCRF, GridCRF, P
 from pyro_structured.inference import BinaryGibbs, FieldGibbs, Gibbs
 from pyro_structured.structures import Grid
 
+pytestmark = pytest.mark.statistical
+
 GRID = Grid(2, 3)
 IMAGE = torch.tensor([[0.5, 1.0, -0.5], [0.0, 1.5, 0.3]])
 
@@ -162,7 +164,7 @@ def test_fields_in_a_plate_and_latent_noise():
     mcmc = draws(model, 300)
     check_means(mcmc.get_samples()["y"], expected)
     level = mcmc.get_samples()["level"]
-    assert abs(level.mean() - weights @ steps) < 4 * level.std() / effective_sample_size(level.unsqueeze(0)).sqrt()
+    assert abs(level.mean() - weights @ steps) < 6 * level.std() / effective_sample_size(level.unsqueeze(0)).sqrt()
 
 
 @pytest.mark.parametrize("kernel", [few_sweeps, BinaryGibbs])

@@ -23,6 +23,8 @@ from pyro_structured.inference.expected_loss import expected_loss
 from pyro_structured.ops.label_losses import hamming_loss, intersection_over_union_loss
 from pyro_structured.structures import Grid
 
+pytestmark = pytest.mark.statistical
+
 SMALL = Grid(3, 3)
 NONE = torch.zeros(SMALL.num_edges)
 LOSSES = {"intersection_over_union": intersection_over_union_loss, "hamming": hamming_loss}
@@ -79,7 +81,7 @@ def test_gradient_of_the_expected_loss(loss, composition, temperature):
     deviations = torch.cat(deviations)
     # The largest of 41 normal variables is often above 3; their squares add up to a chi-square variable.
     assert (deviations.abs() > 3).double().mean() < 0.05
-    assert abs(deviations.square().mean() - 1) < 4 * (2 / len(deviations)) ** 0.5
+    assert abs(deviations.square().mean() - 1) < 6 * (2 / len(deviations)) ** 0.5
 
 
 def likelihood_gradient(parts, y):
@@ -104,7 +106,7 @@ def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent, num_sweeps)
     for (name, before), gradient in zip(start.items(), expected, strict=True):
         moved = (before - pyro.param(name).detach()) / 1e-3
         # A mean over 10,000 chains, times 20 rows; each entry's derivative is between -1 and 1.
-        assert (moved - gradient).abs().max() < 4 * 20 * 0.5 / 10_000**0.5
+        assert (moved - gradient).abs().max() < 6 * 20 * 0.5 / 10_000**0.5
 
 
 @pytest.mark.parametrize(

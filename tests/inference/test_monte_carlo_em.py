@@ -14,6 +14,8 @@ from pyro_structured.distributions import Argmin, RandOM
 from pyro_structured.inference import MCEM, ConstrainedSlice, ShellSMC
 from pyro_structured.structures import Matching, ShortestPath, TopK
 
+pytestmark = pytest.mark.statistical
+
 NUM_ITEMS, TRUTH = 4, torch.tensor([1.0, -0.5], dtype=torch.double)
 CHOICE = TopK(NUM_ITEMS, 1)
 
@@ -103,7 +105,7 @@ def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, bat
     found = averages(MCEM(choices, no_guide, optim, **options), num_steps, *copies, batch_size)
     best, error = optimum
     assert ((found - best).abs() < 0.7 * error).all()
-    assert ((found - TRUTH).abs() < 3 * error).all()
+    assert ((found - TRUTH).abs() < 6 * error).all()
 
 
 @pytest.mark.parametrize("uses_svi, num_steps", [(False, 160), (True, 25)], ids=["MCEM", "SVI"])
@@ -130,7 +132,7 @@ def test_matchings_with_a_prior(uses_svi, num_steps):
     rows = choose(weights).log_prob(y)
     scores = torch.stack([torch.autograd.grad(row, weights, retain_graph=True)[0] for row in rows])
     error = (scores.T @ scores).inverse().diagonal().sqrt()
-    assert ((weights - TRUTH).abs() < 3 * error).all()
+    assert ((weights - TRUTH).abs() < 6 * error).all()
     assert (error < 0.2).all()
 
 
@@ -156,7 +158,7 @@ def test_control_variate_takes_the_noise_of_other_costs_away():
             gradients.append(pyro.param("weight").detach() / len(y))
         found = torch.stack(gradients[10:])
         # The means of the smaller and of the larger one of two normal variables are 1 / sqrt(pi) away from theirs.
-        assert (found.mean() + 2 / math.pi**0.5).abs() < 5 * found.std() / len(found) ** 0.5
+        assert (found.mean() + 2 / math.pi**0.5).abs() < 6 * found.std() / len(found) ** 0.5
         noise.append(found.std())
     assert noise[1] < noise[0] / 4
 

@@ -10,6 +10,8 @@ from pyro_structured.distributions import RandOM
 from pyro_structured.inference import PlainMonteCarlo
 from pyro_structured.structures import TopK
 
+pytestmark = pytest.mark.statistical
+
 LOC = torch.tensor([0.0, 1.0, 0.3, -0.7]).double()
 
 
@@ -19,7 +21,7 @@ def test_against_exact():
     values = model.enumerate_support()
     value, error = model.estimate_log_prob(values)
     exact = model.log_prob(values)
-    assert ((value - exact).abs() < 3 * error).all() and (value != exact).all()
+    assert ((value - exact).abs() < 6 * error).all() and (value != exact).all()
     expected = ((1 - exact.exp()) / (20_000 * exact.exp())).sqrt()
     torch.testing.assert_close(error, expected, rtol=0.1, atol=0)
 

