@@ -25,9 +25,10 @@ def settle_garbage():
 
 
 @pytest.fixture(autouse=True)
-def other_seeds(request, monkeypatch):
+def other_seeds(request):
     """Seeds that tests name are others where the environment asks for that; those of doctests print certain numbers."""
     if SEED == 0 or isinstance(request.node, pytest.DoctestItem):
+        yield
         return
 
     def shift(seed):
@@ -37,10 +38,13 @@ def other_seeds(request, monkeypatch):
         def manual_seed(self, seed):
             return super().manual_seed(shift(seed))
 
-    monkeypatch.setattr(torch, "Generator", Generator)
-    for module, name in ((torch, "manual_seed"), (pyro, "set_rng_seed"), (np.random, "default_rng")):
-        function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda seed=None, function=function: function(shift(seed)))
+    # Not the fixture of that name, which a test may undo.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "Generator", Generator)
+        for module, name in ((torch, "manual_seed"), (pyro, "set_rng_seed"), (np.random, "default_rng")):
+            function = getattr(module, name)
+            patch.setattr(module, name, lambda seed=None, function=function: function(shift(seed)))
+        yield
 
 
 @pytest.fixture(autouse=True)
