@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 WORKERS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs clean
+.PHONY: demo test fuzz docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -17,6 +17,9 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS)
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python tests/fuzz/mutated_files.py
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
