@@ -241,6 +241,31 @@ def test_empty_batches(batch):
     assert JunctionTree.from_data(torch.zeros(0, 4), tree, 1.0).marginals.shape == (4, 3)
 
 
+def test_impossible_rows():
+    """Errors name the first ten rows whose evidence is impossible; log-probabilities of all rows are had at once."""
+    tree = CliqueTree.chain(3, 2)
+    same = torch.eye(2).log()
+    d = JunctionTree(tree.pack([same, same]), tree)
+    value = torch.tensor([0, 0, 1]).expand(20, 3).clone()
+    value[[3, 7]] = 1
+    observed = torch.tensor([True, True, True])
+    log_probs = d.marginal_log_prob(value, observed)
+    assert torch.equal(log_probs.isfinite().nonzero().flatten(), torch.tensor([3, 7]))
+    message = (
+        "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
+    )
+    rows = ", in rows 0, 1, 2, 4, 5, 6, 8, 9, 10, 11 and 8 more"
+    for query in ("marginals", "mode", "clique_marginals", "log_partition_function"):
+        with pytest.raises(ValueError, match=f"^{message}{rows}$"):
+            getattr(d.condition(value, observed), query)
+    with pytest.raises(ValueError, match=r"compatible with it, in row \(1, 2\)$"):
+        d.condition(value[[3, 3, 3, 3, 3, 0]].reshape(2, 3, 3), observed).sample()
+    with pytest.raises(ValueError, match="compatible with it$"):
+        d.condition(value[0], observed).entropy()
+    with pytest.raises(ValueError, match="compatible with it$"):
+        torch.func.vmap(lambda each: d.condition(each, observed).marginals)(value)
+
+
 def test_vmap():
     """Over tables, over evidence, and over what is observed."""
     tree = CliqueTree([[0, 1], [1, 2], [2], [3]], [2, 3, 2, 2])
