@@ -14,7 +14,7 @@ import numpy as np
 from pyro_structured.datasets.data_file import read_content
 from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif_scanner import BifScanner, is_word
-from pyro_structured.structures.table_budget import check_table_entries
+from pyro_structured.ops.table_budget import check_table_entries
 
 # The largest networks that are public have a tenth of it.
 LARGEST_TEXT = 2**26
@@ -48,8 +48,8 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     :return: Variables in the file's order. Cost in proportion to the file's text and the tables' entries.
     :raises ValueError: with the name of the file and the line, if something is missing or unknown; if the text has more
         than ``2 ** 26`` bytes.
-    :raises NotImplementedError: if the tables have more entries than
-        :data:`~pyro_structured.structures.MAX_TABLE_ENTRIES`, before they take memory.
+    :raises NotImplementedError: if the tables have more entries than the setting ``pyro_structured_max_table_entries``
+        of ``pyro.settings``, before they take memory.
     """
     path = Path(path)
     scanner = BifScanner(path, _text(path))

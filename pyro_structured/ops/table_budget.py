@@ -1,15 +1,13 @@
-"""How many numbers the tables of one object may have."""
+"""How many numbers tables may have."""
 
-__all__ = ["MAX_TABLE_ENTRIES", "check_table_entries"]
+__all__ = ["check_table_entries"]
 
 import numpy as np
 import pyro.settings
 
-#: Tables with more numbers than this, a gigabyte in float64, are refused before they take memory. It is the default of
-#: the setting ``pyro_structured_max_table_entries``: ``pyro.settings.set(pyro_structured_max_table_entries=2**30)`` and
-#: ``pyro.settings.context`` change it.
-MAX_TABLE_ENTRIES = 2**27
 SETTING = "pyro_structured_max_table_entries"
+# Passes through a junction tree take 100 to 300 bytes for each entry.
+MAX_TABLE_ENTRIES = 2**25
 
 
 @pyro.settings.register(SETTING, __name__, "MAX_TABLE_ENTRIES")
@@ -32,10 +30,10 @@ def check_table_entries(argument: str, what: str, entries: int) -> None:
         Traceback (most recent call last):
             ...
         NotImplementedError: tree: expected at most 100 numbers (pyro_structured_max_table_entries) in the tables, got \
-128; ...
+128; pyro.settings.set(pyro_structured_max_table_entries=...) raises the limit, where there is enough memory
     """
     if entries > MAX_TABLE_ENTRIES:
         raise NotImplementedError(
             f"{argument}: expected at most {MAX_TABLE_ENTRIES} numbers ({SETTING}) in {what}, got {entries}; "
-            f"pyro.settings.set({SETTING}=...) raises the limit, where there is as much memory"
+            f"pyro.settings.set({SETTING}=...) raises the limit, where there is enough memory"
         )
