@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 WORKERS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: demo test seeds mutants docs clean
+.PHONY: demo test seeds mutants fuzz docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
@@ -36,6 +36,9 @@ mutants: $(VENV)/.installed-mutation $(VENV)/.installed-test
 		$(BIN)/python tests/mutation/mutants.py sample mutants.sqlite --number $(MUTANTS) --seed $(MUTANT_SEED); }
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cosmic-ray exec tests/mutation/cosmic_ray.toml mutants.sqlite
 	$(BIN)/python tests/mutation/mutants.py report mutants.sqlite
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python tests/fuzz/mutated_files.py
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html

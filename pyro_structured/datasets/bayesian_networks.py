@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.local_archive import local_file, missing_archive, read_archive
+from pyro_structured.datasets.data_file import ArrayKind
+from pyro_structured.datasets.local_archive import damaged_archive, local_file, missing_archive, read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
 REPOSITORY = "pgmpy/pgmpy"
@@ -22,6 +23,14 @@ SHA256 = {
     "alarm": "f5860caa7137b5817e0c4f169cce0f1451ce6c246b96f5ce4fb4a8167993be29",
 }
 SAMPLES = "bif/alarm_samples.npz"
+KINDS = {
+    "train": ArrayKind("iu", ("training rows", "variables")),
+    "valid": ArrayKind("iu", ("validation rows", "variables")),
+    "test": ArrayKind("iu", ("test rows", "variables")),
+    "card": ArrayKind("iu", ("variables",)),
+    "names": ArrayKind("U", ("variables",)),
+    "true_test_ll": ArrayKind("f", (), most=0),
+}
 
 
 class NetworkSamples(NamedTuple):
@@ -92,6 +101,7 @@ def load_alarm_samples() -> NetworkSamples:
     ``read_bif(network_file("alarm")).to_junction_tree().sample((22000,))``.
 
     :return: Training, validation and test rows.
+    :raises ValueError: if the file is damaged.
     :raises FileNotFoundError: if there is no local folder, or if it lacks ``bif/alarm_samples.npz``.
 
     Example::
@@ -101,9 +111,11 @@ def load_alarm_samples() -> NetworkSamples:
         ((10000, 37), -10.53)
     """
     source = "none, but samples of the network that network_file('alarm') finds are alike"
-    archive = read_archive(SAMPLES, source)
+    archive = read_archive(SAMPLES, source, KINDS)
     if archive is None:
         raise missing_archive(SAMPLES, source)
+    if not all(((archive[name] >= 0) & (archive[name] < archive["card"])).all() for name in ("train", "valid", "test")):
+        raise damaged_archive(SAMPLES, "states of at least 0, below the numbers of states in 'card'")
     return NetworkSamples(
         archive["train"],
         archive["valid"],

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from pyro_structured.datasets.local_archive import read_archive
+from pyro_structured.datasets.data_file import ArrayKind
+from pyro_structured.datasets.local_archive import damaged_archive, read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
 REPOSITORY = "maitien86/RecursiveLogit.Classical.V2"
@@ -39,6 +40,16 @@ OBSERVATIONS = PublicFile(
     "5b2c774572693a35c7c725c894653ef12483d9dbd408563268952e21fcbc817e",
 )
 
+ARCHIVE = "paths/borlange_gps.npz"
+# There are 7,754 nodes.
+MOST_NODES = 2**15
+KINDS = {
+    "incidence": ArrayKind("iu", ("edges", 2), 1, MOST_NODES),
+    "time": ArrayKind("f", ("times", 3), 0),
+    "angle": ArrayKind("f", ("angles", 3)),
+    "paths": ArrayKind("iu", ("places",), 1, MOST_NODES),
+    "ptr": ArrayKind("iu", ("ends",), 0),
+}
 FEATURE_NAMES = ("travel_time", "left_turn", "u_turn", "link_constant")
 # Turns to the left have negative angles, in radians.
 LEFT_TURN = -np.pi / 6
@@ -99,7 +110,7 @@ def load_borlange_trips() -> BorlangeTrips:
     coefficients of largest likelihood are -2.494, -0.933, -4.459 and -0.411, in the order of the features.
 
     :return: The network and the trips.
-    :raises ValueError: if a download has another checksum.
+    :raises ValueError: if a file is damaged: a download has another checksum, or local arrays are others.
     :raises FileNotFoundError: if the local folder lacks ``paths/borlange_gps.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -117,10 +128,9 @@ def load_borlange_trips() -> BorlangeTrips:
         >>> problem.is_feasible(first)  # doctest: +SKIP
         tensor([True])
     """
-    archive = read_archive("paths/borlange_gps.npz", OBSERVATIONS)
+    archive = read_archive(ARCHIVE, OBSERVATIONS, KINDS)
     if archive is not None:
-        rows = np.split(archive["paths"], archive["ptr"][1:-1])
-        return _trips(archive["incidence"], archive["time"], archive["angle"], rows)
+        return _from_archive(archive)
     incidence, time, angle, observations = (
         np.loadtxt(io.BytesIO(file.read())) for file in (INCIDENCE, TIME, ANGLE, OBSERVATIONS)
     )
@@ -129,6 +139,26 @@ def load_borlange_trips() -> BorlangeTrips:
     order = np.lexsort((place, trip))
     rows = np.split(link[order], np.flatnonzero(np.diff(trip[order])) + 1)
     return _trips(incidence[:, :2], time, angle, rows)
+
+
+def _from_archive(archive: dict[str, np.ndarray]) -> BorlangeTrips:
+    """Checks that the arrays refer to each other."""
+    incidence, paths, ends = (archive[name].astype(np.int64) for name in ("incidence", "paths", "ptr"))
+    time, angle = archive["time"], archive["angle"]
+    for name, triples in (("time", time), ("angle", angle)):
+        if not ((triples[:, :2] >= 1) & (triples[:, :2] <= incidence.max())).all():
+            raise damaged_archive(ARCHIVE, f"nodes from 1 to {incidence.max()}, as in 'incidence', in {name!r}")
+    if ends[0] != 0 or ends[-1] != len(paths) or (np.diff(ends) < 3).any():
+        raise damaged_archive(ARCHIVE, "ends in 'ptr' of paths with at least three nodes each, one after the other")
+    # A path has its destination, the links on the way, and the destination.
+    inside = np.ones(len(paths) - 1, dtype=bool)
+    inside[np.concatenate([ends[:-1], ends[1:-1] - 1])] = False
+    known, used = (tails * (MOST_NODES + 1) + heads for tails, heads in (incidence.T, (paths[:-1], paths[1:])))
+    if not np.isin(used[inside], known).all() or (paths[ends[:-1]] != paths[ends[1:] - 1]).any():
+        raise damaged_archive(ARCHIVE, "paths from and to their destinations along the edges of 'incidence'")
+    if len(np.unique(known)) < len(known):
+        raise damaged_archive(ARCHIVE, "different edges in 'incidence'")
+    return _trips(incidence, time, angle, np.split(paths, ends[1:-1]))
 
 
 def _trips(incidence: np.ndarray, time: np.ndarray, angle: np.ndarray, rows: list[np.ndarray]) -> BorlangeTrips:
@@ -141,7 +171,8 @@ def _trips(incidence: np.ndarray, time: np.ndarray, angle: np.ndarray, rows: lis
     u_turn = abs(angles) > U_TURN
     features = np.stack([times, (angles < LEFT_TURN) & ~u_turn, u_turn, is_link], axis=-1).astype(np.float64)
     number = _matrix(np.column_stack([edges + 1, np.arange(len(edges))]), num_nodes)
-    paths = tuple(number[row[1:-1] - 1, row[2:] - 1].A1 for row in rows)
+    tails, heads = (np.concatenate([row[part] for row in rows]) - 1 for part in (slice(1, -1), slice(2, None)))
+    paths = tuple(np.split(number[tails, heads].A1, np.cumsum([len(row) - 2 for row in rows[:-1]], dtype=int)))
     origins, destinations = np.array([(row[1], row[0]) for row in rows], dtype=np.int64).T - 1
     return BorlangeTrips(edges, features, FEATURE_NAMES, origins, destinations, paths)
 

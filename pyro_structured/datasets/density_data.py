@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.local_archive import read_archive
+from pyro_structured.datasets.data_file import ArrayKind
+from pyro_structured.datasets.local_archive import damaged_archive, read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
 REPOSITORY = "nicoladimauro/dcsn"
@@ -77,6 +78,13 @@ SHA256 = {
         "ddc88e7f7e47485033b6c357b401f4205f1172353ddcebf3dbc7e3565fbefc82",
     ),
 }
+# Rows are packed bits.
+KINDS = {
+    "n_vars": ArrayKind("iu", (), 1),
+    "train": ArrayKind("u", ("training rows", "bytes")),
+    "valid": ArrayKind("u", ("validation rows", "bytes")),
+    "test": ArrayKind("u", ("test rows", "bytes")),
+}
 
 
 class DensityData(NamedTuple):
@@ -117,7 +125,7 @@ def load_density(name: str) -> DensityData:
 
     :param str name: One of the names above.
     :return: The training, validation and test rows, in the published order.
-    :raises ValueError: if the name is unknown, or a download has another checksum.
+    :raises ValueError: if the name is unknown, a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``debd/<name>.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -137,11 +145,14 @@ def load_density(name: str) -> DensityData:
         PublicFile(REPOSITORY, COMMIT, f"data/generative/{name}.{split}.data.gz", digest)
         for split, digest in zip(("ts", "valid", "test"), SHA256[name], strict=True)
     ]
-    archive = read_archive(f"debd/{name}.npz", files[0])
+    path = f"debd/{name}.npz"
+    archive = read_archive(path, files[0], KINDS)
     if archive is None:
         return DensityData(*(_parse(file.read()) for file in files))
-    num_variables = int(archive["n_vars"])
-    # A slice, because converted files of kdd exist that say 65: unpackbits would append a column of zeros.
+    num_variables, num_bits = int(archive["n_vars"]), 8 * archive["train"].shape[1]
+    # Converted files of kdd exist that say 65 of 64 bits: a slice, because unpackbits would append a column of zeros.
+    if not num_bits - 8 < num_variables <= num_bits + 1:
+        raise damaged_archive(path, f"a number of variables in 'n_vars' that are packed in {num_bits} bits")
     return DensityData(*(np.unpackbits(archive[key], axis=1)[:, :num_variables] for key in ("train", "valid", "test")))
 
 

@@ -4,10 +4,12 @@ __all__ = ["load_horses"]
 
 import numpy as np
 
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import missing_archive, read_archive
 
 PATH, SOURCE = "images/weizmann_horses32.npz", "shenshutao/image_segmentation at commit 2653401d6e, resized to 32 x 32"
 SIZE = 32
+KINDS = {"rgb": ArrayKind("u", ("pictures", SIZE, SIZE, 3)), "mask": ArrayKind("u", ("pictures", SIZE * SIZE // 8))}
 
 
 def load_horses() -> tuple[np.ndarray, np.ndarray]:
@@ -17,6 +19,7 @@ def load_horses() -> tuple[np.ndarray, np.ndarray]:
 
     :return: Colours between 0 and 255, uint8, shape ``(328, 32, 32, 3)``; and masks, 1 where a horse is, uint8, shape
         ``(328, 32, 32)``.
+    :raises ValueError: if the file is damaged.
     :raises FileNotFoundError: if there is no local folder, or it lacks ``images/weizmann_horses32.npz``.
 
     **References**
@@ -31,7 +34,7 @@ def load_horses() -> tuple[np.ndarray, np.ndarray]:
         >>> images.shape, masks.shape  # doctest: +SKIP
         ((328, 32, 32, 3), (328, 32, 32))
     """
-    archive = read_archive(PATH, SOURCE)
+    archive = read_archive(PATH, SOURCE, KINDS)
     if archive is None:
         raise missing_archive(PATH, SOURCE)
     return archive["rgb"], np.unpackbits(archive["mask"], axis=1).reshape(-1, SIZE, SIZE)

@@ -7,6 +7,7 @@ import io
 import numpy as np
 from scipy.io import loadmat
 
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
 from pyro_structured.datasets.shape_context import shape_contexts
@@ -17,6 +18,11 @@ LANDMARKS = PublicFile(
     "data/cmum/cmum.mat",
     "d428f3a01bee927dfeb71deaeb5229dbcf0cd2da07d3842e820a84f23ec50091",
 )
+ARCHIVE = "matching/cmu_house.npz"
+KINDS = {
+    "points": ArrayKind("f", ("frames", "landmarks", 2)),
+    "shape_context": ArrayKind("iu", ("frames", "landmarks", 60), 0),
+}
 
 
 def load_house_frames() -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +36,7 @@ def load_house_frames() -> tuple[np.ndarray, np.ndarray]:
     :return: Positions x and y in pixels, float64, shape ``(111, 30, 2)``; and shape contexts, int64, shape
         ``(111, 30, 60)``: how many other landmarks are in each of twelve sectors of five rings around a landmark, the
         innermost ring first. The rings end at 1/8, 1/4, 1/2, 1 and 2 times the mean distance of the frame's landmarks.
-    :raises ValueError: if a download has another checksum.
+    :raises ValueError: if a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``matching/cmu_house.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -45,7 +51,7 @@ def load_house_frames() -> tuple[np.ndarray, np.ndarray]:
         >>> points.shape, contexts.shape  # doctest: +SKIP
         ((111, 30, 2), (111, 30, 60))
     """
-    archive = read_archive("matching/cmu_house.npz", LANDMARKS)
+    archive = read_archive(ARCHIVE, LANDMARKS, KINDS)
     if archive is not None:
         return archive["points"].astype(np.float64), archive["shape_context"].astype(np.int64)
     frames = loadmat(io.BytesIO(LANDMARKS.read()), simplify_cells=True)["CMUM"]["house"]["XTs"]

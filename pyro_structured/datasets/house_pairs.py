@@ -5,9 +5,9 @@ __all__ = ["load_house_pairs"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_number
-from pyro_structured.datasets.house_frames import load_house_frames
+from pyro_structured.datasets.house_frames import ARCHIVE, load_house_frames
 
-NUM_FRAMES = 111
+NUM_FRAMES, MOST_LANDMARKS = 111, 30
 
 
 def load_house_pairs(gap: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +33,7 @@ def load_house_pairs(gap: int) -> tuple[np.ndarray, np.ndarray]:
         those of the second frame, float64, shape ``(111 - gap, 30, 30, 60)``; and for every landmark of the first frame
         its index in the second, int64, shape ``(111 - gap, 30)``, a value of
         :class:`~pyro_structured.structures.Matching`. All matchings are 0, ..., 29.
-    :raises ValueError: if the gap is out of range, or a download has another checksum.
+    :raises ValueError: if the gap is out of range, a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``matching/cmu_house.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -50,6 +50,9 @@ def load_house_pairs(gap: int) -> tuple[np.ndarray, np.ndarray]:
     """
     check_number("gap", gap, NUM_FRAMES - 1)
     _, contexts = load_house_frames()
+    if len(contexts) != NUM_FRAMES or contexts.shape[1] > MOST_LANDMARKS:
+        expected = f"{NUM_FRAMES} frames of {MOST_LANDMARKS} landmarks"
+        raise ValueError(f"{ARCHIVE}: expected {expected}, got {contexts.shape[0]} of {contexts.shape[1]}")
     first, second = contexts[:-gap], contexts[gap:]
     features = (first[:, :, None] - second[:, None]) ** 2
     num_pairs, num_landmarks = first.shape[:2]

@@ -5,6 +5,7 @@ __all__ = ["load_lab_readings"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
@@ -31,7 +32,7 @@ def load_lab_readings(name: str = "temperature") -> tuple[np.ndarray, np.ndarray
 
     :param str name: ``"temperature"``, in degrees Celsius, or ``"humidity"``, in percent.
     :return: Training and test readings in the order of time, float32, shapes ``(144, 50)`` and ``(96, 50)``.
-    :raises ValueError: if the name is unknown, or a download has another checksum.
+    :raises ValueError: if the name is unknown, a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``sensors/intel_lab_50x240.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -46,9 +47,11 @@ def load_lab_readings(name: str = "temperature") -> tuple[np.ndarray, np.ndarray
         PublicFile(REPOSITORY, COMMIT, f"intel{name.title()}{part}.csv", digest)
         for part, digest in zip(("Train", "Test"), SHA256[name], strict=True)
     )
-    archive = read_archive("sensors/intel_lab_50x240.npz", train)
+    parts = [f"{name.title()}{part}" for part in ("Train", "Test")]
+    kinds = {part: ArrayKind("f", (f"rows of {part}", "sensors")) for part in parts}
+    archive = read_archive("sensors/intel_lab_50x240.npz", train, kinds)
     if archive is not None:
-        return archive[f"{name.title()}Train"], archive[f"{name.title()}Test"]
+        return archive[parts[0]], archive[parts[1]]
     return _read(train), _read(test)
 
 

@@ -1,11 +1,14 @@
 """Converted files in a local folder, which an environment variable names."""
 
-__all__ = ["VARIABLE", "local_file", "missing_archive", "read_archive"]
+__all__ = ["VARIABLE", "damaged_archive", "local_file", "missing_archive", "read_archive"]
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+
+from pyro_structured.datasets.data_file import ArrayKind, read_arrays
 
 VARIABLE = "PYRO_STRUCTURED_DATA"
 
@@ -26,13 +29,15 @@ def local_file(path: str, source: object) -> Path | None:
     return file
 
 
-def read_archive(path: str, source: object) -> dict[str, np.ndarray] | None:
-    """The arrays of a :func:`local_file`; None if there is no folder."""
+def read_archive(path: str, source: object, kinds: Mapping[str, ArrayKind]) -> dict[str, np.ndarray] | None:
+    """The arrays of a :func:`local_file`, as :func:`read_arrays` checks them; None if there is no folder."""
     file = local_file(path, source)
-    if file is None:
-        return None
-    with np.load(file, allow_pickle=False) as archive:
-        return dict(archive)
+    return None if file is None else read_arrays(file, kinds)
+
+
+def damaged_archive(path: str, expected: str) -> ValueError:
+    """The error for a file in the local folder whose numbers do not fit together."""
+    return ValueError(f"{Path(os.environ[VARIABLE], path)}: expected {expected}, got others")
 
 
 def missing_archive(path: str, source: object) -> FileNotFoundError:

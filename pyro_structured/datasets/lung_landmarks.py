@@ -8,6 +8,7 @@ import numpy as np
 from scipy.io import loadmat
 
 from pyro_structured.datasets.argument_checks import check_number
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
@@ -74,7 +75,7 @@ def load_lung_landmarks(case: int, dense: bool = False) -> tuple[np.ndarray, np.
     :param bool dense: Whether to load the dense landmarks.
     :return: Positions x, y and z in mm from voxel 0 at end-exhale, and those of the same landmarks at end-inhale, both
         float64, shape ``(300, 3)``, or of as many rows as there are dense landmarks.
-    :raises ValueError: if the case is out of range, or a download has another checksum.
+    :raises ValueError: if the case is out of range, a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``matching/dirlab_landmarks.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -94,10 +95,12 @@ def load_lung_landmarks(case: int, dense: bool = False) -> tuple[np.ndarray, np.
     check_number("case", case, len(SHA256))
     folder = "Dense Sets of Landmark Pairs" if dense else "New Landmark Pairs"
     file = PublicFile(REPOSITORY, COMMIT, f"{folder}/case{case}.mat", SHA256[case - 1][dense])
-    archive = read_archive("matching/dirlab_landmarks.npz", file)
+    prefix = f"case{case}_dense" if dense else f"case{case}_"
+    kinds = {f"{prefix}{phase}": ArrayKind("iuf", ("landmarks", 3)) for phase in ("EE", "EI")}
+    archive = read_archive("matching/dirlab_landmarks.npz", file, kinds)
     if archive is not None:
-        prefix = f"case{case}_dense" if dense else f"case{case}_"
-        return _positions(archive[f"{prefix}EE"], case), _positions(archive[f"{prefix}EI"], case)
+        exhale, inhale = (_positions(archive[name], case) for name in kinds)
+        return exhale, inhale
     matrices = loadmat(io.BytesIO(file.read()))
     inhale = matrices["landmark_EI" if dense else "landmark_dirlab_EI"]
     return _positions(matrices["landmark_EE"], case), _positions(inhale, case)

@@ -6,6 +6,7 @@ import gzip
 
 import numpy as np
 
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
@@ -24,6 +25,7 @@ LABELS = PublicFile(
     "94088eab8a64f51a9b34cc9716f54b6548ef8b2fd16ada6d1575091b933dbf4b",
 )
 NUM_PIXELS = 28 * 28
+KINDS = {"X": ArrayKind("u", ("images", NUM_PIXELS), 0, 255), "y": ArrayKind("iu", ("images",), 0, 9)}
 
 # The header of an IDX file has four bytes, then four for each axis.
 IMAGES_HEADER = 16
@@ -38,7 +40,7 @@ def load_mnist_test() -> tuple[np.ndarray, np.ndarray]:
 
     :return: Gray values between 0 and 255, uint8, shape ``(10000, 784)``, the rows of 28 pixels one after the other;
         and the digits, int64, shape ``(10000,)``. Niepert and Domingos (2014) take pixels above 50 for ones.
-    :raises ValueError: if a download has another checksum.
+    :raises ValueError: if a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``images/mnist_t10k_gray.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -52,7 +54,7 @@ def load_mnist_test() -> tuple[np.ndarray, np.ndarray]:
         >>> images.shape, labels[:3]  # doctest: +SKIP
         ((10000, 784), array([7, 2, 1]))
     """
-    archive = read_archive("images/mnist_t10k_gray.npz", IMAGES)
+    archive = read_archive("images/mnist_t10k_gray.npz", IMAGES, KINDS)
     if archive is not None:
         return archive["X"], archive["y"].astype(np.int64)
     images = np.frombuffer(gzip.decompress(IMAGES.read()), np.uint8, offset=IMAGES_HEADER)

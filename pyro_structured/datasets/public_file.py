@@ -48,6 +48,7 @@ class PublicFile:
 
         :raises ValueError: if the downloaded content has another digest. It is not kept.
         :raises ConnectionError: if it cannot be downloaded.
+        :raises OSError: if the cache cannot be written.
         """
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cached = Path(root, "pyro_structured", self.repository, self.commit, self.path)
@@ -57,12 +58,18 @@ class PublicFile:
         digest = sha256(content).hexdigest()
         if digest != self.sha256:
             raise ValueError(f"{self.url}: expected content with the SHA-256 digest {self.sha256}, got {digest}")
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        # Renaming is atomic: another process sees the whole file or none.
-        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
-            part = Path(folder) / cached.name
-            part.write_bytes(content)
-            part.replace(cached)
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            # Renaming is atomic: another process sees the whole file or none.
+            with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+                part = Path(folder) / cached.name
+                part.write_bytes(content)
+                part.replace(cached)
+        except OSError as error:
+            raise OSError(
+                f"{cached}: expected a cache that can be written, below the folder that the environment variable "
+                f"XDG_CACHE_HOME names, got: {error}"
+            ) from error
         return cached
 
     def read(self) -> bytes:

@@ -5,6 +5,7 @@ __all__ = ["load_silhouettes"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import missing_archive, read_archive
 
 PATH = "images/voc_silhouettes32.npz"
@@ -21,7 +22,7 @@ def load_silhouettes(name: str) -> tuple[np.ndarray, np.ndarray]:
     :param str name: ``"bird"`` (909 silhouettes) or ``"person"`` (5,727).
     :return: Masks, uint8, shape ``(N, 32, 32)``; and the name of the picture that each is from, shape ``(N,)``: parts
         for learning and for tests should have no picture in common.
-    :raises ValueError: if the name is unknown.
+    :raises ValueError: if the name is unknown, or the file is damaged.
     :raises FileNotFoundError: if there is no local folder, or it lacks ``images/voc_silhouettes32.npz``.
 
     **References**
@@ -35,7 +36,8 @@ def load_silhouettes(name: str) -> tuple[np.ndarray, np.ndarray]:
         ((909, 32, 32), 717)
     """
     check_name(name, NAMES)
-    archive = read_archive(PATH, SOURCE)
+    kinds = {name: ArrayKind("u", ("masks", SIZE * SIZE // 8)), f"{name}_image": ArrayKind("U", ("masks",))}
+    archive = read_archive(PATH, SOURCE, kinds)
     if archive is None:
         raise missing_archive(PATH, SOURCE)
     return np.unpackbits(archive[name], axis=1).reshape(-1, SIZE, SIZE), archive[f"{name}_image"]

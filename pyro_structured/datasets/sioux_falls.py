@@ -2,14 +2,14 @@
 
 __all__ = ["SiouxFalls", "load_sioux_falls"]
 
-import gzip
 import io
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 
+from pyro_structured.datasets.data_file import read_content, reading
 from pyro_structured.datasets.local_archive import local_file
 from pyro_structured.datasets.public_file import PublicFile
 
@@ -39,6 +39,8 @@ TRIPS = PublicFile(
     "SiouxFalls/SiouxFalls_trips.tntp",
     "56f9566857f3f66730fd5c4232258d7ee3ac2931a476526331afd062f4958de7",
 )
+# The largest file has 4 kB.
+LARGEST_TEXT = 2**20
 
 
 class SiouxFalls(NamedTuple):
@@ -78,7 +80,7 @@ def load_sioux_falls() -> SiouxFalls:
     bstabler/TransportationNetworks, checked and cached. The data are for academic research only, the repository says.
 
     :return: The network, its demand and its equilibrium.
-    :raises ValueError: if a download has another checksum.
+    :raises ValueError: if a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks one of the files ``paths/SiouxFalls_*.tntp.gz``.
     :raises ConnectionError: if a download fails.
 
@@ -93,11 +95,17 @@ def load_sioux_falls() -> SiouxFalls:
         >>> network.edges.shape, float(network.trips.sum())  # doctest: +SKIP
         ((76, 2), 360600.0)
     """
-    tails, heads, capacities, lengths, free_flow_times = _table(_text(NETWORK).split("<END OF METADATA>")[1]).T[:5]
+    tails, heads, capacities, lengths, free_flow_times = _table(NETWORK, 10, "<END OF METADATA>").T[:5]
+    nodes = _table(NODES, 3, "\n")
     # The links come in the same order.
-    _, _, flows, times = _table(_text(FLOW).split("\n", 1)[1]).T
-    nodes = _table(_text(NODES).split("\n", 1)[1])
-    trips = np.array(re.findall(r":\s*([\d.]+);", _text(TRIPS)), float)
+    ends, others, flows, times = _table(FLOW, 4, "\n").T
+    path = _path(FLOW)
+    with reading(path, "the links of the network, between its nodes"):
+        np.testing.assert_array_equal([ends, others], [tails, heads])
+        np.testing.assert_array_equal(np.isin([tails, heads], np.arange(1, len(nodes) + 1)), True)
+    path = _path(TRIPS)
+    with reading(path, f"trips between {len(nodes)} nodes"):
+        trips = np.array(re.findall(r":\s*([\d.]+);", _text(path)), float).reshape(len(nodes), len(nodes))
     return SiouxFalls(
         np.stack([tails, heads], axis=1).astype(np.int64) - 1,
         capacities,
@@ -105,15 +113,25 @@ def load_sioux_falls() -> SiouxFalls:
         free_flow_times,
         flows,
         times,
-        trips.reshape(len(nodes), len(nodes)),
+        trips,
         nodes[:, 1:],
     )
 
 
-def _text(file: PublicFile) -> str:
-    local = local_file(f"paths/{PurePosixPath(file.path).name}.gz", file)
-    return (file.read() if local is None else gzip.decompress(local.read_bytes())).decode()
+def _path(file: PublicFile) -> Path:
+    return local_file(f"paths/{PurePosixPath(file.path).name}.gz", file) or file.fetch()
 
 
-def _table(text: str) -> np.ndarray:
-    return np.loadtxt(io.StringIO(text), comments=["~", ";"])
+def _text(path: Path) -> str:
+    return read_content(path, LARGEST_TEXT).decode()
+
+
+def _table(file: PublicFile, num_columns: int, start: str) -> np.ndarray:
+    """The numbers after a mark."""
+    path = _path(file)
+    with reading(path, f"rows of {num_columns} finite numbers"):
+        lines = io.StringIO(_text(path).split(start, 1)[1])
+        table: np.ndarray = np.loadtxt(lines, comments=["~", ";"], ndmin=2)
+        if table.shape[1:] != (num_columns,) or not np.isfinite(table).all():
+            raise ValueError(f"an array of shape {table.shape}")
+    return table

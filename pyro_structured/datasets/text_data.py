@@ -9,7 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.local_archive import missing_archive, read_archive
+from pyro_structured.datasets.data_file import ArrayKind
+from pyro_structured.datasets.local_archive import damaged_archive, missing_archive, read_archive
 from pyro_structured.datasets.text_corpus import POLARITY, WEBKB_TRAIN, TextCorpus, read_polarity, read_webkb
 
 # Names of the converted files and public sources.
@@ -23,6 +24,16 @@ SOURCES: dict[str, tuple[str, object]] = {
     "polarity": ("polarity_v2", POLARITY),
     "enron": ("enron1", "the preprocessed Enron-1 corpus of Metsis, Androutsopoulos and Paliouras (2006)"),
     "webkb": ("webkb_stemmed", WEBKB_TRAIN),
+}
+KINDS = {
+    "indices": ArrayKind("iu", ("words of all documents",), 0),
+    "indptr": ArrayKind("iu", ("ends",), 0),
+    "shape": ArrayKind("iu", (2,), 1),
+    "y": ArrayKind("iu", ("documents",), 0),
+    "names": ArrayKind("U", ("classes",)),
+    "vocab": ArrayKind("u", ("letters",), 0, 255),
+    "split": ArrayKind("iu", ("documents",), 0, 1),
+    "fold": ArrayKind("iu", ("documents",), 0, optional=True),
 }
 READERS = {"polarity": read_polarity, "webkb": read_webkb}
 
@@ -70,7 +81,7 @@ def load_text(name: str) -> TextData:
 
     :param str name: One of the names above.
     :return: The documents and their classes, in the order of the source.
-    :raises ValueError: if the name is unknown, or a download has another checksum.
+    :raises ValueError: if the name is unknown, a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the file is not in the local folder, or there is no folder and nothing to download.
     :raises ConnectionError: if a download fails.
 
@@ -89,20 +100,31 @@ def load_text(name: str) -> TextData:
     check_name(name, SOURCES)
     file, source = SOURCES[name]
     path = f"text/{file}.npz"
-    archive = read_archive(path, source)
+    archive = read_archive(path, source, KINDS)
     if archive is not None:
-        return _from_archive(archive)
+        return _from_archive(path, archive)
     if name not in READERS:
         raise missing_archive(path, source)
     return _from_corpus(READERS[name]())
 
 
-def _from_archive(archive: dict[str, np.ndarray]) -> TextData:
+def _from_archive(path: str, archive: dict[str, np.ndarray]) -> TextData:
+    """Checks that the arrays refer to each other."""
+    indices, names, (num_documents, num_words) = archive["indices"], archive["names"], archive["shape"].tolist()
+    ends, words = archive["indptr"].astype(np.int64), archive["vocab"].tobytes().decode(errors="replace").split("\n")
+    if num_documents != len(archive["y"]) or len(ends) != num_documents + 1:
+        raise damaged_archive(path, "as many documents in 'shape', 'y' and 'indptr'")
+    if ends[0] != 0 or ends[-1] != len(indices) or (np.diff(ends) < 0).any():
+        raise damaged_archive(path, "ends in 'indptr' of documents in 'indices', one after the other")
+    if len(words) != num_words or indices.max() >= num_words:
+        raise damaged_archive(path, "as many words in 'vocab' as in 'shape', and smaller numbers in 'indices'")
+    if archive["y"].max() >= len(names):
+        raise damaged_archive(path, "classes in 'y' below the number of 'names'")
     return TextData(
-        _matrix(archive["indices"], archive["indptr"], int(archive["shape"][1])),
+        _matrix(indices, ends, num_words),
         archive["y"].astype(np.int64),
-        tuple(archive["names"].tolist()),
-        tuple(archive["vocab"].tobytes().decode().split("\n")),
+        tuple(names.tolist()),
+        tuple(words),
         archive["split"] == 1,
         archive["fold"].astype(np.int64) if "fold" in archive else None,
     )

@@ -4,6 +4,7 @@ __all__ = ["load_traffic_speeds"]
 
 import numpy as np
 
+from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
 
@@ -13,6 +14,7 @@ SPEEDS = PublicFile(
     "data/los_speed.csv",
     "7b732d86ae32b2930595becba28aff39dacbfb2197e250fc0332e1744ce2cbf4",
 )
+KINDS = {"speed": ArrayKind("f", ("times", "detectors"), 0), "sensor_id": ArrayKind("U", ("detectors",))}
 
 
 def load_traffic_speeds() -> tuple[np.ndarray, tuple[str, ...]]:
@@ -23,7 +25,7 @@ def load_traffic_speeds() -> tuple[np.ndarray, tuple[str, ...]]:
 
     :return: Mean speeds in miles per hour, float32, shape ``(2016, 207)``, in the order of time; and the detectors'
         numbers.
-    :raises ValueError: if a download has another checksum.
+    :raises ValueError: if a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``sensors/la_traffic_207x2016.npz``.
     :raises ConnectionError: if a download fails.
 
@@ -38,7 +40,7 @@ def load_traffic_speeds() -> tuple[np.ndarray, tuple[str, ...]]:
         >>> speeds.shape, detectors[:2]  # doctest: +SKIP
         ((2016, 207), ('773869', '767541'))
     """
-    archive = read_archive("sensors/la_traffic_207x2016.npz", SPEEDS)
+    archive = read_archive("sensors/la_traffic_207x2016.npz", SPEEDS, KINDS)
     if archive is not None:
         return archive["speed"], tuple(archive["sensor_id"].tolist())
     header, *lines = SPEEDS.read().decode().splitlines()

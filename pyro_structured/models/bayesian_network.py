@@ -54,10 +54,11 @@ class BayesianNetwork:
         for each in self.states:
             _check_names("states", each)
         checked_parents(self.parents)
-        object.__setattr__(self, "tables", [self._checked_table(d) for d in range(size)])
+        sizes = self.cardinalities
+        object.__setattr__(self, "tables", [self._checked_table(d, sizes) for d in range(size)])
 
-    def _checked_table(self, variable: int) -> np.ndarray:
-        shape, name = tuple(self.cardinalities[d] for d in (*self.parents[variable], variable)), self.names[variable]
+    def _checked_table(self, variable: int, sizes: tuple[int, ...]) -> np.ndarray:
+        shape, name = tuple(sizes[d] for d in (*self.parents[variable], variable)), self.names[variable]
         try:
             table = np.asarray(self.tables[variable], dtype=np.float64, order="C")
         except (TypeError, ValueError) as error:

@@ -4,23 +4,39 @@ __all__ = ["read_bif", "write_bif"]
 
 import gzip
 import itertools
-import zlib
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from pyro_structured.datasets.data_file import read_content
 from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif_scanner import BifScanner, is_word
+from pyro_structured.ops.table_budget import check_table_entries
+
+# The largest networks that are public have a tenth of it.
+LARGEST_TEXT = 2**26
+# What arrays of all versions of numpy can have, with the variable itself.
+MOST_PARENTS = 31
 
 
 class _Row(NamedTuple):
-    """Numbers for some states of the parents, or for all: what a table and the default are."""
+    """Numbers for some states of the parents, or for all: what a table and the default are; and where they stand."""
 
     kind: str
     given: tuple[str, ...]
     numbers: list[float]
+    place: int
+
+
+class _Conditional(NamedTuple):
+    """What a file says about a variable given its parents, and where."""
+
+    parents: list[str]
+    rows: list[_Row]
+    place: int
 
 
 def read_bif(path: str | Path) -> BayesianNetwork:
@@ -29,17 +45,22 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     :param path: A file in UTF-8 as those of the bnlearn repository, also compressed by gzip (``.gz``). Rows are named
         by the parents' states; ``table`` has all numbers, the variable's own state slowest, and ``default`` stands for
         rows that are not there. Names may be in double quotes, then with any other sign. Properties are ignored.
-    :return: Variables in the file's order.
-    :raises ValueError: with the name of the file, and of the variable or the line, if something is missing or unknown.
+    :return: Variables in the file's order. Cost in proportion to the file's text and the tables' entries.
+    :raises ValueError: with the name of the file and the line, if something is missing or unknown; if the text has more
+        than ``2 ** 26`` bytes.
+    :raises NotImplementedError: if the tables have more entries than the setting ``pyro_structured_max_table_entries``
+        of ``pyro.settings``, before they take memory.
     """
     path = Path(path)
-    states, parents, rows = _read_declarations(path, BifScanner(path, _text(path)))
-    names = list(states)
-    tables = [_table(path, [*parents[name], name], states, rows[name]) for name in names]
+    scanner = BifScanner(path, _text(path))
+    states, found = _read_declarations(scanner)
+    numbers = {name: {state: number for number, state in enumerate(values)} for name, values in states.items()}
+    _check_sizes(path, scanner, states, found)
+    tables = [_table(scanner, name, found[name], numbers) for name in states]
+    places = {name: number for number, name in enumerate(states)}
+    parents = [[places[each] for each in found[name].parents] for name in states]
     try:
-        return BayesianNetwork(
-            names, list(states.values()), [[names.index(each) for each in parents[name]] for name in names], tables
-        )
+        return BayesianNetwork(list(states), list(states.values()), parents, tables)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -82,44 +103,54 @@ def _numbers(row: np.ndarray) -> str:
 
 
 def _text(path: Path) -> str:
-    content = path.read_bytes()
+    content = read_content(path, LARGEST_TEXT)
     try:
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected text in UTF-8, got byte {error.object[error.start]:#04x}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: expected what gzip has compressed, got other bytes ({error})") from None
 
 
-def _read_declarations(
-    path: Path, scanner: BifScanner
-) -> tuple[dict[str, list[str]], dict[str, list[str]], dict[str, list[_Row]]]:
-    """States, parents and probabilities of all variables."""
+def _read_declarations(scanner: BifScanner) -> tuple[dict[str, list[str]], dict[str, _Conditional]]:
+    """States and probabilities of all variables."""
     states: dict[str, list[str]] = {}
-    rows: dict[str, list[_Row]] = {}
-    parents: dict[str, list[str]] = {}
+    found: dict[str, _Conditional] = {}
     while scanner.peek():
+        place = scanner.place
         keyword = scanner.take("network", "variable", "probability")
         if keyword == "probability":
-            child, above, found = _read_probability(scanner)
-            if child in rows:
-                raise ValueError(f"{path}: expected probabilities of {child} once, got them again")
-            parents[child], rows[child] = above, found
+            child, conditional = _read_probability(scanner)
+            if child in found:
+                raise scanner.wrong(f"probabilities of {child} once, got them again", place)
+            found[child] = conditional
         elif keyword == "variable":
-            name, values = _read_variable(path, scanner)
+            name, values = _read_variable(scanner)
             if name in states:
-                raise ValueError(f"{path}: expected {name} to be declared once, got it again")
+                raise scanner.wrong(f"{name} to be declared once, got it again", place)
             states[name] = values
         else:
             _skip_network(scanner)
-    for child, above in parents.items():
-        unknown = [name for name in [child, *above] if name not in states]
+    for child, conditional in found.items():
+        unknown = [name for name in [child, *conditional.parents] if name not in states]
         if unknown:
-            raise ValueError(f"{path}: expected variables that are declared, got {unknown[0]}")
-    missing = [name for name in states if name not in rows]
+            raise scanner.wrong(f"variables that are declared, got {unknown[0]}", conditional.place)
+    missing = [name for name in states if name not in found]
     if missing or not states:
-        raise ValueError(f"{path}: expected probabilities of every variable, got none of {missing or 'any'}")
-    return states, parents, rows
+        raise scanner.wrong(f"probabilities of every variable, got none of {missing or 'any'}")
+    return states, found
+
+
+def _check_sizes(path: Path, scanner: BifScanner, states: dict[str, list[str]], found: dict[str, _Conditional]) -> None:
+    """Raises an error if the tables would have more axes, or take more memory, than there may be."""
+    sizes = {}
+    for child, (parents, _, place) in found.items():
+        if len(set(parents) | {child}) <= len(parents):
+            raise scanner.wrong(f"different parents of {child}, got {parents}", place)
+        if len(parents) > MOST_PARENTS:
+            raise scanner.wrong(f"at most {MOST_PARENTS} parents of {child}, got {len(parents)}", place)
+        sizes[child] = math.prod(len(states[name]) for name in [*parents, child])
+    largest = max(sizes, key=sizes.__getitem__)
+    what = f"all tables, the largest of which is that of {largest!r} given {found[largest].parents}"
+    check_table_entries(str(path), what, sum(sizes.values()))
 
 
 def _skip_network(scanner: BifScanner) -> None:
@@ -130,7 +161,7 @@ def _skip_network(scanner: BifScanner) -> None:
     scanner.take("}")
 
 
-def _read_variable(path: Path, scanner: BifScanner) -> tuple[str, list[str]]:
+def _read_variable(scanner: BifScanner) -> tuple[str, list[str]]:
     name = scanner.name("a variable")
     scanner.take("{")
     scanner.skip_properties()
@@ -141,7 +172,9 @@ def _read_variable(path: Path, scanner: BifScanner) -> tuple[str, list[str]]:
         scanner.take(word)
     values = scanner.names(f"states of {name}")
     if number != str(len(values)):
-        raise ValueError(f"{path}: expected {number} states of {name}, got {len(values)}")
+        raise scanner.wrong(f"{number} states of {name}, got {len(values)}")
+    if len(set(values)) < len(values):
+        raise scanner.wrong(f"different states of {name}, got {values}")
     for word in ("}", ";"):
         scanner.take(word)
     scanner.skip_properties()
@@ -149,9 +182,10 @@ def _read_variable(path: Path, scanner: BifScanner) -> tuple[str, list[str]]:
     return name, values
 
 
-def _read_probability(scanner: BifScanner) -> tuple[str, list[str], list[_Row]]:
+def _read_probability(scanner: BifScanner) -> tuple[str, _Conditional]:
     scanner.take("(")
-    child, parents = scanner.name("a variable"), []
+    start, parents = scanner.place, []
+    child = scanner.name("a variable")
     if scanner.take("|", ")") == "|":
         parents = scanner.names(f"parents of {child}")
         scanner.take(")")
@@ -159,38 +193,39 @@ def _read_probability(scanner: BifScanner) -> tuple[str, list[str], list[_Row]]:
     rows = []
     scanner.skip_properties()
     while (kind := scanner.take("(", "table", "default", "}")) != "}":
-        given: list[str] = []
+        given, place = [], scanner.place
         if kind == "(":
             given = scanner.names(f"states of {parents} for {child}")
             scanner.take(")")
-        rows.append(_Row(kind, tuple(given), scanner.probabilities(child)))
+        rows.append(_Row(kind, tuple(given), scanner.probabilities(child), place))
         scanner.skip_properties()
-    return child, parents, rows
+    return child, _Conditional(parents, rows, start)
 
 
-def _table(path: Path, family: list[str], states: dict[str, list[str]], rows: list[_Row]) -> np.ndarray:
-    """Probabilities with the child's axis last."""
-    *parents, child = family
-    if len(set(family)) < len(family):
-        raise ValueError(f"{path}: expected different parents of {child}, got {parents}")
-    shape = [len(states[name]) for name in family]
+def _table(scanner: BifScanner, child: str, conditional: _Conditional, states: dict[str, dict[str, int]]) -> np.ndarray:
+    """Probabilities with the child's axis last; states have their numbers."""
+    parents = conditional.parents
+    shape = [len(states[name]) for name in [*parents, child]]
     table, seen = np.full(shape, np.nan), set()
     # Defaults are for what nothing else says, and a table for what no row says.
-    for kind, given, numbers in sorted(rows, key=lambda row: ("default", "table", "(").index(row.kind)):
+    for kind, given, numbers, place in sorted(
+        conditional.rows, key=lambda row: ("default", "table", "(").index(row.kind)
+    ):
         if (kind, given) in seen:
-            raise ValueError(f"{path}: expected numbers of {child} once, got them again for {given or kind!r}")
+            raise scanner.wrong(f"numbers of {child} once, got them again for {given or kind!r}", place)
         seen.add((kind, given))
         expected = table.size if kind == "table" else shape[-1]
         if len(numbers) != expected:
-            raise ValueError(f"{path}: expected {expected} numbers for {child}, got {len(numbers)}")
+            raise scanner.wrong(f"{expected} numbers for {child}, got {len(numbers)}", place)
         if kind == "table":
             table[:] = np.moveaxis(np.reshape(numbers, [shape[-1], *shape[:-1]]), 0, -1)
             continue
         if kind == "(" and not (
             len(given) == len(parents) and all(each in states[d] for each, d in zip(given, parents, strict=True))
         ):
-            raise ValueError(f"{path}: expected states of {parents} for {child}, got {list(given)}")
-        table[tuple(states[d].index(each) for each, d in zip(given, parents, strict=False))] = numbers
+            raise scanner.wrong(f"states of {parents} for {child}, got {list(given)}", place)
+        table[tuple(states[d][each] for each, d in zip(given, parents, strict=False))] = numbers
     if np.isnan(table).any():
-        raise ValueError(f"{path}: expected probabilities for all states of {parents} of {child}, got some only")
+        message = f"probabilities for all states of {parents} of {child}, got some only"
+        raise scanner.wrong(message, conditional.place)
     return table

@@ -24,7 +24,7 @@ from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts, solve_count_potential, solve_windows
 from pyro_structured.ops.fourier_passes import is_fast
 from pyro_structured.ops.nested_counts import solve_nested_counts
-from pyro_structured.ops.rows import map_rows, merge_mapped
+from pyro_structured.ops.rows import map_rows, merge_mapped, named_rows
 
 EMPTY_SUPPORT = (
     "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
@@ -147,8 +147,10 @@ def require(bad: Tensor, message: str) -> None:
 
 
 def require_support(log_partition: Tensor, message: str = EMPTY_SUPPORT) -> Tensor:
-    """Passes a log partition function on, or raises a ValueError where it is -inf."""
-    require(log_partition == -torch.inf, message)
+    """Passes a log partition function on, or raises a ValueError that names the rows where it is -inf."""
+    impossible = log_partition == -torch.inf
+    if anywhere(impossible):
+        raise ValueError(message + named_rows(impossible))
     return log_partition
 
 

@@ -13,6 +13,8 @@ from pyro_structured.ops.convolution import safe_log
 
 # Within e to the power of this, sums of products of weights, and the squares of their inverses, are far from overflow.
 LARGEST_LOGARITHM = 300.0
+# Numbers that a group of samples needs.
+DRAWN_AT_ONCE = 2**22
 
 
 class UpwardPass(NamedTuple):
@@ -127,11 +129,13 @@ def sample_states(plan: CliquePlan, found: UpwardPass, num_samples: int) -> Tens
     values = log_z.new_zeros(plan.num_variables, num_samples, log_z.shape[-1], dtype=torch.long)
     for level, shares in zip(plan.levels(log_z.device), found.shares, strict=True):
         for block, table in zip(level.blocks, level.split(shares), strict=True):
-            place = _separator_states(block, values)
-            index = place.flatten(0, 1).unsqueeze(1).expand(-1, block.shape[1], -1)
-            cumulative = table.gather(0, index).cumsum(1)
-            threshold = torch.rand_like(cumulative[:, :1]) * (cumulative[:, -1:] * (1 - 2.0**-52))
-            _write(block, values, (cumulative <= threshold).sum(1).reshape(place.shape))
+            each = len(block.starts) * block.shape[1] * values.shape[-1]
+            for part in values.split(max(1, DRAWN_AT_ONCE // max(1, each)), 1):
+                place = _separator_states(block, part)
+                index = place.flatten(0, 1).unsqueeze(1).expand(-1, block.shape[1], -1)
+                cumulative = table.gather(0, index).cumsum(1)
+                threshold = torch.rand_like(cumulative[:, :1]) * (cumulative[:, -1:] * (1 - 2.0**-52))
+                _write(block, part, (cumulative <= threshold).sum(1).reshape(place.shape))
     return values
 
 

@@ -4,7 +4,7 @@ __all__ = ["CliqueBlock", "CliqueLevel", "CliquePlan", "split_runs"]
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from pyro_structured.ops.table_budget import check_table_entries
+
+# Where tables are as large as allowed, an entry meets so many messages of children and states of variables.
+PLACES_OF_AN_ENTRY = 16
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,7 @@ class CliquePlan:
                 found.setdefault(self._key(index), []).append(index)
             members.append([found[key] for key in sorted(found)])
             level = [child for block in members[-1] for index in block for child in children[index]]
+        self._check_budget(members, children)
         # Where entries and messages start in their level.
         entries, messages = np.zeros(len(self._cliques), dtype=int), np.zeros(len(self._cliques), dtype=int)
         for blocks in members:
@@ -183,6 +189,18 @@ class CliquePlan:
             entries[order] = _starts([self._size(self._cliques[index]) for index in order])
             messages[order] = _starts([self._size(self._separators[index]) for index in order])
         return [self._level(blocks, children, entries, messages) for blocks in members]
+
+    def _check_budget(self, members: list[list[list[int]]], children: list[list[int]]) -> None:
+        """Raises an error if the places that all entries meet would take more memory than tables may have."""
+        places = []
+        for blocks in members:
+            level = [index for block in blocks for index in block]
+            each = max(len(children[index]) for index in level) + max(len(self._rests[index]) for index in level)
+            places.append((sum(self._size(self._cliques[index]) for index in level) * each, level))
+        _, level = max(places)
+        largest = self._cliques[max(level, key=lambda index: self._size(self._cliques[index]))]
+        what = f"what the cliques' entries meet, divided by {PLACES_OF_AN_ENTRY}, most of it about {largest}"
+        check_table_entries("tree", what, sum(number for number, _ in places) // PLACES_OF_AN_ENTRY)
 
     def _size(self, variables: tuple[int, ...]) -> int:
         return math.prod(self._sizes[d] for d in variables)
@@ -199,11 +217,11 @@ class CliquePlan:
         scopes = {index: self._separators[index] + self._rests[index] for index in order}
         below = [child for index in order for child in children[index]]
         num_messages = sum(self._size(self._separators[child]) for child in below)
-        met = [
-            [messages[child] + self._places(self._separators[child], scopes[index]) for child in children[index]]
-            for index in order
-        ]
-        states = [[self._first_states[d] + self._places((d,), scopes[i]) for d in self._rests[i]] for i in order]
+        starts = [[(messages[child], self._separators[child]) for child in children[index]] for index in order]
+        met = map(self._all_places, starts, scopes.values())
+        starts = [[(self._first_states[d], (d,)) for d in self._rests[index]] for index in order]
+        states = map(self._all_places, starts, scopes.values())
+        most_children, most_rests = (max(len(each[i]) for i in order) for each in (children, self._rests))
         sizes = [self._size(self._cliques[index]) for index in order]
         places = [self._starts[index] + self._places(self._cliques[index], scopes[index]) for index in order]
         shapes = [(self._size(self._separators[index]), self._size(self._rests[index])) for index in order]
@@ -215,8 +233,8 @@ class CliquePlan:
             _integers(np.concatenate(places)),
             _integers(np.repeat(np.arange(sum(m for m, _ in shapes)), np.concatenate([[r] * m for m, r in shapes]))),
             _integers(np.concatenate([self._sources(index, entries) for index in order])),
-            _integers(_padded(met, sizes, num_messages)),
-            _integers(_padded(states, sizes, self.num_states)),
+            _integers(_padded(met, most_children, sizes, num_messages)),
+            _integers(_padded(states, most_rests, sizes, self.num_states)),
         )
 
     def _block(self, block: list[int], messages: np.ndarray) -> CliqueBlock:
@@ -244,6 +262,13 @@ class CliquePlan:
             found = (found[:, None] + strides.get(d, 0) * np.arange(self._sizes[d])).ravel()
         return found
 
+    def _all_places(
+        self, starts: Sequence[tuple[int, tuple[int, ...]]], scope: tuple[int, ...]
+    ) -> Iterator[np.ndarray]:
+        """One after the other, because they are large."""
+        for start, variables in starts:
+            yield start + self._places(variables, scope)
+
     def _sources(self, index: int, places: np.ndarray) -> np.ndarray:
         parent = self._parents[index]
         if parent == index:
@@ -269,14 +294,13 @@ def _starts(sizes: Sequence[int]) -> np.ndarray:
     return np.cumsum([0, *sizes[:-1]])
 
 
-def _padded(rows: Sequence[Sequence[np.ndarray]], sizes: Sequence[int], filler: int) -> np.ndarray:
-    """Lists of index arrays, one after the other, with a filler where a list is shorter than others."""
-    longest = max(map(len, rows))
-    full = [
-        np.stack([*row, *[np.full(size, filler)] * (longest - len(row))]) if longest else np.zeros((0, size))
-        for row, size in zip(rows, sizes, strict=True)
-    ]
-    return np.concatenate(full, -1)
+def _padded(rows: Iterable[Iterable[np.ndarray]], longest: int, sizes: Sequence[int], filler: int) -> np.ndarray:
+    """Lists of index arrays, one after the other, with a filler where a list is shorter than the longest one."""
+    padded = np.full((longest, sum(sizes)), filler)
+    for row, start, size in zip(rows, _starts(sizes), sizes, strict=True):
+        for place, numbers in enumerate(row):
+            padded[place, start : start + size] = numbers
+    return padded
 
 
 def _integers(numbers: object) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_structured.ops import clique_passes
 from pyro_structured.ops.clique_plan import CliquePlan
 from pyro_structured.ops.marginal_inference import MarginalPlan, infer_marginals
+from pyro_structured.ops.table_budget import check_table_entries
 
 # What to compute, each with all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
@@ -86,6 +87,10 @@ def _parts(
 
 
 def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
+    rows = max(len(clique_logits), len(evidence))
+    if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
+        what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
+        check_table_entries("value", f"{what} at a time", rows * plan.table_size)
     found = []
     for tables, weights in _parts(clique_logits, evidence, plan):
         passed = clique_passes.upward(plan, tables, weights)

@@ -18,6 +18,7 @@ from pyro_structured.ops.chordal_graph import (
     neighbor_sets,
 )
 from pyro_structured.ops.clique_plan import CliquePlan
+from pyro_structured.ops.table_budget import check_table_entries
 from pyro_structured.structures.argument_checks import (
     check_last_axis,
     check_size,
@@ -37,6 +38,9 @@ class CliqueTree:
     :param cliques: Sets of variables, every one of ``range(n)`` in some clique.
     :param cardinalities: Numbers of states of the n variables, at least 1.
     :raises ValueError: if no tree of the cliques is a junction tree, or an argument is of another kind.
+    :raises NotImplementedError: if ``table_size`` is above the setting ``pyro_structured_max_table_entries`` of
+        ``pyro.settings``, ``2 ** 25``: queries take a hundred bytes for each entry, and more. Nothing of that size is
+        allocated before; ``pyro.settings.context(pyro_structured_max_table_entries=2**28)`` raises the limit.
 
     Example::
 
@@ -58,6 +62,7 @@ class CliqueTree:
         if got:
             raise ValueError(f"cliques: expected sets that cover range({len(self.cardinalities)}), got {got}")
         self.cliques: tuple[tuple[int, ...], ...] = tuple(tuple(sorted(group)) for group in groups)
+        self._check_budget()
         parents = clique_forest([frozenset(clique) for clique in self.cliques])
         if parents is None:
             raise ValueError(
@@ -151,6 +156,11 @@ class CliqueTree:
         if height < width:
             order.sort(key=lambda d: d % width)
         return cls(_maximal(elimination_cliques(neighbors, order)), [num_states] * (height * width))
+
+    def _check_budget(self) -> None:
+        largest = max(range(len(self.cliques)), key=self.table_sizes.__getitem__)
+        what = f"the tables of all cliques, the largest of which, {self.cliques[largest]}, has"
+        check_table_entries("cliques", f"{what} {self.table_sizes[largest]}", self.table_size)
 
     @property
     def num_variables(self) -> int:

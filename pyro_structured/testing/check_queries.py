@@ -17,6 +17,8 @@ from pyro_structured.testing.support_table import SupportTable, event_rank
 DIFFERENTIABLE_QUERIES = ("entropy", "mean", "variance", "marginals", "marginal_logits", "count_marginals")
 # Steps of finite differences: their errors are near 1e-10 for the first derivative.
 _STEP = 1e-5
+# More than messages name.
+NUM_ROWS = 13
 
 _Tensors = Mapping[str, Tensor]
 
@@ -240,6 +242,42 @@ def _scores(distribution: Any) -> Iterator[tuple[str, Callable[[Any], Tensor]]]:
         yield "log_prob of values with NaN", lambda d: d.log_prob(holes)
 
 
+def impossible_rows(case: DistributionCase) -> None:
+    """Where evidence contradicts itself, ``marginal_log_prob`` is -inf in its rows only, and queries name these."""
+    distribution = case.make()
+    if not (distribution.event_shape and hasattr(distribution, "condition")):
+        return
+    value = distribution.sample().expand(NUM_ROWS, *case.batch_shape, *distribution.event_shape)
+    others = distribution.sample((200,))
+    different = (others != value[0]).flatten(1 + len(case.batch_shape)).any(-1)
+    observed = torch.ones(distribution.event_shape, dtype=torch.bool, device=value.device)
+    try:
+        given = distribution.condition(value, observed)
+    except NotImplementedError:
+        return
+    if not different.any():
+        return
+    chosen = different.float().argmax(0)
+    other = others.gather(0, chosen.reshape(1, *chosen.shape, *(1,) * event_rank(distribution)).expand_as(value[:1]))
+    odd = (torch.arange(NUM_ROWS, device=value.device) != 1).reshape(-1, *(1,) * len(case.batch_shape))
+    odd = odd & different.any(0)
+    again = torch.where(odd.reshape(odd.shape + (1,) * event_rank(distribution)), other, value)
+    log_probs = given.marginal_log_prob(again, observed)
+    impossible = (log_probs == -torch.inf).expand(odd.shape)
+    expect((impossible == odd).all(), f"marginal_log_prob: expected -inf in rows {odd.nonzero()}, got {log_probs}")
+    expected = ", ".join(str(tuple(row) if len(row) > 1 else row[0]) for row in odd.nonzero()[:10].tolist())
+    conditioned = given.condition(again, observed)
+    for name in ("log_partition_function", "marginals", "marginal_logits", "mode", "entropy", "sample"):
+        try:
+            optional_query(conditioned, name)
+        except ValueError as error:
+            expect(f"rows {expected} and " in str(error), f"{name}: expected rows {expected} and so on, got: {error}")
+        else:
+            expect(
+                optional_query(given, name) is None, f"{name}: expected an error that names rows {expected}, got none"
+            )
+
+
 QUERY_CHECKS = (
     count_marginals,
     marginal_logits,
@@ -247,4 +285,5 @@ QUERY_CHECKS = (
     query_gradient,
     single_parameter,
     impossible_evidence,
+    impossible_rows,
 )

@@ -66,6 +66,15 @@ def test_wrong_checksum(served, tmp_path):
     assert make_file().read() == CONTENT
 
 
+def test_cache_that_cannot_be_written(served, tmp_path):
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    message = (
+        f"{tmp_path / 'cache' / PATH}: expected a cache that can be written, .* XDG_CACHE_HOME names, got: .*Not a d"
+    )
+    with pytest.raises(OSError, match=message):
+        make_file().read()
+
+
 def test_failed_download(served, tmp_path):
     served.unlink()
     with pytest.raises(ConnectionError, match="served.bin: the download failed .* PYRO_STRUCTURED_DATA names"):

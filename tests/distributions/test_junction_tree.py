@@ -4,6 +4,7 @@ import itertools
 import math
 import pickle
 
+import pyro
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from pyro_structured.distributions import JunctionTree
+from pyro_structured.ops import clique_passes
 from pyro_structured.structures import CliqueTree
 
 SMALL = 1024
@@ -239,6 +241,74 @@ def test_empty_batches(batch):
     full = JunctionTree(torch.randn(3, tree.table_size), tree)
     assert full.sample((0,)).shape == (0, 3, 4) and full.log_prob(torch.zeros(0, 1, 4)).shape == (0, 3)
     assert JunctionTree.from_data(torch.zeros(0, 4), tree, 1.0).marginals.shape == (4, 3)
+
+
+def test_impossible_rows():
+    """Errors name the first ten rows whose evidence is impossible; log-probabilities of all rows are had at once."""
+    tree = CliqueTree.chain(3, 2)
+    same = torch.eye(2).log()
+    d = JunctionTree(tree.pack([same, same]), tree)
+    value = torch.tensor([0, 0, 1]).expand(20, 3).clone()
+    value[[3, 7]] = 1
+    observed = torch.tensor([True, True, True])
+    log_probs = d.marginal_log_prob(value, observed)
+    assert torch.equal(log_probs.isfinite().nonzero().flatten(), torch.tensor([3, 7]))
+    message = (
+        "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
+    )
+    rows = ", in rows 0, 1, 2, 4, 5, 6, 8, 9, 10, 11 and 8 more"
+    for query in ("marginals", "mode", "clique_marginals", "log_partition_function"):
+        with pytest.raises(ValueError, match=f"^{message}{rows}$"):
+            getattr(d.condition(value, observed), query)
+    with pytest.raises(ValueError, match=r"compatible with it, in row \(1, 2\)$"):
+        d.condition(value[[3, 3, 3, 3, 3, 0]].reshape(2, 3, 3), observed).sample()
+    with pytest.raises(ValueError, match="compatible with it$"):
+        d.condition(value[0], observed).entropy()
+    with pytest.raises(ValueError, match="compatible with it$"):
+        torch.func.vmap(lambda each: d.condition(each, observed).marginals)(value)
+
+
+def test_budget_of_evidence():
+    """One table with many rows of evidence: probabilities of all cliques are refused, what needs less is not."""
+    tree = CliqueTree.chain(4, 2)
+    logits = torch.randn(tree.table_size, requires_grad=True)
+    d, plain = (
+        JunctionTree(each, tree).condition(torch.zeros(10, 4), torch.tensor([True, False, False, False]))
+        for each in (logits, logits.detach())
+    )
+    message = r"value: expected at most 119 numbers \(pyro_structured_max_table_entries\) in .* 10 rows of .*, got 120"
+    for query in (lambda d: d.clique_marginals, lambda d: d.marginals_of([0, 1]), lambda d: d.log_partition_function):
+        with pyro.settings.context(pyro_structured_max_table_entries=119):
+            with pytest.raises(NotImplementedError, match=message):
+                query(d.expand([10]))
+            assert query(JunctionTree(torch.randn(20, tree.table_size), tree)).shape[0] == 20
+        with pyro.settings.context(pyro_structured_max_table_entries=120):
+            assert query(d.expand([10])).shape[0] == 10
+    with pyro.settings.context(pyro_structured_max_table_entries=12):
+        assert plain.marginals.shape == (10, 4, 2) and plain.sample().shape == plain.mode.shape == (10, 4)
+
+
+def test_budget_of_messages():
+    """A large clique with many neighbours is refused although its table is not too large."""
+    star = CliqueTree([[0, 1], *([0, d] for d in range(2, 102))], [2] * 102)
+    d = JunctionTree(torch.zeros(star.table_size), star)
+    with pyro.settings.context(pyro_structured_max_table_entries=40):
+        message = r"tree: expected at most 40 numbers .* about \(0, 1\), got \d+; pyro.settings.set"
+        with pytest.raises(NotImplementedError, match=message):
+            _ = d.marginals
+    assert d.marginals.shape == (102, 2)
+
+
+def test_samples_are_drawn_in_groups(monkeypatch):
+    """Groups are of any size, and nothing but the memory depends on it."""
+    tree = CliqueTree([[0, 1], [1, 2], [3]], [2, 2, 2, 3])
+    same = torch.eye(2).log()
+    d = JunctionTree(tree.pack([same, same, torch.tensor([0.0, 1.0, -torch.inf])]), tree)
+    for group in (1, 7, 100):
+        monkeypatch.setattr(clique_passes, "DRAWN_AT_ONCE", group)
+        drawn = d.sample((3000,))
+        assert (drawn[:, :3] == drawn[:, :1]).all()
+        close(drawn[:, [0, 3]].double().mean(0), torch.tensor([0.5, math.e / (1 + math.e)]).double(), 0.05)
 
 
 def test_vmap():

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pyagrum
+import pyro
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.models import BayesianNetwork, read_bif, write_bif
+from pyro_structured.models import BayesianNetwork, bif, read_bif, write_bif
 
 FILES = ("alarm", "asia", "cancer", "earthquake", "sachs", "survey")
 
@@ -129,7 +130,7 @@ def test_tables_and_defaults(tmp_path):
         ("probability (c)", "variable c { type discrete [2] { f, t }; } probability (c)", "c to be declared once"),
         ("probability (c)", "probability (c) { table 1, 0; } probability (c)", "probabilities of c once"),
         ("table 0.5, 0.5;", "", r"expected probabilities for all states of \[\] of c"),
-        ("{ t, f }", "{ t, t }", r"states: expected different ones, at least one, got \['t', 't'\]"),
+        ("{ t, f }", "{ t, t }", r"expected different states of c, got \['t', 't'\] \(line 1\)"),
         ("{ t, f }", "{ t, }", "expected states of c in line 1, got '}'"),
         ("(c)", "(c | c)", r"expected different parents of c, got \['c'\]"),
         ("variable c {", "variable {", "expected a variable in line 1, got '{'"),
@@ -140,6 +141,13 @@ def test_tables_and_defaults(tmp_path):
         ("0.5; }", "0.5;", "expected '\\(' or 'table' or 'default' or '}' in line 1, got 'the end'"),
         ("table 0.5, 0.5; }", "table 0.5, 0.5; property x }", "expected a property that ends with a semicolon"),
         ("t, f", "\xe4, f", "expected text in UTF-8, got byte 0xe4"),
+        ("table 0.5, 0.5", "table 1, 1e-31_0", "expected numbers of at least 0, .* in line 1, got '1e-31_0'"),
+        ("table 0.5, 0.5", "table 1_0, 0", "expected numbers of at least 0, .* in line 1, got '1_0'"),
+        ("table 0.5, 0.5", "table 1e999, 0", "expected numbers of at least 0, .* in line 1, got '1e999'"),
+        ("table 0.5, 0.5", "\n\ntable 0.5", r"expected 2 numbers for c, got 1 \(line 3\)"),
+        ("0.5; }", "0.5; }\nprobability (d) { table 1; }", r"variables that are declared, got d \(line 2\)"),
+        ("{ t, f }", "{ t, " + "f" * 100 + ' ( "}', r"in line 1, got '\('"),
+        ("variable", "v" * 100, r"expected 'network' .* in line 1, got 'v{60}\.\.\.'"),
     ],
 )
 def test_bad_files(old, new, message, tmp_path):
@@ -169,6 +177,66 @@ def test_damaged_files(content, tmp_path):
     (tmp_path / "bad.bif.gz").write_bytes(content)
     with pytest.raises(ValueError, match="bad.bif.gz: expected what gzip has compressed, got other bytes"):
         read_bif(tmp_path / "bad.bif.gz")
+
+
+def write_family(path, num_parents, num_states):
+    """A variable with so many parents, all of them with so many states, in a few lines."""
+    states = ", ".join(f"s{state}" for state in range(num_states))
+    variable = f"variable v{{}} {{{{ type discrete [{num_states}] {{{{ {states} }}}}; }}}}\n"
+    uniform = " ".join([str(1 / num_states)] * num_states)
+    above = [f"v{d}" for d in range(num_parents)]
+    text = "".join(variable.format(d) for d in range(num_parents + 1))
+    text += "".join(f"probability ({name}) {{ default {uniform}; }}\n" for name in above)
+    path.write_text(f"{text}probability (v{num_parents} | {', '.join(above)}) {{ default {uniform}; }}")
+
+
+def test_budget_of_tables(tmp_path):
+    """Tables are refused before they take memory, in any of the forms in which a small file describes large ones."""
+    path = tmp_path / "large.bif"
+    write_family(path, 29, 2)
+    message = (
+        r"large.bif: expected at most \d+ numbers \(pyro_structured_max_table_entries\) in all tables, the largest of "
+        r"which is that of 'v29' given \['v0', .*'v28'\], got 1073741882; pyro.settings.set"
+    )
+    with pytest.raises(NotImplementedError, match=message):
+        read_bif(path)
+    write_family(path, 3, 2)
+    with pyro.settings.context(pyro_structured_max_table_entries=21):
+        with pytest.raises(NotImplementedError, match="expected at most 21 numbers .* got 22"):
+            read_bif(path)
+    with pyro.settings.context(pyro_structured_max_table_entries=22):
+        assert read_bif(path).num_parameters == 11
+    write_family(path, 32, 1)
+    with pytest.raises(ValueError, match=r"large.bif: expected at most 31 parents of v32, got 32 \(line 66\)"):
+        read_bif(path)
+    write_family(path, 31, 1)
+    assert read_bif(path).tables[-1].ndim == 32
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("network n { property " + '"a" ' * 20, "expected a property that ends with a semicolon in line 1, got 'prop"),
+        ("network n { property " + '"a"b" ' * 10000 + ";", "expected '}' in line 1, got 'the end'"),
+        (" " * 2**21 + "/* " * 2**19, "expected quotes and comments that end in line 1"),
+        ("variable c { type discrete [1] { t }; } probability (c) { table " + "9" * 2**16 + "x", "got '9{60}...'"),
+    ],
+)
+def test_long_texts(text, message, tmp_path):
+    """The time to read a text, or to find out that it is none, is in proportion to its length."""
+    path = tmp_path / "long.bif"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"long.bif: .*{message}"):
+        read_bif(path)
+
+
+def test_texts_that_are_too_long(tmp_path, monkeypatch):
+    """No more is decompressed than a network may have."""
+    monkeypatch.setattr(bif, "LARGEST_TEXT", 1000)
+    for path, content in ((tmp_path / "a.bif.gz", gzip.compress(bytes(2**20))), (tmp_path / "a.bif", bytes(1001))):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="a.bif.*: expected at most 1000 bytes, decompressed, got more"):
+            read_bif(path)
 
 
 def test_quoted_names(tmp_path):

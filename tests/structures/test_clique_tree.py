@@ -3,6 +3,7 @@
 import pickle
 from itertools import combinations
 
+import pyro
 import pytest
 import torch
 
@@ -47,6 +48,42 @@ def test_equality_and_pickle():
     _ = tree.plan.order(torch.device("cpu"))
     assert pickle.loads(pickle.dumps(tree)) == tree and hash(pickle.loads(pickle.dumps(tree))) == hash(tree)
     assert set(tree.edges) == {pair for clique in tree.cliques for pair in combinations(clique, 2)}
+
+
+@pytest.mark.parametrize(
+    "make, clique, size",
+    [
+        (lambda: CliqueTree.grid(40, 40, 2), r"\(\d+, .*\d+\)", 2**41),
+        (lambda: CliqueTree.from_edges(combinations(range(30), 2), [2] * 30), r"\(0, 1, .*, 29\)", 2**30),
+        (lambda: CliqueTree.from_cliques([range(30), [0]], [2] * 30), r"\(0, 1, .*, 29\)", 2**30),
+        (lambda: CliqueTree([[0], [1, 0]], [3, 2**25]), r"\(0, 1\)", 3 * 2**25),
+    ],
+)
+def test_budget(make, clique, size):
+    """The clique with the largest table is named, and nothing of its size is computed."""
+    message = (
+        r"cliques: expected at most 33554432 numbers \(pyro_structured_max_table_entries\) in the tables of all "
+        rf"cliques, the largest of which, {clique}, has {size}, got \d+; pyro.settings.set\("
+    )
+    with pytest.raises(NotImplementedError, match=message):
+        make()
+    with pyro.settings.context(pyro_structured_max_table_entries=2**60):
+        assert make().table_size >= size
+
+
+def test_setting():
+    tree = CliqueTree.chain(3, 2)
+    with pyro.settings.context(pyro_structured_max_table_entries=8):
+        assert CliqueTree(tree.cliques, tree.cardinalities) == tree
+    with pyro.settings.context(pyro_structured_max_table_entries=7):
+        with pytest.raises(NotImplementedError, match=r"at most 7 numbers .* of which, \(0, 1\), has 4, got 8"):
+            CliqueTree(tree.cliques, tree.cardinalities)
+    for entries in (0, 2.0, True, "8"):
+        with pytest.raises(
+            ValueError, match="pyro_structured_max_table_entries: expected an integer of at least 1, got"
+        ):
+            pyro.settings.set(pyro_structured_max_table_entries=entries)
+    assert pyro.settings.get("pyro_structured_max_table_entries") == 2**25
 
 
 @pytest.mark.parametrize(

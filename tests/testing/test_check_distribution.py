@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch.distributions import constraints, register_kl
 
-from pyro_structured.distributions import NanMasked
-from pyro_structured.structures import NestedSubsets
+from pyro_structured.distributions import JunctionTree, NanMasked
+from pyro_structured.ops.cardinality import require_support
+from pyro_structured.structures import CliqueTree, NestedSubsets
 from pyro_structured.testing import brute_force, check_distribution
+from pyro_structured.testing.check_queries import impossible_rows
 from pyro_structured.testing.distribution_case import DistributionCase, nudge, parameters, rebuild
 
 
@@ -66,8 +68,12 @@ class Chain(dist.TorchDistribution):
         return score.masked_fill(~is_binary, -torch.inf) - self.log_partition_function
 
     @property
-    def log_partition_function(self):
+    def log_z(self):
         return torch.logsumexp(self.score(self.enumerate_support(False)), 0)
+
+    @property
+    def log_partition_function(self):
+        return require_support(self.log_z)
 
     @property
     def table(self):
@@ -113,7 +119,7 @@ class Chain(dist.TorchDistribution):
         return torch.stack([(probs * (counts[..., index] == count)).sum(0) for index, count in cells], -1)
 
     def marginal_log_prob(self, value, observed):
-        return self.condition(value, observed).log_partition_function - self.log_partition_function
+        return self.condition(value, observed).log_z - self.log_partition_function
 
     def condition(self, value, observed):
         return Given(self, value, observed)
@@ -840,6 +846,45 @@ def test_impossible_evidence_behind_nan_is_found():
 
     with pytest.raises(AssertionError, match=r"\n- impossible_evidence .* derivative of log_prob of values with NaN"):
         check_distribution(factory, batch_shapes=[(3,)], dtypes=[torch.float64], devices=["cpu"])
+
+
+class NamesNoRows(JunctionTree):
+    @property
+    def marginals(self):
+        try:
+            return super().marginals
+        except ValueError:
+            raise ValueError("value: expected other evidence") from None
+
+
+class AnswersImpossibleRows(JunctionTree):
+    @property
+    def marginals(self):
+        return self._cast(self._single_beliefs.marginals)
+
+
+class CallsImpossibleRowsUnlikely(JunctionTree):
+    def marginal_log_prob(self, value, observed):
+        return super().marginal_log_prob(value, observed).clamp(min=-700.0)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2, 3)])
+@pytest.mark.parametrize(
+    "cls, message",
+    [
+        (NamesNoRows, "marginals: expected rows .* and so on, got: value: expected other evidence"),
+        (AnswersImpossibleRows, "marginals: expected an error that names rows .*, got none"),
+        (CallsImpossibleRowsUnlikely, "marginal_log_prob: expected -inf in rows"),
+    ],
+)
+def test_impossible_rows_have_to_be_named(cls, message, batch_shape):
+    tree = CliqueTree.chain(3, 2)
+
+    def factory(batch_shape, dtype, device="cpu"):
+        return cls(torch.zeros(*batch_shape, tree.table_size, dtype=dtype, device=device), tree)
+
+    with pytest.raises(AssertionError, match=f"(?s){message}"):
+        impossible_rows(DistributionCase(factory, batch_shape, torch.float64))
 
 
 def test_message_names_cases_and_numbers():
