@@ -127,7 +127,8 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     """
     axes = tuple(range(-len(problem.cost_shape), 0))
     shape = (...,) + (None,) * len(axes)
-    spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3 + 1e-3
+    spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3
+    spread = spread.masked_fill(spread == 0, 1.0)
     bounded = torch.isfinite(low), torch.isfinite(high)
     found, inside = _cheapened(problem, value, drawn, low)
     for power in range(-1, 40):
