@@ -61,7 +61,7 @@ def sweep(
     num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
         return costs, SweepInfo(0, num_compiled, 0)
-    flat = costs.view(costs.shape[: costs.dim() - len(problem.cost_shape)] + (-1,))
+    flat = costs.flatten(-len(problem.cost_shape))
     stuck, num_solves, num_boxes = conditionals.num_stuck, 0, 0
     boxes = _boxes(problem, costs, value)
     if boxes is None:

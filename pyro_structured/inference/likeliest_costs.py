@@ -40,7 +40,7 @@ def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -
     rows, values = problem.flatten(batch), value.reshape(-1, *problem.event_shape)
     rest = zip(values, loc, precision, low, high, strict=True)
     found = [_row(rows[number], *each, margin) for number, each in enumerate(rest)]
-    return torch.from_numpy(np.stack(found)).reshape(batch + problem.cost_shape).to(value.device)
+    return torch.from_numpy(np.array(found, dtype=float)).reshape(batch + problem.cost_shape).to(value.device)
 
 
 def _row(
