@@ -4,6 +4,7 @@ __all__ = [
     "Argmin",
     "CategoricalPatternCRF",
     "DeepPatternCRF",
+    "EstimateWarning",
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
@@ -33,6 +34,7 @@ from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.distributions.argmin import Argmin
 from pyro_structured.distributions.categorical_pattern_crf import CategoricalPatternCRF
 from pyro_structured.distributions.deep_pattern_crf import DeepPatternCRF
+from pyro_structured.distributions.estimate_warning import EstimateWarning
 from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
 from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition

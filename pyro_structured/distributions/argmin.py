@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import check_vector, expanded_batch
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 
@@ -58,7 +59,7 @@ class Argmin(TorchDistribution):
                 f"problem: expected a batch shape that broadcasts with that of costs, {tuple(costs.shape[:-rank])}, "
                 f"got {tuple(problem.batch_shape)}"
             ) from None
-        self.arg_constraints = {"costs": constraints.independent(constraints.real, rank)}
+        self.arg_constraints = {"costs": EveryEntry(constraints.real, rank)}
         self.costs, self.problem, self.given_costs = costs, problem, costs
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
 

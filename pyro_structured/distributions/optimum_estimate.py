@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.distributions.estimate_warning import warn_of_spread
 from pyro_structured.distributions.moving_support import check_support
 from pyro_structured.distributions.optimum_estimator import OptimumEstimator
 from pyro_structured.structures.problem import Problem
@@ -26,18 +27,21 @@ def estimated_log_prob(
     feasible = problem.is_feasible(value)
     with torch.no_grad():
         drawn = base.sample()
+    dtype = torch.promote_types(drawn.dtype, torch.float32)
+    if not feasible.numel():
+        return feasible.to(dtype), feasible.to(dtype)
     # Any feasible value stands in for those that have no costs; it has the dtype that the problem's methods expect.
     other = problem.solve(drawn)
     value = value.to(other.dtype).where(_over(feasible, len(problem.event_shape)), other)
     found = estimator.estimate(base, problem, value).only(feasible)
     log_prob, error = found.log_prob, found.standard_error
+    warn_of_spread(estimator, error)
     if torch.is_grad_enabled():
         counts = found.log_weights > -torch.inf
         weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
         # Costs that do not count may be outside of the support.
         log_density = base.log_prob(found.costs.where(_over(counts, len(problem.cost_shape)), drawn))
         log_prob = _Fisher.apply(log_prob, (weights * log_density).masked_fill(~counts, 0.0).sum(0))  # type: ignore[no-untyped-call]
-    dtype = torch.promote_types(drawn.dtype, torch.float32)
     return log_prob.to(dtype), error.to(dtype)
 
 

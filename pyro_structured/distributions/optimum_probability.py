@@ -2,6 +2,7 @@
 
 __all__ = ["ExactLogProb", "exact_log_prob"]
 
+import math
 from collections.abc import Callable
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ def _matching(problem: Matching, base: Any) -> ExactLogProb | None:
 
 @_exact.register
 def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
-    entry = _entry(problem, base)
+    entry, maximize = _ordered(problem, base)
     closed, entries = plackett_luce(entry, 1), cost_entries(entry)
     if entries is None:
         return None
@@ -77,7 +78,7 @@ def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
         feasible = problem.is_feasible(value)
         items = torch.arange(problem.num_items, device=value.device)
         first = value.where(feasible.unsqueeze(-1), items).long()
-        ascending = first.flip(-1) if problem.maximize else first
+        ascending = first.flip(-1) if maximize else first
         if closed is not None:
             found = closed.log_order(ascending)
         else:
@@ -92,7 +93,7 @@ def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
 
 @_exact.register
 def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
-    entries = cost_entries(_entry(problem, base))
+    entries = cost_entries(entry_distribution(base))
     if entries is None:
         return None
 
@@ -109,7 +110,7 @@ def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
 
 def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
     """What is chosen costs less than all else that is allowed, or more."""
-    entry = _entry(problem, base)
+    entry, maximize = _ordered(problem, base)
     closed = plackett_luce(entry, len(problem.cost_shape)) if single else None
     entries = cost_entries(entry)
     if entries is None:
@@ -119,10 +120,10 @@ def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> Exact
         feasible = problem.is_feasible(value)
         chosen = problem.incidence(value).flatten(-len(problem.cost_shape)) > 0
         others = ~chosen & allowed.to(value.device)
-        if closed is not None and closed.ascending != problem.maximize:
+        if closed is not None and closed.ascending != maximize:
             found = closed.log_first(chosen, others)
         else:
-            low, high = (others, chosen) if problem.maximize else (chosen, others)
+            low, high = (others, chosen) if maximize else (chosen, others)
             variables, rows = _line(problem, entries, low.shape[:-1])
             found = log_separation(variables, *(_flat(side, rows, side.shape[-1:]) for side in (low, high))).reshape(
                 rows
@@ -171,19 +172,27 @@ def _reshapes(base: td.TransformedDistribution) -> bool:
     return all(isinstance(transform, td.ReshapeTransform) for transform in base.transforms)
 
 
-def _entry(problem: Problem, base: Any) -> Any:
-    """The distribution of single costs, up to a transform that does not change their order."""
-    entry = entry_distribution(base)
-    if isinstance(problem, ConnectedComponents):
-        return entry
+def _ordered(problem: Problem, base: Any) -> tuple[Any, bool]:
+    """The distribution of single costs, up to transforms that all have in common and that keep or reverse their order;
+    and whether these are rewards.
+    """
+    entry, maximize = entry_distribution(base), problem.maximize
     if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not
         minus_log = td.Gumbel(torch.zeros_like(entry.scale), torch.ones_like(entry.scale))
         transform = td.AffineTransform(entry.scale.double().log(), -1 / entry.concentration.double())
-        return td.TransformedDistribution(minus_log, [transform])
-    while isinstance(entry, td.TransformedDistribution) and type(entry.transforms[-1]) in INCREASING:
-        rest = entry.transforms[:-1]
+        return td.TransformedDistribution(minus_log, [transform]), maximize
+    while isinstance(entry, td.TransformedDistribution) and (sign := _common_sign(entry.transforms[-1])):
+        rest, maximize = entry.transforms[:-1], maximize != (sign < 0)
         entry = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
-    return entry
+    return entry, maximize
+
+
+def _common_sign(transform: Any) -> float:
+    """1 if it keeps the order of all costs, -1 if it reverses it; 0 if it may differ between them."""
+    if isinstance(transform, td.AffineTransform):
+        is_common = not isinstance(transform.loc, Tensor) and not isinstance(transform.scale, Tensor)
+        return math.copysign(1.0, transform.scale) if is_common else 0.0
+    return float(type(transform) in INCREASING)
 
 
 def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[LineVariables, torch.Size]:

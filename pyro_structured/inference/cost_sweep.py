@@ -61,7 +61,7 @@ def sweep(
     num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
         return costs, SweepInfo(0, num_compiled, 0)
-    flat = costs.view(costs.shape[: costs.dim() - len(problem.cost_shape)] + (-1,))
+    flat = costs.flatten(-len(problem.cost_shape))
     stuck, num_solves, num_boxes = conditionals.num_stuck, 0, 0
     boxes = _boxes(problem, costs, value)
     if boxes is None:
@@ -127,7 +127,8 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     """
     axes = tuple(range(-len(problem.cost_shape), 0))
     shape = (...,) + (None,) * len(axes)
-    spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3 + 1e-3
+    spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3
+    spread = spread.masked_fill(spread == 0, 1.0)
     bounded = torch.isfinite(low), torch.isfinite(high)
     found, inside = _cheapened(problem, value, drawn, low)
     for power in range(-1, 40):

@@ -66,8 +66,9 @@ class NormalCosts(IndependentCosts):
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Normal along every line."""
         low, high = line_between(costs, direction, self.low, self.high, low, high)
-        precision = (direction / self.scale).square().sum(-1)
-        mean = (direction * (self.loc - costs) / self.scale**2).sum(-1) / precision
+        along = direction / self.scale
+        precision = along.square().sum(-1)
+        mean = (along * (self.loc - costs) / self.scale).sum(-1) / precision
         return self.quantile(torch.rand_like(low), mean, precision.rsqrt(), low, high)
 
     def random_direction(self, costs: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -
     rows, values = problem.flatten(batch), value.reshape(-1, *problem.event_shape)
     rest = zip(values, loc, precision, low, high, strict=True)
     found = [_row(rows[number], *each, margin) for number, each in enumerate(rest)]
-    return torch.from_numpy(np.stack(found)).reshape(batch + problem.cost_shape).to(value.device)
+    return torch.from_numpy(np.array(found, dtype=float)).reshape(batch + problem.cost_shape).to(value.device)
 
 
 def _row(
@@ -54,15 +54,17 @@ def _row(
 ) -> np.ndarray:
     count, sign = len(loc), -1.0 if problem.maximize else 1.0
     own = problem.incidence(value).flatten().numpy() * sign
+    # The solver's tolerances are absolute: costs are counted from their mode, in units of their scale.
+    unit = np.diagonal(precision).mean() ** -0.5
     quadratic = np.zeros((count + 1, count + 1))
-    quadratic[:count, :count] = precision
-    linear = np.append(-precision @ loc, -margin)
+    quadratic[:count, :count] = precision * unit**2
+    linear = np.append(np.zeros(count), -margin * unit)
     # The last variable is the margin, which is at least 0.
     matrix, bound = [-np.eye(count + 1)[count]], [0.0]
     for side, ends in ((-1.0, low), (1.0, high)):
         places = np.flatnonzero(np.isfinite(ends))
         matrix.extend(side * np.eye(count + 1)[places])
-        bound.extend(side * ends[places])
+        bound.extend(side * (ends - loc)[places] / unit)
     costs: np.ndarray = np.clip(loc, low, high)
     seen = set()
     for _ in range(MOST_CUTS):
@@ -71,11 +73,12 @@ def _row(
         if key in seen:
             return costs
         seen.add(key)
-        matrix.append(np.append(own - problem.incidence(other).flatten().numpy() * sign, 1.0))
-        bound.append(0.0)
+        difference = own - problem.incidence(other).flatten().numpy() * sign
+        matrix.append(np.append(difference, 1.0))
+        bound.append(-(difference @ loc) / unit)
         # The solver meets bounds up to rounding; outside of them the density is zero.
         solution: np.ndarray = solve_quadratic_program(quadratic, linear, np.stack(matrix), np.array(bound))
-        costs = np.clip(solution[:count], low, high)
+        costs = np.clip(loc + unit * solution[:count], low, high)
     raise RuntimeError(
         f"likeliest costs: expected to meet all constraints that count in {MOST_CUTS} cuts, got others that count"
     )

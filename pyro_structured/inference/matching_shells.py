@@ -2,6 +2,7 @@
 
 __all__ = ["MatchingShells"]
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ class MatchingShells:
     def _arranged(self, matrix: Tensor) -> Tensor:
         return matrix.gather(-1, self._order.expand(matrix.shape))
 
-    def grow(self, row: int) -> Tensor:
+    def grow(self, row: int) -> Iterator[Tensor]:
         """Adds a row and its column; the logarithms of the particles' weights."""
         own = self._spare + row
         if row:
@@ -86,7 +87,7 @@ class MatchingShells:
         if own:
             self._costs[..., row, :own] = others.draw_above(x.unsqueeze(-1) - slack)
         found = log_density(x.unsqueeze(0)).squeeze(0)
-        return (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
+        yield (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
 
     def _slack(self, row: int) -> Tensor:
         """How much less than the matched cost the others of a row may be."""

@@ -25,14 +25,15 @@ class ShellSMC(OptimumEstimator):
 
     where the j-th problem has the first j rows of a matching and their columns, or the first j items of a ranking. Each
     shell of new costs is drawn from its exact conditional distribution, particles are weighted, resampled, and moved by
-    one Gibbs sweep inside their inverse set. The probability of some 1e-12 of a matching of 30 rows takes 500
-    particles; plain draws would never meet it.
+    one Gibbs sweep inside their inverse set. The next item of a ranking may cost too little by a slack, which goes to
+    zero in as many steps as it takes. The probability of some 1e-12 of a matching of 30 rows takes 500
+    particles, that of some 1e-11 of a ranking of 10 items takes 100; plain draws would never meet them.
 
-    The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10 for each row), so that of :math:`\log P(y)` is too
+    The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10 for each row, and to what the slacks of rankings
+    owe to the particles), so that of :math:`\log P(y)` is too
     small by about half of its variance in the mean. Particles are in independent groups, whose spread tells the
-    standard error of :math:`\log P(y)`: the jackknife's, times Student's factor. Where it is larger than about 0.5,
-    neither it nor the estimate can be relied on: take more particles, another order of the rows, or
-    :class:`~pyro_structured.inference.Splitting`.
+    standard error of :math:`\log P(y)`: the jackknife's, times Student's factor. Where it is larger than 0.5,
+    neither it nor the estimate can be relied on, and there is an :class:`EstimateWarning`.
 
     :param int num_particles: Number of particles for each value.
     :param int num_groups: Number of independent groups, at least 2; divides the number of particles.
@@ -82,8 +83,9 @@ class ShellSMC(OptimumEstimator):
             )
         groups = ParticleGroups(shape, torch.Size([batch.numel()]), value.device)
         for step in range(len(shells)):
-            chosen = groups.reweight(shells.grow(step))
-            if chosen is not None:
-                shells.select(chosen)
-            shells.move(step)
+            for increments in shells.grow(step):
+                chosen = groups.reweight(increments)
+                if chosen is not None:
+                    shells.select(chosen)
+                shells.move(step)
         return groups.estimate(shells.finish(), batch)

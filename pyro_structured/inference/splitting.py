@@ -91,7 +91,7 @@ class Splitting(OptimumEstimator):
         if not bool(possible.all()):
             other = problem.solve(costs[0, 0]).to(value.dtype)
             value = value.where(_with_axes(possible, len(problem.event_shape)), other)
-        conditionals, favour = cost_conditionals(base, rank), _favour(problem, value)
+        conditionals, favour = cost_conditionals(base, rank), _favour(problem, value, _spread(costs, rank))
         level = _enough(problem, value, costs, favour)
         for _ in range(LEVELS):
             excess = _excess(problem, value, costs, favour, level)
@@ -113,10 +113,22 @@ class Splitting(OptimumEstimator):
         )
 
 
-def _favour(problem: Problem, value: Tensor) -> Tensor:
+def _spread(costs: Tensor, rank: int) -> Tensor:
+    """The unit of each row's costs: their median deviation, which the few largest of heavy tails do not change."""
+    rows = costs.flatten(-rank).movedim(-1, 0).flatten(0, 2)
+    deviation = (rows - rows.median(0).values).abs()
+    found = deviation.median(0).values
+    # Most of the costs may be equal, by underflow or by their distribution.
+    for instead in (deviation.amax(0), torch.ones_like(found)):
+        found = torch.where(found > 0, found, instead)
+    return found
+
+
+def _favour(problem: Problem, value: Tensor, unit: Tensor) -> Tensor:
     """Costs inside the inverse sets, far from their ends, which may be added to any costs."""
     low = torch.as_tensor(problem.cost_low, dtype=torch.double, device=value.device)
-    return problem.feasible_point(value, torch.where(low.isinf(), -1.0, 0.0), 1.0)
+    far = _with_axes(unit, len(problem.cost_shape))
+    return problem.feasible_point(value, torch.where(low.isinf(), -far, 0.0), far)
 
 
 def _enough(problem: Problem, value: Tensor, costs: Tensor, favour: Tensor) -> Tensor:

@@ -77,6 +77,8 @@ def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tenso
     :raises RuntimeError: if the largest number of panels is not enough; if second derivatives are taken where corners
         that depend on parameters coincide.
     """
+    if not len(variables.parameters[0]):
+        return torch.stack([parameter.sum(-1) for parameter in variables.parameters]).sum(0)
     bare = variables._replace(parameters=())
     value: Tensor = _LineProbability.apply(rule, bare, len(given), *variables.parameters, *given)[0]  # type: ignore[no-untyped-call]
     return value.masked_fill(value < IMPOSSIBLE / 2, -torch.inf)

@@ -13,6 +13,7 @@ from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.transport import has_transport, solve_transport
 from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_batch, checked_tensor
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.pair_problem import PairProblem
 
 
@@ -106,7 +107,7 @@ class BipartiteAssignment(PairProblem):
     @property
     def support(self) -> constraints.Constraint:
         """Zeros and ones."""
-        return constraints.independent(constraints.boolean, 2)
+        return EveryEntry(constraints.boolean, 2)
 
     def solve(self, costs: Tensor) -> Tensor:
         """A cheapest assignment, 0 or 1, shape ``(..., rows, columns)``."""

@@ -12,6 +12,7 @@ from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.solvers.connected_components import connected_components
 from pyro_structured.structures.argument_checks import check_size, checked_tensor, checked_undirected_edges
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 
@@ -77,7 +78,7 @@ class ConnectedComponents(Problem):
     @property
     def support(self) -> constraints.Constraint:
         """A node for every node."""
-        return constraints.independent(constraints.integer_interval(0, self.num_nodes - 1), 1)
+        return EveryEntry(constraints.integer_interval(0, self.num_nodes - 1), 1)
 
     def solve(self, costs: Tensor) -> Tensor:
         """The smallest node of every node's component, shape ``(..., num_nodes)``."""

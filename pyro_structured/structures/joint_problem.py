@@ -12,6 +12,7 @@ from torch.distributions import constraints
 
 from pyro_structured.solvers.separation import widest_separation
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 # Each round finds values that are still better than they should be; there are finitely many.
@@ -64,7 +65,7 @@ class JointProblem(Problem):
     @property
     def support(self) -> constraints.Constraint:
         """Vectors."""
-        return constraints.real_vector
+        return EveryEntry(constraints.real, 1)
 
     def pack(self, values: Sequence[Tensor]) -> Tensor:
         """A value, from those of all problems, whose first axes are those of the batch shapes."""
@@ -95,7 +96,7 @@ class JointProblem(Problem):
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """One entry after the other."""
-        flat = costs.reshape(costs.shape[: costs.dim() - len(self.cost_shape)] + (-1,))
+        flat = costs.flatten(-len(self.cost_shape))
         for entry, direction in enumerate(torch.eye(self.cost_shape.numel(), dtype=torch.double, device=costs.device)):
             low, high = self.chord(costs, value, direction.reshape(self.cost_shape).expand(costs.shape))
             present = flat[..., entry]
@@ -114,11 +115,13 @@ class JointProblem(Problem):
         """
         bounds = [torch.as_tensor(bound).double() for bound in (low, high)]
         shape = torch.broadcast_shapes(self._batch(value=value) + self.cost_shape, *(bound.shape for bound in bounds))
-        batch = shape[: len(shape) - len(self.cost_shape)]
-        lows, highs = (bound.expand(shape).reshape(-1, self.cost_shape.numel()) for bound in bounds)
-        rows, values = self.flatten(batch), value.expand(batch + self.event_shape).reshape(len(lows), -1)
-        points = [rows[row]._separated(*each) for row, each in enumerate(zip(values, lows, highs, strict=True))]
-        return torch.stack(points).reshape(shape)
+        batch = torch.Size(shape[: len(shape) - len(self.cost_shape)])
+        lows, highs = (bound.expand(shape).reshape(batch.numel(), self.cost_shape.numel()) for bound in bounds)
+        rows, values = self.flatten(batch), value.expand(batch + self.event_shape).reshape(len(lows), *self.event_shape)
+        points = torch.empty_like(lows)
+        for row, each in enumerate(zip(values, lows, highs, strict=True)):
+            points[row] = rows[row]._separated(*each).flatten()
+        return points.reshape(shape)
 
     def _separated(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """The widest separation from some values, and from those that are still better, until there are none."""
@@ -166,7 +169,7 @@ class JointProblem(Problem):
         count = torch.Size(batch_shape).numel()
         flat = []
         for problem in self.expand(batch_shape)._problems:
-            places = torch.arange(problem.batch_shape.numel()).reshape(-1, count)
+            places = torch.arange(problem.batch_shape.numel()).reshape(problem.batch_shape[0], count)
             flat.append(problem.flatten(problem.batch_shape)[places])
         return self._changed(torch.Size([count]), flat)
 

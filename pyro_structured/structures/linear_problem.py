@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.structures.argument_checks import checked_indices
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 
@@ -95,7 +96,7 @@ class LinearProblem(Problem):
     def support(self) -> constraints.Constraint:
         """What values look like."""
         if self._support is None:
-            return constraints.independent(constraints.boolean, len(self.event_shape))
+            return EveryEntry(constraints.boolean, len(self.event_shape))
         return self._support
 
     def solve(self, costs: Tensor) -> Tensor:
@@ -112,7 +113,8 @@ class LinearProblem(Problem):
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether values belong to the support, and to the feasible set if ``is_feasible_fn`` is given."""
         batch = self._batch(value=value)
-        feasible: Tensor = self.support.check(value)
+        # Constraints of torch cannot be checked where there are no rows.
+        feasible = self.support.check(value) if value.numel() else torch.ones(batch, dtype=torch.bool)
         if self._is_feasible_fn is not None:
             found = self._is_feasible_fn(value)
             if not isinstance(found, Tensor) or found.shape != feasible.shape or found.dtype != torch.bool:

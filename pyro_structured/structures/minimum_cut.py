@@ -12,6 +12,7 @@ from torch.distributions import constraints
 from pyro_structured.solvers.minimum_cut import solve_minimum_cut
 from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_edges
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 
@@ -73,7 +74,7 @@ class MinimumCut(Problem):
     @property
     def support(self) -> constraints.Constraint:
         """Zeros and ones."""
-        return constraints.independent(constraints.boolean, 1)
+        return EveryEntry(constraints.boolean, 1)
 
     def pack(self, unary0: Tensor, unary1: Tensor, edges: Tensor) -> Tensor:
         """One vector of costs from those of label 0 and of label 1, ``(..., n)``, and those of edges, ``(..., E)``."""

@@ -178,9 +178,10 @@ class Problem(ABC):
         rank = len(self.cost_shape)
         flat = (self._relevant(costs) * self._sign).expand(batch + self.cost_shape).flatten(-rank)
         is_part = (incidence > 0).expand(batch + self.cost_shape).flatten(-rank)
-        count = max(1, int(is_part.sum(-1).max()))
+        count = max([1, *is_part.sum(-1).flatten().tolist()])
         parts = is_part.byte().argsort(dim=-1, descending=True, stable=True)[..., :count].movedim(-1, 0).unsqueeze(-1)
-        dear = (2 * flat.abs().sum(-1, keepdim=True) + 1).expand(parts.shape)
+        weight = flat.abs().sum(-1, keepdim=True)
+        dear = torch.where(weight > 0, 2 * weight, 1.0).expand(parts.shape)
         raised = (flat + torch.zeros_like(flat).expand(count, *flat.shape).scatter(-1, parts, dear)) * self._sign
         others = self.expand((count, *batch)).solve(raised.reshape(count, *batch, *self.cost_shape)).to(value.dtype)
         losses = self.objective(flat.reshape(batch + self.cost_shape), others)

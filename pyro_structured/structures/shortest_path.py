@@ -23,6 +23,7 @@ from pyro_structured.structures.argument_checks import (
     checked_tensor,
 )
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 NO_EDGES = (np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
@@ -115,7 +116,7 @@ class ShortestPath(Problem):
     @property
     def support(self) -> constraints.Constraint:
         """Zeros and ones."""
-        return constraints.independent(constraints.boolean, 1)
+        return EveryEntry(constraints.boolean, 1)
 
     def solve(self, costs: Tensor) -> Tensor:
         """The edges of a shortest path, 0 or 1, shape ``(..., E)``."""

@@ -14,6 +14,7 @@ from pyro_structured.solvers.connected_components import connected_components
 from pyro_structured.solvers.spanning_tree import solve_spanning_tree
 from pyro_structured.structures.argument_checks import check_size, checked_undirected_edges
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 
@@ -66,7 +67,7 @@ class SpanningTree(Problem):
     @property
     def support(self) -> constraints.Constraint:
         """Vectors of zeros and ones."""
-        return constraints.independent(constraints.boolean, 1)
+        return EveryEntry(constraints.boolean, 1)
 
     def solve(self, costs: Tensor) -> Tensor:
         """Ones for the edges of a cheapest tree, shape ``(..., num_edges)``."""
@@ -91,10 +92,11 @@ class SpanningTree(Problem):
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """The edges of the tree, and then all others."""
         batch, others = costs.shape[:-1], (value == 0).expand(costs.shape)
-        tree = (~others).reshape(-1, self.num_edges).nonzero()[:, 1].reshape(-1, self.num_nodes - 1)
+        size = self.num_nodes - 1
+        tree = (~others).reshape(-1, self.num_edges).nonzero()[:, 1].reshape(batch.numel(), size)
         cycles = fundamental_cycles(self.edges.to(costs.device), tree, self.num_nodes)
-        cycles = cycles.reshape(*batch, self.num_edges, -1) & others.unsqueeze(-1)
-        tree = tree.reshape(*batch, -1)
+        cycles = cycles.reshape(*batch, self.num_edges, size) & others.unsqueeze(-1)
+        tree = tree.reshape(*batch, size)
         rivals = (costs * self._sign).unsqueeze(-1).masked_fill(~cycles, torch.inf)
         high = rivals.amin(-2)
         yield self._box(tree, torch.full_like(high, -torch.inf), high)

@@ -13,6 +13,7 @@ from torch.distributions import constraints
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_tensor
 from pyro_structured.structures.box import Box
+from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
 
@@ -66,7 +67,7 @@ class TopK(Problem):
     @property
     def support(self) -> constraints.Constraint:
         """Vectors of zeros and ones."""
-        return constraints.independent(constraints.boolean, 1)
+        return EveryEntry(constraints.boolean, 1)
 
     def solve(self, costs: Tensor) -> Tensor:
         """Ones for the cheapest items, shape ``(..., num_items)``; of items that cost the same the first ones."""

@@ -3,6 +3,8 @@
 import itertools
 import math
 import pickle
+import re
+import warnings
 
 import pyro
 import pyro.distributions as dist
@@ -12,7 +14,7 @@ from pyro.infer import HMC, MCMC, SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
 from scipy.stats import multivariate_normal
 
-from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.distributions import EstimateWarning, RandOM, TruncatedNormal
 from pyro_structured.inference import PlainMonteCarlo, ShellSMC, Splitting
 from pyro_structured.structures import Matching, Ranking, ShortestPath, TopK
 
@@ -21,6 +23,8 @@ pytestmark = pytest.mark.statistical
 NUM_RUNS = 20
 LOC = torch.tensor([0.0, 1.0, 0.3, -0.7]).double()
 SCALE = torch.tensor([1.0, 0.5, 2.0, 0.7]).double()
+# Gradients lead through places of which few particles say little.
+UNCERTAIN = pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 SQUARE = torch.tensor([[0.1, 0.6, 0.9], [0.5, 0.2, 0.3], [0.7, 0.4, 0.2]]).double()
 
 
@@ -183,6 +187,7 @@ def test_arguments():
         RandOM(base, Matching(3)).estimate_log_prob(torch.arange(3))
 
 
+@UNCERTAIN
 @pytest.mark.parametrize("estimator", [ShellSMC(100), Splitting(40)], ids=repr)
 def test_variational_inference(estimator):
     """Of the weight of a feature, which the data say is positive."""
@@ -204,6 +209,7 @@ def test_variational_inference(estimator):
     assert 0.3 < guide.median()["weight"] < 4.0
 
 
+@UNCERTAIN
 def test_hamiltonian_monte_carlo():
     """Steps along gradients that are estimates."""
     pyro.set_rng_seed(0)
@@ -232,6 +238,7 @@ def test_values_of_any_dtype():
     assert sets.log_prob(torch.tensor([True, False, False, True])).isfinite()
 
 
+@UNCERTAIN
 def test_paths():
     """Of costs that must be positive."""
     torch.manual_seed(0)
@@ -241,3 +248,35 @@ def test_paths():
     model.log_prob(torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])).backward()
     # Cheaper edges of the path, and dearer ones elsewhere, make it more probable.
     assert (loc.grad[[0, 3]] < 0).all() and (loc.grad[[1, 4]] > 0).all()
+
+
+def test_uncertain_estimates_are_told():
+    """Of every estimator, also of one's own; infeasible and impossible values are certain."""
+    torch.manual_seed(0)
+
+    class Guess(PlainMonteCarlo):
+        def estimate(self, base, problem, value):
+            return super().estimate(base, problem, value)._replace(standard_error=torch.tensor([0.4, 0.6]))
+
+    loc = torch.tensor([[0.0, 5.0, 9.0, 12.0], [0.0, 0.1, 0.2, 0.3]]).double()
+    base, value = dist.Normal(loc, 1.0).to_event(1), torch.tensor([3, 2, 1, 0])
+    for estimator in (Guess(10), Splitting(20), ShellSMC(20, 4), PlainMonteCarlo(10)):
+        for method in ("log_prob", "estimate_log_prob"):
+            model = RandOM(dist.MultivariateNormal(loc, torch.eye(4).double()), Ranking(4), estimator=estimator)
+            with pytest.warns(EstimateWarning, match=rf"{re.escape(repr(estimator))}: .* up to 0.5, .*more particles"):
+                getattr(model, method)(value)
+    uniform = dist.Uniform(10.0 * torch.arange(3.0), 10.0 * torch.arange(3.0) + 1).to_event(1)
+    for model in (RandOM(base, Ranking(4), Splitting(400)), RandOM(uniform, TopK(3, 1), Splitting(20))):
+        possible = model.sample()
+        model.estimate_log_prob(possible)
+    assert RandOM(uniform, TopK(3, 1), Splitting(20)).estimate_log_prob(torch.tensor([0.0, 1.0, 0.0]))[1] == 0
+
+
+def test_warnings_do_not_flood():
+    torch.manual_seed(0)
+    model = RandOM(dist.MultivariateNormal(LOC, torch.eye(4).double()), TopK(4, 2), estimator=PlainMonteCarlo(1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(20):
+            model.estimate_log_prob(torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]))
+    assert len(caught) == 1 and caught[0].filename == __file__

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
-from pyro_structured.structures import Ranking, TopK
+from pyro_structured.structures import ConnectedComponents, Ranking, TopK
 
 SCALE = torch.tensor([1.0, 2.0, 0.5]).double()
 ONE = torch.ones(3).double()
@@ -110,3 +110,65 @@ def test_singular_densities(shape, problem):
     """At zero those of Weibull variables are infinite."""
     model = RandOM(dist.Weibull(SCALE, torch.tensor(shape).double()).to_event(1), problem)
     assert model.log_prob(model.enumerate_support()).exp().sum().item() == pytest.approx(1.0, abs=1e-9)
+
+
+def through(base, *transforms):
+    return dist.TransformedDistribution(base, [*transforms])
+
+
+LOC = torch.tensor([0.2, 1.0, 0.6]).double()
+MINUS, EXP = dist.transforms.AffineTransform(0.0, -1.0), dist.transforms.ExpTransform()
+SQUARE_ROOT = dist.transforms.PowerTransform(torch.tensor(0.5).double())
+SIGNS = torch.tensor([-1.0, 2.0, -0.5]).double()
+# Costs; simpler ones of the same order; and whether the order is the other way round.
+EQUAL_ORDERS = {
+    "decreasing, then increasing": (through(dist.Normal(LOC, SCALE), MINUS, EXP), dist.Normal(LOC, SCALE), True),
+    "increasing, then decreasing": (through(dist.Normal(LOC, SCALE), EXP, MINUS), dist.Normal(LOC, SCALE), True),
+    "twice decreasing": (through(dist.Laplace(LOC, SCALE), MINUS, EXP, MINUS), dist.Laplace(LOC, SCALE), False),
+    "signs that differ": (
+        through(dist.Normal(LOC, SCALE), dist.transforms.AffineTransform(ONE, SIGNS), EXP),
+        dist.Normal(1 + SIGNS * LOC, SIGNS.abs() * SCALE),
+        False,
+    ),
+    "three of a bounded variable": (
+        through(dist.Exponential(SCALE), SQUARE_ROOT, MINUS, dist.transforms.SigmoidTransform()),
+        dist.Exponential(SCALE),
+        True,
+    ),
+    "two increasing ones around a decreasing one": (
+        through(dist.Uniform(-LOC, LOC + 1), dist.transforms.TanhTransform(), MINUS, EXP),
+        dist.Uniform(-LOC, LOC + 1),
+        True,
+    ),
+    "Plackett and Luce's": (through(dist.Gumbel(LOC, ONE), MINUS, EXP), dist.Gumbel(LOC, ONE), True),
+    "nested": (through(through(dist.Normal(LOC, SCALE), MINUS), EXP), dist.Normal(LOC, SCALE), True),
+}
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("name", EQUAL_ORDERS)
+def test_order_after_several_transforms(name, maximize):
+    costs, simpler, reverses = EQUAL_ORDERS[name]
+    for make in (lambda most: TopK(3, 1, most), lambda most: TopK(3, 2, most), lambda most: Ranking(3, most)):
+        found, expected = (
+            RandOM(base.to_event(1), make(most)) for base, most in ((costs, maximize), (simpler, maximize != reverses))
+        )
+        values = found.enumerate_support()
+        torch.testing.assert_close(found.log_prob(values), expected.log_prob(values), rtol=1e-9, atol=1e-9)
+
+
+def test_several_transforms_against_a_million_draws():
+    """Whose scales differ after the exponential, so that there is no simpler order."""
+    torch.manual_seed(0)
+    base = through(
+        TruncatedNormal(LOC, SCALE, -1.0, 2.0), MINUS, EXP, dist.transforms.AffineTransform(ONE, -SCALE)
+    ).to_event(1)
+    costs = base.sample((10**6,))
+    cycle = torch.tensor([[0, 1], [1, 2], [2, 0]])
+    for problem in (TopK(3, 1), Ranking(3, maximize=True), ConnectedComponents(cycle, 3, 0.0)):
+        model = RandOM(base, problem)
+        values = model.enumerate_support()
+        share = (problem.solve(costs) == values.unsqueeze(1)).all(-1).double().mean(1)
+        exact = model.log_prob(values).exp()
+        assert ((share - exact).abs() < 5 * (exact * (1 - exact) / len(costs)).sqrt()).all()
+        assert exact.sum().item() == pytest.approx(1.0, abs=1e-9)
