@@ -13,7 +13,7 @@ from pyro_structured.ops.cardinality import infer_counts
 from pyro_structured.ops.convolution_tree import upward
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import rows_at_once
-from pyro_structured.ops.tilting import cumulant, heaviest, tilt_windows
+from pyro_structured.ops.tilting import cumulant, tilt_windows
 
 # Certified relative error of every probability; entries that miss it are convolved directly.
 TOLERANCE = 5e-10
@@ -160,4 +160,4 @@ def _direct_log_mass(logits: Tensor, free: Tensor) -> Tensor:
     potential = logits.new_zeros(logits.shape[0], forest.table_size)
     tree = forest.tree(potential)
     messages, _, log_scale = count_tree.upward(tree, logits, potential)
-    return messages[:, tree.table_cells] + (log_scale - heaviest(logits) - free).unsqueeze(-1)
+    return messages[:, tree.table_cells] + (log_scale - free).unsqueeze(-1)
