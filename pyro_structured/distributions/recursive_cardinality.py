@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from pyro.distributions import Bernoulli, Independent, TorchDistribution
+from pyro.distributions import Bernoulli, Independent
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, common_batch, expanded_batch
+from pyro_structured.distributions.validated_distribution import ValidatedDistribution
 from pyro_structured.ops.cardinality import (
     EMPTY_SUPPORT,
     Beliefs,
@@ -40,7 +41,7 @@ def _whole(num_variables: int) -> NestedSubsets:
     return NestedSubsets([range(num_variables)], num_variables)
 
 
-class RecursiveCardinality(TorchDistribution):
+class RecursiveCardinality(ValidatedDistribution):
     r"""Binary variables with log-odds of their own, and preferences for the counts in nested subsets.
 
     .. math::
@@ -137,7 +138,7 @@ class RecursiveCardinality(TorchDistribution):
         new = RecursiveCardinality.__new__(RecursiveCardinality)
         new.subsets, new._dtype, new._empty = self.subsets, self._dtype, IMPOSSIBLE_EVIDENCE
         new._assign(logits, count_logits, log_weight)
-        TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
@@ -157,7 +158,7 @@ class RecursiveCardinality(TorchDistribution):
         new.subsets, new._dtype, new._empty = self.subsets, self._dtype, self._empty
         batch_shape = expanded_batch(self._batch_shape, batch_shape)
         new._assign(*self._parameters, batch=batch_shape)
-        TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 

@@ -241,7 +241,7 @@ def downward(tree: CountTree, messages: Tensor, potentials: Tensor) -> Tensor:
         total = outside[:, merge.start : merge.stop] + potentials[:, merge.start : merge.stop]
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         truncated = left.shape[-1] + right.shape[-1] - 1 - merge.width
-        total = torch.nn.functional.pad(total.view(rows, merge.nodes, -1), (0, truncated), value=-math.inf)
+        total = torch.nn.functional.pad(total.view(rows, merge.nodes, merge.width), (0, truncated), value=-math.inf)
         to_left, to_right = log_correlate(total, right), log_correlate(total, left)
         outside[:, merge.left.view(-1)] = (to_left - finite_peak(to_left)).flatten(1)
         outside[:, merge.right.view(-1)] = (to_right - finite_peak(to_right)).flatten(1)
@@ -260,7 +260,7 @@ def posterior(tree: CountTree, messages: Tensor, outside: Tensor) -> tuple[Tenso
     leaves = joint[:, : 2 * tree.num_variables].view(rows, tree.num_variables, 2)
     parts = [_normalise(leaves).flatten(1)]
     for merge in tree.merges:
-        parts.append(_normalise(joint[:, merge.start : merge.stop].view(rows, merge.nodes, -1)).flatten(1))
+        parts.append(_normalise(joint[:, merge.start : merge.stop].view(rows, merge.nodes, merge.width)).flatten(1))
     # The dummy's counts are impossible; the empty subset's one count is certain.
     unused = torch.tensor([-math.inf, 0.0], dtype=joint.dtype, device=joint.device).expand(rows, 2)
     return log_odds(*leaves.unbind(-1)), torch.cat([*parts, unused], -1)
@@ -326,8 +326,8 @@ def _largest_errors(tree: CountTree, messages: Tensor, potentials: Tensor, outsi
         nodes = slice(merge.start, merge.stop)
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         inside = size(left) + size(right)
-        here = size(potentials[:, nodes].view(rows, merge.nodes, -1))
-        above = size(outside[:, nodes].view(rows, merge.nodes, -1))
+        here = size(potentials[:, nodes].view(rows, merge.nodes, merge.width))
+        above = size(outside[:, nodes].view(rows, merge.nodes, merge.width))
         terms = min(left.shape[-1], right.shape[-1])
         upward_error = upward_error + (terms + 16 + 6 * inside + 2 * here).sum(-1)
         downward_error = downward_error + 2 * (2 * merge.width + 16 + 6 * (inside + above + 2 * here)).sum(-1)
