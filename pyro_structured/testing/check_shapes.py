@@ -248,7 +248,9 @@ def empty_batch(case: DistributionCase) -> None:
         expect_shape(f"sample((3,)) in the batch {shape}", value, (3, *shape, *distribution.event_shape))
         for name, found in _empty_results(distribution, value):
             start = tuple(found.shape[: len(shape)])
-            expect(start == shape, f"{name} in the batch {shape}: expected its shape in front, got {tuple(found.shape)}")
+            expect(
+                start == shape, f"{name} in the batch {shape}: expected its shape in front, got {tuple(found.shape)}"
+            )
         leaves = {p.name: p.tensor.clone().requires_grad_() for p in parameters(distribution) if p.is_differentiable}
         total = rebuild(distribution, leaves).log_prob(value).sum()
         torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
