@@ -19,6 +19,7 @@ __all__ = [
     "OptimumEstimator",
     "PatternCRF",
     "PoissonBinomial",
+    "PrecisionWarning",
     "RBM",
     "RandOM",
     "RecursiveCardinality",
@@ -55,3 +56,4 @@ from pyro_structured.distributions.restricted_boltzmann_machine import RBM
 from pyro_structured.distributions.selection_mixture import SelectionMixture
 from pyro_structured.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions.truncated_normal import TruncatedNormal
+from pyro_structured.ops.precision_warning import PrecisionWarning

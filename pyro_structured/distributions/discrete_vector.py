@@ -12,6 +12,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from pyro_structured.distributions.argument_checks import check_entries, expanded_batch
+from pyro_structured.distributions.validated_distribution import ValidatedDistribution
 from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.evidence import merge_evidence
 from pyro_structured.ops.rows import narrow_repeated
@@ -23,7 +24,7 @@ IMPOSSIBLE_EVIDENCE = (
 Vector = TypeVar("Vector", bound="DiscreteVector")
 
 
-class DiscreteVector(TorchDistribution):
+class DiscreteVector(ValidatedDistribution):
     """Queries that follow from log-weights of values and of what the evidence leaves of them.
 
     A constant that all log-weights have in common is kept apart, because it would swallow their digits.
@@ -35,10 +36,6 @@ class DiscreteVector(TorchDistribution):
     _unexpanded: Mapping[str, Tensor] = MappingProxyType({})
     # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
     _derived: tuple[str, ...] = ()
-
-    def __init__(self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None = None) -> None:
-        # The constraints of torch cannot be checked where there are no rows.
-        super().__init__(batch_shape, event_shape, validate_args=validate_args if batch_shape.numel() else False)
 
     @abstractmethod
     def _score(self, value: Tensor) -> Tensor:
@@ -105,11 +102,6 @@ class DiscreteVector(TorchDistribution):
         if self._validate_args:
             self._validate_sample(value)
         return self._cast(self._score(value) - self._supported_log_z)
-
-    def _validate_sample(self, value: Tensor) -> None:
-        # The constraints of torch cannot be checked where there are no rows.
-        if not isinstance(value, Tensor) or value.numel():
-            super()._validate_sample(value)
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""

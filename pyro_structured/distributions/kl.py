@@ -25,21 +25,16 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
     # Both exponents are subtracted before they are summed, in double precision: what they have in common costs no
     # digits beyond the rounding of log Z.
     beliefs = p._beliefs
-    energy = _expected(torch.sigmoid(beliefs.marginal_logits), p._parameters[0], q._parameters[0])
-    energy = energy + _expected(beliefs.count_marginals, p._leveled[0], q._leveled[0])
+    own, other = (each._energies(beliefs) for each in (p, q))
+    energy = torch.sum(own[0] - other[0], -1) + torch.sum(own[1] - other[1], -1)
     result = energy - p._supported_log_z() + require_support(q._log_z, q._empty)
     # A value that p allows and q does not makes the divergence infinite, however improbable it is.
     odds, clamps = beliefs.marginal_logits, q._parameters[0]
     wrong = (odds > -math.inf) & (clamps == -math.inf) | (odds < math.inf) & (clamps == math.inf)
-    forbidden = (q._leveled[0] == -math.inf) & (p._leveled[0] != -math.inf)
-    missing = reaches(p._parameters[0], p._leveled[0], forbidden, p.subsets.forest)
+    forbidden = (q._centred.tables == -math.inf) & (p._centred.tables != -math.inf)
+    missing = reaches(p._parameters[0], p._centred.tables, forbidden, p.subsets.forest)
     result = result.masked_fill(wrong.any(-1) | missing, math.inf)
     return result.to(torch.promote_types(p._cast(result).dtype, q._cast(result).dtype))
-
-
-def _expected(probabilities: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    first, second = (energy.double().masked_fill(energy.isinf(), 0.0) for energy in (first, second))
-    return torch.sum(probabilities * (first - second), -1)
 
 
 @register_kl(RecursiveCardinality, Independent)  # type: ignore[untyped-decorator]

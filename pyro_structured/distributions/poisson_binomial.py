@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_vector
+from pyro_structured.distributions.validated_distribution import ValidatedDistribution
 from pyro_structured.ops.count_sample import draw_log
 from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass, probs_to_logits
 
 
-class PoissonBinomial(TorchDistribution):
+class PoissonBinomial(ValidatedDistribution):
     r"""The number of successes in D independent trials of different probabilities.
 
     .. math::

@@ -7,26 +7,28 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from pyro.distributions import Bernoulli, Independent, TorchDistribution
+from pyro.distributions import Bernoulli, Independent
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, common_batch, expanded_batch
+from pyro_structured.distributions.validated_distribution import ValidatedDistribution
 from pyro_structured.ops.cardinality import (
     EMPTY_SUPPORT,
     Beliefs,
     Certificate,
-    certify,
-    infer_counts,
-    log_partition,
+    certify_centred,
+    infer_excess,
     require,
     require_support,
 )
+from pyro_structured.ops.centred_counts import CentredCounts, centre_counts
+from pyro_structured.ops.compensated_sum import compensated_sum
 from pyro_structured.ops.count_sample import most_probable, sample_counts
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import reweight
-from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.rows import broadcast_rows
 from pyro_structured.structures.nested_subsets import NestedSubsets
 
 IMPOSSIBLE_EVIDENCE = (
@@ -39,7 +41,7 @@ def _whole(num_variables: int) -> NestedSubsets:
     return NestedSubsets([range(num_variables)], num_variables)
 
 
-class RecursiveCardinality(TorchDistribution):
+class RecursiveCardinality(ValidatedDistribution):
     r"""Binary variables with log-odds of their own, and preferences for the counts in nested subsets.
 
     .. math::
@@ -136,13 +138,13 @@ class RecursiveCardinality(TorchDistribution):
         new = RecursiveCardinality.__new__(RecursiveCardinality)
         new.subsets, new._dtype, new._empty = self.subsets, self._dtype, IMPOSSIBLE_EVIDENCE
         new._assign(logits, count_logits, log_weight)
-        TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
-        derived = ("logits", "count_logits", "_leveled", "_log_z", "_beliefs")
+        derived = ("logits", "count_logits", "_centred", "_log_z", "_beliefs")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -156,7 +158,7 @@ class RecursiveCardinality(TorchDistribution):
         new.subsets, new._dtype, new._empty = self.subsets, self._dtype, self._empty
         batch_shape = expanded_batch(self._batch_shape, batch_shape)
         new._assign(*self._parameters, batch=batch_shape)
-        TorchDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
@@ -176,15 +178,15 @@ class RecursiveCardinality(TorchDistribution):
         """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
         sample_shape = torch.Size(sample_shape)
         self._require_support()
-        logits, count_logits = self._parameters[0], self._leveled[0]
+        logits, count_logits, _ = self._centred
         base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
         base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
         # Batch axes along which the parameters do not vary are more samples of the same distribution.
         copies = [full if size == 1 else 1 for full, size in zip(self.batch_shape, base, strict=True)]
         with torch.no_grad():
-            rows = logits.expand(base + self.event_shape).reshape(math.prod(base), self.event_shape[0]).double()
+            rows = logits.expand(base + self.event_shape).reshape(math.prod(base), self.event_shape[0])
             tables = count_logits.expand(base + count_logits.shape[-1:])
-            tables = tables.reshape(math.prod(base), count_logits.shape[-1]).double()
+            tables = tables.reshape(math.prod(base), count_logits.shape[-1])
             num_samples = sample_shape.numel() * math.prod(copies)
             drawn = sample_counts(rows, tables, self.subsets.forest, num_samples).to(self.logits.dtype)
         drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
@@ -196,20 +198,22 @@ class RecursiveCardinality(TorchDistribution):
         """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
         if self._validate_args:
             self._validate_sample(value)
-        return self._cast(self._score(value) - require_support(self._log_z, self._empty))
+        return self._cast(_at_most_zero(self._score(value) - require_support(self._log_z, self._empty)))
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._constant)
+        return self._cast(self._score(value) + self._offset)
 
     def _score(self, value: Tensor) -> Tensor:
-        """The exponent without constants, in double precision, because log Z is going to be subtracted."""
-        logits, count_logits = self._parameters[0].double(), self._leveled[0]
+        """The exponent, relative to the heaviest vector without tables, in double precision, because log Z is going to
+        be subtracted.
+        """
+        logits, count_logits, _ = self._centred
         binary = ((value == 0) | (value == 1)).all(-1)
         on = value == 1
         clamped = logits.isinf()
         forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
-        score = (on * logits.masked_fill(clamped, 0.0)).sum(-1)
+        score = (logits.masked_fill(clamped, 0.0) * (on.long() - (logits > 0).long())).sum(-1)
         counts = self.subsets.counts(on)
         sizes = torch.tensor(self.subsets.sizes, dtype=torch.long, device=counts.device)
         cells = counts + (sizes + 1).cumsum(-1) - (sizes + 1)
@@ -232,7 +236,7 @@ class RecursiveCardinality(TorchDistribution):
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
         pass computes.
         """
-        return self._cast(self._supported_log_z() + self._constant)
+        return self._cast(self._supported_log_z() + self._offset)
 
     @property
     def log_weight(self) -> Tensor:
@@ -242,27 +246,26 @@ class RecursiveCardinality(TorchDistribution):
     @property
     def unchecked_log_partition(self) -> Tensor:
         """As :attr:`log_partition_function`, but -inf where the support is empty."""
-        return self._cast(self._log_z + self._constant)
+        return self._cast(self._log_z + self._offset)
 
     @lazy_property
-    def _leveled(self) -> tuple[Tensor, Tensor]:
-        return level_tables(self._parameters[1], self.subsets.sizes)
+    def _centred(self) -> CentredCounts:
+        return centre_counts(*self._parameters[:2], self.subsets.forest)
 
     @property
-    def _constant(self) -> Tensor:
+    def _offset(self) -> Tensor:
         """What changes log Z but no probability, and is therefore kept apart: it may be large."""
-        return self._leveled[1] + self._parameters[2].double()
+        return self._centred.offset + self._parameters[2].double()
 
     @lazy_property
     def _log_z(self) -> Tensor:
-        logits, count_logits = self._parameters[0], self._leveled[0]
+        """Log Z less the offset."""
+        logits, count_logits, _ = self._centred
         # Gradients are marginals: where they may be asked for, they are computed at once.
         wanted = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
-        if wanted or "_beliefs" in self.__dict__:
-            result = self._beliefs.log_partition
-        else:
-            result = log_partition(logits, count_logits, self.subsets.forest)
-        return self._mask_impossible(result)
+        known = wanted or "_beliefs" in self.__dict__
+        found = self._beliefs if known else infer_excess(self._centred, self.subsets.forest, marginals=False)
+        return self._mask_impossible(found.log_partition)
 
     def _mask_impossible(self, log_z: Tensor) -> Tensor:
         impossible = (self._parameters[2] == -math.inf).expand(self.batch_shape)
@@ -277,7 +280,7 @@ class RecursiveCardinality(TorchDistribution):
 
     @lazy_property
     def _beliefs(self) -> Beliefs:
-        return infer_counts(self._parameters[0], self._leveled[0], self.subsets.forest)
+        return infer_excess(self._centred, self.subsets.forest)
 
     @property
     def marginal_logits(self) -> Tensor:
@@ -316,31 +319,44 @@ class RecursiveCardinality(TorchDistribution):
         self._require_support()
         batch = self.batch_shape
         with torch.no_grad():
-            rows = self.logits.reshape(batch.numel(), self.event_shape[0]).double()
-            tables = self._leveled[0].expand(self.count_logits.shape).reshape(batch.numel(), -1)
+            rows, tables = (
+                part.expand(batch + part.shape[-1:]).reshape(batch.numel(), part.shape[-1])
+                for part in (self._centred.logits, self._centred.tables)
+            )
             found = most_probable(rows, tables, self.subsets.forest)
         return found.to(self.logits.dtype).reshape(batch + self.event_shape)
 
     @property
     def certificate(self) -> Certificate:
-        """Bounds on the errors of ``log_partition_function`` (of tables whose largest entries are 0: a constant adds
-        its own rounding) and ``marginal_logits`` before they are cast to the
-        parameters' dtype, and the number of nodes that fell back to direct convolution.
+        """Bounds on the errors of ``log_partition_function``, ``marginal_logits`` and ``count_marginals`` before they
+        are cast to the parameters' dtype, the number of nodes that fell back to direct convolution, and the bound on
+        the error of log Z as it is in :meth:`log_prob`, where constants and the weight of the heaviest vector cancel.
+
+        Where the last one is above 1e-6, or that of a log-odds above 1e-3, a
+        :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the processor, and not under
+        ``torch.vmap`` or ``torch.compile``).
         """
-        found = certify(self._parameters[0], self._leveled[0], self.subsets.forest)
-        return Certificate(
-            found.log_partition_error.expand(self.batch_shape),
-            found.marginal_logits_error.expand(self.batch_shape + self.event_shape),
-            found.num_fallback_nodes.expand(self.batch_shape),
-        )
+        found = certify_centred(self._centred, self.subsets.forest)
+        trailing = {"marginal_logits_error": self.event_shape}
+        wide = {
+            name: bound.expand(self.batch_shape + trailing.get(name, ())) for name, bound in found._asdict().items()
+        }
+        return Certificate(**wide)
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        logits, count_logits, beliefs = self._parameters[0].double(), self._leveled[0], self._beliefs
-        energy = (torch.sigmoid(beliefs.marginal_logits) * logits.masked_fill(logits.isinf(), 0.0)).sum(-1)
-        impossible = count_logits == -math.inf
-        energy = energy + (beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)).sum(-1)
+        own = self._energies(self._beliefs)
+        energy = own[0].sum(-1) + own[1].sum(-1)
         return self._cast(self._supported_log_z() - energy).expand(self.batch_shape)
+
+    def _energies(self, beliefs: Beliefs) -> tuple[Tensor, Tensor]:
+        """What each variable, and each entry of the tables, adds to the expected score under given beliefs."""
+        logits, count_logits, _ = self._centred
+        side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
+        flipped = side * torch.sigmoid(side * beliefs.marginal_logits)
+        impossible = count_logits == -math.inf
+        tables = beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)
+        return flipped * logits.masked_fill(logits.isinf(), 0.0), tables
 
     def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
         """Fixes some variables.
@@ -379,6 +395,10 @@ class RecursiveCardinality(TorchDistribution):
             for name, weights in (("log_off", log_off), ("log_on", log_on)):
                 require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
         logits, count_logits, log_weight = self._parameters
+        if self._centred.is_moved:
+            # What has cancelled must not come back when evidence changes the heaviest vector.
+            logits, count_logits, _ = self._centred
+            log_weight = log_weight + self._centred.constant
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
         new_logits, added = reweight(logits.double().expand(shape), *evidence)
@@ -394,7 +414,16 @@ class RecursiveCardinality(TorchDistribution):
         return self._change(*self._reweight(log_off, log_on))
 
     def _change(self, updated: "RecursiveCardinality", added: Tensor) -> Tensor:
-        return self._cast(updated._log_z - require_support(self._log_z, self._empty) + added)
+        """The change of log Z that evidence makes."""
+        before, after = self._centred, updated._centred
+        if before.is_moved or after.is_moved:
+            # Evidence was added to what has been centred, or else to the parameters as they came.
+            own = before.weights if before.is_moved else torch.cat(broadcast_rows(before.weights, before.terms), -1)
+            parts = broadcast_rows(after.weights, after.terms, -own, added.unsqueeze(-1))
+            gained = compensated_sum(torch.cat(parts, -1))
+        else:
+            gained = (after.weights - before.weights).sum(-1) + added
+        return self._cast(updated._log_z - require_support(self._log_z, self._empty) + gained)
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
@@ -423,3 +452,8 @@ class RecursiveCardinality(TorchDistribution):
     def _cast(self, tensor: Tensor) -> Tensor:
         dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
         return tensor.to(dtype)
+
+
+def _at_most_zero(log_prob: Tensor) -> Tensor:
+    """Without what rounding has put above zero; derivatives stay."""
+    return log_prob - log_prob.detach().clamp(min=0.0)

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints, transform_to
 
 from pyro_structured.distributions.argument_checks import check_entries
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
+from pyro_structured.distributions.validated_distribution import ValidatedDistribution
 from pyro_structured.ops.cardinality import require
 
 
@@ -31,7 +32,7 @@ class _Union(constraints.Constraint):
         return f"{self.parts[0]} or {self.parts[1]}"
 
 
-class SelectionMixture(TorchDistribution):
+class SelectionMixture(ValidatedDistribution):
     r"""Every entry comes from one of two components, and which one is a structured selector, summed out exactly.
 
     .. math::

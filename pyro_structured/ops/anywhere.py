@@ -40,6 +40,10 @@ class _Look(torch.autograd.Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        return None
+
+    @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int, None], condition: Tensor, report: Callable[[bool], None]
     ) -> tuple[Tensor, int]:

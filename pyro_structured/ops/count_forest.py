@@ -2,7 +2,8 @@
 
 __all__ = ["CountForest", "balanced_merges"]
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +33,14 @@ def balanced_merges(num_variables: int) -> np.ndarray:
     return np.array(merges, dtype=np.int64).reshape(-1, 2)
 
 
+class Level(NamedTuple):
+    """Disjoint subsets with tables, and what is in them: variables, and for each of them its table."""
+
+    tables: list[int]
+    variables: Tensor
+    owners: Tensor
+
+
 class CountForest:
     """Binary additions of counts, and the nodes that carry potentials.
 
@@ -54,14 +63,18 @@ class CountForest:
         self.tables = ((root, num_variables),) if tables is None else tables
         self.table_size = sum(size + 1 for _, size in self.tables)
         self._merges = merges
+        self._remember()
+
+    def _remember(self) -> None:
         self._tree = lru_cache(maxsize=8)(self._build)
+        self.levels = lru_cache(maxsize=8)(self._levels)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_tree"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tree", "levels", "_ranges")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._tree = lru_cache(maxsize=8)(self._build)
+        self._remember()
 
     @property
     def merges(self) -> np.ndarray:
@@ -79,6 +92,60 @@ class CountForest:
             parts = possible.cpu().split([size + 1 for _, size in self.tables])
             limits = tuple(int(p.nonzero().max()) if bool(p.any()) else 0 for p in parts)
         return self._tree(limits, count_logits.device)
+
+    @cached_property
+    def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variables in an order in which the tables' are together, and the first place of each table."""
+        if self.is_single:
+            return np.arange(self.num_variables), np.zeros(1, dtype=np.int64)
+        number, pairs = self.num_variables, self.merges.tolist()
+        size, place = [1] * number + [0] * len(pairs), [-1] * (number + len(pairs))
+        for node, (left, right) in enumerate(pairs, number):
+            size[node] = size[left] + size[right]
+        following = 0
+        for node in reversed(range(len(size))):
+            if place[node] < 0:
+                place[node], following = following, following + size[node]
+            if node >= number:
+                left, right = pairs[node - number]
+                place[left], place[right] = place[node], place[node] + size[left]
+        order = np.argsort(np.array(place[:number]))
+        return order, np.array([place[node] if node >= 0 else 0 for node, _ in self.tables], dtype=np.int64)
+
+    def counts(self, value: Tensor) -> Tensor:
+        """Counts the ones among the variables of every table, in O(D) a vector.
+
+        :param Tensor value: Zeros and ones, shape ``(..., num_variables)``.
+        :return: Integers (long), without derivatives, shape ``(..., number of tables)``.
+        """
+        order, first = (torch.as_tensor(part, device=value.device) for part in self._ranges)
+        sizes = torch.tensor([size for _, size in self.tables], dtype=torch.long, device=value.device)
+        sums = torch.nn.functional.pad(value[..., order].long().cumsum(-1), (1, 0))
+        return sums[..., first + sizes] - sums[..., first]
+
+    def _levels(self, device: torch.device) -> list[Level]:
+        """All tables with variables, those of the innermost subsets first."""
+        order, first = self._ranges
+        depth = np.zeros(self.num_variables, dtype=np.int64)
+        found: list[list[int]] = []
+        for table in sorted(range(len(self.tables)), key=lambda index: self.tables[index][1]):
+            inside = slice(first[table], first[table] + self.tables[table][1])
+            if not len(depth[inside]):
+                continue
+            height = int(depth[inside].max())
+            depth[inside] = height + 1
+            found += [[]] * (height == len(found))
+            found[height] = [*found[height], table]
+        return [
+            Level(
+                tables,
+                torch.from_numpy(np.concatenate([order[first[t] : first[t] + self.tables[t][1]] for t in tables])).to(
+                    device
+                ),
+                torch.tensor(tables).repeat_interleave(torch.tensor([self.tables[t][1] for t in tables])).to(device),
+            )
+            for tables in found
+        ]
 
     def _build(self, limits: tuple[int, ...], device: torch.device) -> CountTree:
         merges = self.merges

@@ -26,6 +26,7 @@ from pyro_structured.ops.tilting import heaviest, tilt_windows
 LOG_PARTITION_TOLERANCE = 5e-13
 # Whatever the unit: a mass that is lost for the most part says nothing of its logarithm.
 LARGEST_SHARE = 1e-6
+LARGEST_EXPONENT = 800.0
 LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**16
 # More windows would take longer than a direct convolution.
@@ -40,16 +41,17 @@ LARGEST_BLOCK = 2**25 - 2**13
 class CountSolution(NamedTuple):
     """Results for every row of a batch, with bounds on their errors.
 
-    ``log_partition`` and ``log_partition_error`` have shape ``(rows,)``; ``marginal_logits`` and
-    ``marginal_logits_error``, ``(rows, num_variables)``; ``log_posterior``, the log-probabilities of the total count,
-    ``(rows, num_variables + 1)``. ``certified`` is False where an error bound exceeds the tolerance: those rows must be
+    ``excess``, log Z less the weight of the heaviest vector, and ``excess_error`` have shape ``(rows,)``;
+    ``marginal_logits`` and ``marginal_logits_error``, ``(rows, num_variables)``; ``log_posterior``, the
+    log-probabilities of the total count, ``(rows, num_variables + 1)``. ``certified`` is False where an error bound
+    exceeds the tolerance: those rows must be
     solved in another way.
     """
 
-    log_partition: Tensor
+    excess: Tensor
     marginal_logits: Tensor
     log_posterior: Tensor
-    log_partition_error: Tensor
+    excess_error: Tensor
     marginal_logits_error: Tensor
     certified: Tensor
 
@@ -178,24 +180,26 @@ def _solve_windows(logits: Tensor, count_logits: Tensor, windows: Windows, margi
 
 def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, marginals: bool) -> CountSolution:
     found = sum_windows(logits, count_logits, windows, marginals, _chunk(logits))
-    log_partition = found.log_partition + heaviest(logits)
     clamped = logits.isinf()
     odds = found.odds.masked_fill(clamped, 0.0)
     free = logits.detach().masked_fill(clamped, 0.0).abs()
-    size = free.sum(-1)
+    # What is rarer than this has no weight in double precision, and no error.
+    size = free.clamp(max=LARGEST_EXPONENT).sum(-1)
     odds_error = found.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
     certified = (
-        (found.mass_error <= log_partition_tolerance(torch.maximum(log_partition.abs(), size)))
+        (found.mass_error <= log_partition_tolerance(torch.maximum(found.log_partition.abs(), size)))
         & (odds_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
-        & log_partition.isfinite()
+        & found.log_partition.isfinite()
     )
-    rounding = _rounding(size, logits.shape[1], windows, log_partition)
+    rounding = _rounding(size, logits.shape[1], windows, found.log_partition)
+    if windows.guards is not None:
+        rounding = rounding + _extreme_rounding(logits, count_logits, found.log_posterior)
     return CountSolution(
-        log_partition,
+        found.log_partition,
         torch.where(clamped, logits, odds),
         found.log_posterior,
         found.mass_error + rounding,
-        odds_error + 2 * rounding.unsqueeze(-1) + UNIT_ROUNDOFF * (4 * free + 8 * odds.detach().abs()),
+        odds_error + (2 * rounding.unsqueeze(-1) + UNIT_ROUNDOFF * (4 * free + 8 * odds.detach().abs())) * marginals,
         certified | (count_logits == -math.inf).all(-1),
     )
 
@@ -206,7 +210,23 @@ def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition:
     A relative error of the odds of one variable changes log Z, and a log-odds of another, by no more than itself. No
     convolution can reduce these errors: they are reported, but do not decide about the certificate.
     """
-    steepest = windows.tilts.abs().amax(-1)
+    steepest = (windows.tilts.abs() * _used(windows)).amax(-1)
     odds = size + num_variables * (1 + steepest)
     largest_count = windows.assignment.shape[-1]
     return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * log_partition.abs() + 512)
+
+
+def _used(windows: Windows) -> Tensor:
+    """Which windows are responsible for any count, shape ``(rows, num_windows)``."""
+    member = windows.assignment >= 0
+    used = torch.zeros_like(windows.tilts, dtype=torch.bool)
+    return used.scatter_reduce(1, windows.assignment.clamp(min=0), member, "amax")
+
+
+@torch.no_grad()
+def _extreme_rounding(logits: Tensor, count_logits: Tensor, log_posterior: Tensor) -> Tensor:
+    """Bounds what the rounding of the weights of the two vectors without any sum does, which are sums of logits."""
+    cells = extreme_counts(logits).clamp(max=count_logits.shape[-1] - 1)
+    sizes = torch.stack([heaviest(logits), heaviest(-logits)], -1) + count_logits.gather(-1, cells).abs()
+    error = (32 * UNIT_ROUNDOFF * sizes).nan_to_num(posinf=0.0)
+    return ((log_posterior.gather(-1, cells) + error).clamp(max=0.0).exp() * error).sum(-1)

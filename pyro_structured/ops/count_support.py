@@ -44,6 +44,10 @@ class _Reaches(torch.autograd.Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        return None
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         *tensors, forest = inputs
         (found,) = _reaches(*merge_mapped(info.batch_size, in_dims, *tensors), forest)

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from pyro_structured.ops.convolution import log_convolve, log_correlate, logsumexp
 from pyro_structured.ops.evidence import log_odds
-from pyro_structured.ops.tilting import heaviest
 
 UNIT_ROUNDOFF = 2.0**-53
+# An entry this far below others of its node, and further by this share of its potential, has no weight in log Z.
+RARE_DROP = 100.0
+RARE_DOUBT = 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,8 @@ def upward(
     :param convolve: :func:`log_convolve` sums over the counts, :func:`max_convolve` maximises.
     :return: ``(messages, potentials, log_scale)``: messages and potentials of shape ``(rows, num_cells + 2)``. Every
         message includes its node's potential and is scaled so that its largest entry is 0; ``log_scale``, shape
-        ``(rows,)``, holds what the scaling took away. Cost :math:`O(\sum_v n_{l(v)} n_{r(v)})`.
+        ``(rows,)``, holds what the scaling took away, relative to the heaviest vector without tables.
+        Cost :math:`O(\sum_v n_{l(v)} n_{r(v)})`.
     """
     rows = logits.shape[0]
     potentials = logits.new_zeros(rows, tree.num_cells + 2)
@@ -184,7 +187,7 @@ def upward(
     messages = torch.full_like(potentials, -math.inf)
     leaves = slice(0, 2 * tree.num_variables)
     messages[:, leaves] = leaf_weights(logits) + potentials[:, leaves]
-    log_scale = potentials[:, -1] + heaviest(logits)
+    log_scale = potentials[:, -1]
     for merge in tree.merges:
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         merged = convolve(left, right)[..., : merge.width]
@@ -215,7 +218,9 @@ def finite_peak(messages: Tensor) -> Tensor:
 
 
 def root_log_partition(tree: CountTree, messages: Tensor, log_scale: Tensor) -> Tensor:
-    """Sums over the counts of all roots: the logarithm of the partition function, shape ``(rows,)``."""
+    """Sums over the counts of all roots: the excess of log Z over the heaviest vector without tables, shape
+    ``(rows,)``.
+    """
     for cells in tree.roots:
         log_scale = log_scale + logsumexp(messages[:, cells]).sum(-1)
     return log_scale
@@ -236,7 +241,7 @@ def downward(tree: CountTree, messages: Tensor, potentials: Tensor) -> Tensor:
         total = outside[:, merge.start : merge.stop] + potentials[:, merge.start : merge.stop]
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         truncated = left.shape[-1] + right.shape[-1] - 1 - merge.width
-        total = torch.nn.functional.pad(total.view(rows, merge.nodes, -1), (0, truncated), value=-math.inf)
+        total = torch.nn.functional.pad(total.view(rows, merge.nodes, merge.width), (0, truncated), value=-math.inf)
         to_left, to_right = log_correlate(total, right), log_correlate(total, left)
         outside[:, merge.left.view(-1)] = (to_left - finite_peak(to_left)).flatten(1)
         outside[:, merge.right.view(-1)] = (to_right - finite_peak(to_right)).flatten(1)
@@ -255,7 +260,7 @@ def posterior(tree: CountTree, messages: Tensor, outside: Tensor) -> tuple[Tenso
     leaves = joint[:, : 2 * tree.num_variables].view(rows, tree.num_variables, 2)
     parts = [_normalise(leaves).flatten(1)]
     for merge in tree.merges:
-        parts.append(_normalise(joint[:, merge.start : merge.stop].view(rows, merge.nodes, -1)).flatten(1))
+        parts.append(_normalise(joint[:, merge.start : merge.stop].view(rows, merge.nodes, merge.width)).flatten(1))
     # The dummy's counts are impossible; the empty subset's one count is certain.
     unused = torch.tensor([-math.inf, 0.0], dtype=joint.dtype, device=joint.device).expand(rows, 2)
     return log_odds(*leaves.unbind(-1)), torch.cat([*parts, unused], -1)
@@ -274,8 +279,43 @@ def rounding_errors(
     :math:`(n + 16 + 6R + 2F)\,u`, F being the size of the potential. Relative errors of non-negative sums do not grow,
     so those of all the nodes that an entry depends on add up.
 
+    Only entries that are not much rarer than others matter to log Z; and to the log-odds of a variable, those that are
+    not much rarer than its rarer value. So bounds are also computed for these, and the smaller ones count.
+
     :return: Shapes ``(rows,)`` and ``(rows, num_variables)``.
     """
+    joint = messages + outside
+    odds = log_odds(*joint[:, : 2 * tree.num_variables].unflatten(-1, (-1, 2)).unbind(-1))
+    rare = _rare_cells(tree, joint, potentials)
+    relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, potentials, outside)]
+    depth = len(tree.merges) + 2
+    every, some = _largest_errors(tree, messages, potentials, outside), _largest_errors(tree, *relevant)
+    log_z_errors = (
+        every[0] + depth * log_scale.abs(),
+        some[0] + depth * (log_scale.abs() + relevant[0].masked_fill(rare | relevant[0].isinf(), 0.0).abs().sum(-1)),
+    )
+    per_odds = 24 * tree.num_nodes * odds.masked_fill(~odds.isfinite(), 0.0).abs()
+    odds_errors = (
+        (every[0] + every[1]).unsqueeze(-1).expand_as(odds),
+        (some[0] + some[1]).unsqueeze(-1) + per_odds,
+    )
+    return UNIT_ROUNDOFF * (torch.minimum(*log_z_errors) + 64), UNIT_ROUNDOFF * 2 * torch.minimum(*odds_errors)
+
+
+def _rare_cells(tree: CountTree, joint: Tensor, potentials: Tensor) -> Tensor:
+    """Entries whose weight, with everything outside of their node, is far below that of others."""
+    rare = torch.ones_like(joint, dtype=torch.bool)
+    groups = [(slice(0, 2 * tree.num_variables), 2)]
+    groups += [(slice(merge.start, merge.stop), merge.width) for merge in tree.merges]
+    for cells, width in groups:
+        near, own = (buffer[:, cells].unflatten(-1, (-1, width)) for buffer in (joint, potentials))
+        doubt = RARE_DROP + RARE_DOUBT * own.masked_fill(own.isinf(), 0.0).abs()
+        rare[:, cells] = (near < near.amax(-1, keepdim=True) - doubt).flatten(1)
+    return rare
+
+
+def _largest_errors(tree: CountTree, messages: Tensor, potentials: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+    """Errors of log Z, and those that the way down adds, in units of rounding; shape ``(rows,)``."""
     rows = messages.shape[0]
 
     def size(tensor: Tensor) -> Tensor:
@@ -286,14 +326,11 @@ def rounding_errors(
         nodes = slice(merge.start, merge.stop)
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         inside = size(left) + size(right)
-        here = size(potentials[:, nodes].view(rows, merge.nodes, -1))
-        above = size(outside[:, nodes].view(rows, merge.nodes, -1))
+        here = size(potentials[:, nodes].view(rows, merge.nodes, merge.width))
+        above = size(outside[:, nodes].view(rows, merge.nodes, merge.width))
         terms = min(left.shape[-1], right.shape[-1])
         upward_error = upward_error + (terms + 16 + 6 * inside + 2 * here).sum(-1)
         downward_error = downward_error + 2 * (2 * merge.width + 16 + 6 * (inside + above + 2 * here)).sum(-1)
     leaves = messages[:, : 2 * tree.num_variables]
     upward_error = upward_error + 6 * leaves.masked_fill(leaves.isinf(), 0.0).abs().sum(-1)
-    summation = (len(tree.merges) + 2) * log_scale.abs() + 64
-    log_z_error = UNIT_ROUNDOFF * (upward_error + summation)
-    odds_error = UNIT_ROUNDOFF * 2 * (upward_error + downward_error)
-    return log_z_error, odds_error.unsqueeze(-1).expand(-1, tree.num_variables).clone()
+    return upward_error, downward_error

@@ -25,7 +25,6 @@ from torch import Tensor
 from pyro_structured.ops.convolution import log_convolve, log_correlate
 from pyro_structured.ops.convolution_tree import UNIT_ROUNDOFF, fourier_error
 from pyro_structured.ops.count_tree import CountTree, Merge, finite_peak, gather, leaf_weights, set_roots
-from pyro_structured.ops.tilting import heaviest
 
 # Narrower messages are convolved directly: that is as fast, and has no absolute errors. Among very many variables,
 # whose bounds add up, more of them are.
@@ -182,7 +181,7 @@ def run_passes(tree: CountTree, logits: Tensor, count_logits: Tensor, plans: lis
     messages, errors = torch.full_like(potentials, -math.inf), torch.full_like(potentials, -math.inf)
     leaves = slice(0, 2 * tree.num_variables)
     messages[:, leaves] = leaf_weights(logits) + potentials[:, leaves]
-    log_scale = potentials[:, -1] + heaviest(logits)
+    log_scale = potentials[:, -1]
     rounding: list[tuple[Tensor, ...]] = []
     for merge, plan in zip(tree.merges, plans, strict=True):
         left, right = gather(messages, merge.left), gather(messages, merge.right)

@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.line_panels import LineRows, divided, first_panels, narrowed, with_corners
 from pyro_structured.ops.line_quadrature import IMPOSSIBLE, NODES, Panels, log_of
+from pyro_structured.ops.row_function import apply_rows, known_tangents
 
 # How many panels a row may have.
 LIMIT = 2**16
@@ -103,6 +104,7 @@ class _LineProbability(torch.autograd.Function):
         ctx.rule, ctx.variables, ctx.num_given, *tensors = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1], *tensors)
+        ctx.save_for_forward(output[1], *tensors)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor, _: Any) -> tuple[Tensor | None, ...]:
@@ -114,6 +116,14 @@ class _LineProbability(torch.autograd.Function):
             found.append(_gradients(ctx.rule, some, also, wanted, edges[:, chosen], slope[chosen]))
         gradients = iter([torch.cat(parts) for parts in zip(*found, strict=True)])
         return None, None, None, *(next(gradients) if needed else None for needed in wanted)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, __: None, ___: None, *tangents: Tensor | None) -> tuple[Tensor, None]:
+        edges, *tensors = ctx.saved_tensors
+        split = len(tensors) - ctx.num_given
+        along = known_tangents(tuple(tensors[:split]), tangents[:split])
+        function = partial(_tangent, ctx.rule, ctx.variables, split)
+        return *apply_rows(function, edges.T, *tensors, *along), None
 
     @staticmethod
     def vmap(
@@ -250,6 +260,17 @@ def _gradients(
     return gradients
 
 
+def _tangent(rule: LineRule, variables: LineVariables, split: int, edges: Tensor, *tensors: Tensor) -> tuple[Tensor]:
+    """The derivative of each row's value along tangents of the parameters, which come last."""
+    parameters, given, tangents = tensors[:split], tensors[split:-split], tensors[-split:]
+    wanted, whole, found = (True,) * split, variables._replace(parameters=parameters), []
+    for chosen in _chunks(len(edges), edges.shape[1] * NODES, parameters[0].shape[-1]):
+        some, also = _chosen(whole, given, chosen)
+        slopes = _gradients(rule, some, also, wanted, edges[chosen].T, torch.ones_like(edges[chosen, 0]))
+        found.append(sum((g * t[chosen]).sum(-1) for g, t in zip(slopes, tangents, strict=True)))
+    return (torch.cat(found),)
+
+
 class _Smooth(torch.autograd.Function):
     """The same weights, which have no derivatives where corners of several variables coincide."""
 
@@ -262,12 +283,21 @@ class _Smooth(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, below: Tensor, above: Tensor) -> tuple[None, Tensor, Tensor]:
-        if anywhere(ctx.saved_tensors[0]):
-            raise RuntimeError(
-                "log_prob: second derivatives were taken where ends of supports, or other corners of the densities, "
-                "of several costs coincide, and do not exist in general; first derivatives do"
-            )
-        return None, below, above
+        return None, *_where_smooth(ctx.saved_tensors[0], below, above)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+        return _where_smooth(ctx.saved_tensors[0], below, above)
+
+
+def _where_smooth(coincide: Tensor, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+    if anywhere(coincide):
+        raise RuntimeError(
+            "log_prob: second derivatives were taken where ends of supports, or other corners of the densities, "
+            "of several costs coincide, and do not exist in general; first derivatives do"
+        )
+    return below, above

@@ -3,11 +3,13 @@
 __all__ = ["MarginalPlan", "infer_marginals"]
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pyro_structured.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
 from pyro_structured.ops.rows import merge_mapped
 
 
@@ -50,24 +52,29 @@ class _Inference(torch.autograd.Function):
         ctx.plan, _, *parameters = inputs
         ctx.number = len(parameters)
         ctx.save_for_backward(*parameters, *output[1:])
+        ctx.save_for_forward(*parameters, *output[1:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, grad_log_z: Tensor | None, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         parameters, marginals = ctx.saved_tensors[: ctx.number], ctx.saved_tensors[ctx.number :]
-        found = [torch.zeros_like(parameter) for parameter in parameters]
+        found = tuple(torch.zeros_like(parameter) for parameter in parameters)
         if grad_log_z is not None:
             marginals = marginals or infer_marginals(ctx.plan, *parameters)[1:]
             # A parameter without columns has no derivatives; what it would have stood for may have marginals.
-            found = [
+            found = tuple(
                 _weighted(grad_log_z, m, len(p)) if p.shape[-1] else zero
                 for m, p, zero in zip(marginals, parameters, found, strict=True)
-            ]
+            )
         if any(grad is not None for grad in grads):
-            cotangents = (torch.zeros_like(m) if g is None else g for g, m in zip(grads, marginals, strict=True))
-            second = _Pullback.apply(ctx.plan, *parameters, *cotangents)  # type: ignore[no-untyped-call]
-            found = [one + other for one, other in zip(found, second, strict=True)]
+            second = pull_back(partial(_marginals, ctx.plan), parameters, known_tangents(marginals, grads))
+            found = tuple(one + other for one, other in zip(found, second, strict=True))
         return None, None, *found
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+        parameters, wanted = ctx.saved_tensors[: ctx.number], len(ctx.saved_tensors) > ctx.number
+        return apply_rows(partial(_tangents, ctx.plan, wanted), *parameters, *known_tangents(parameters, tangents))
 
     @staticmethod
     def vmap(
@@ -75,58 +82,22 @@ class _Inference(torch.autograd.Function):
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         flat = merge_mapped(info.batch_size, in_dims[2:], *parameters)
         found = _Inference.apply(plan, marginals, *flat)  # type: ignore[no-untyped-call]
-        return _unmerge(info.batch_size, found)
+        return tuple(tensor.unflatten(0, (info.batch_size, -1)) for tensor in found), (0,) * len(found)
 
 
-class _Pullback(torch.autograd.Function):
-    """Derivatives of the marginals, as a function of its own so that function transforms nest."""
+def _marginals(plan: MarginalPlan, *parameters: Tensor) -> tuple[Tensor, ...]:
+    return plan.solve(parameters, True)[1:]
 
-    @staticmethod
-    def forward(plan: MarginalPlan, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return _pull_back(plan, tensors)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.plan, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.enable_grad():
-            tensors = tuple(tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
-            found = _gradients(_pull_back(ctx.plan, tensors, create_graph=True), tensors, grads)
-        return None, *found
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], plan: MarginalPlan, *tensors: Tensor
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        flat = merge_mapped(info.batch_size, in_dims[1:], *tensors)
-        return _unmerge(info.batch_size, _Pullback.apply(plan, *flat))  # type: ignore[no-untyped-call]
+def _tangents(plan: MarginalPlan, marginals: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Forward derivatives of log Z and, if they are wanted, of the marginals."""
+    number = len(tensors) // 2
+    found = _marginals(plan, *tensors[:number])
+    products = [(m * t).sum(-1) for m, t in zip(found, tensors[number:], strict=True) if t.shape[-1]]
+    along = torch.stack(products).sum(0)
+    return (along, *tangents_of(partial(_marginals, plan), number, *tensors)) if marginals else (along,)
 
 
 def _weighted(weights: Tensor, values: Tensor, rows: int) -> Tensor:
     """Rows times weights, or their sum if there is to be one row."""
     return weights.unsqueeze(-1) * values if rows == len(values) else weights.unsqueeze(0) @ values
-
-
-def _unmerge(batch_size: int, found: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    return tuple(tensor.unflatten(0, (batch_size, -1)) for tensor in found), (0,) * len(found)
-
-
-def _pull_back(plan: MarginalPlan, tensors: tuple[Tensor, ...], create_graph: bool = False) -> tuple[Tensor, ...]:
-    """Pulls cotangents of the marginals, the second half of the tensors, back to the parameters."""
-    parameters, cotangents = tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]
-    with torch.enable_grad():
-        if not create_graph:
-            parameters = tuple(parameter.detach().requires_grad_() for parameter in parameters)
-        return _gradients(plan.solve(parameters, True)[1:], parameters, cotangents, create_graph)
-
-
-def _gradients(
-    outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], create_graph: bool = False
-) -> tuple[Tensor, ...]:
-    used = [(output, weight) for output, weight in zip(outputs, weights, strict=True) if output.requires_grad]
-    results, cotangents = zip(*used, strict=True)
-    found = torch.autograd.grad(results, inputs, cotangents, create_graph=create_graph, allow_unused=True)
-    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))

@@ -35,17 +35,19 @@ LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
 class NestedSolution(NamedTuple):
     """Results for every row of a batch, with bounds on their errors.
 
-    ``log_partition``, ``log_partition_error`` and ``num_fallback_nodes`` (nodes that had to be convolved directly
-    although their messages are long) have shape ``(rows,)``; ``marginal_logits`` and ``marginal_logits_error``,
+    ``excess``, log Z less the weight of the heaviest vector, ``excess_error``, ``count_marginals_error`` and
+    ``num_fallback_nodes`` (nodes that had to be convolved directly although their messages are long) have shape
+    ``(rows,)``; ``marginal_logits`` and ``marginal_logits_error``,
     ``(rows, num_variables)``; ``log_posterior``, the log-probabilities of the entries of the tables, ``(rows,
     table_size)``; ``messages``, the upward messages, ``(rows, num_cells + 2)``.
     """
 
-    log_partition: Tensor
+    excess: Tensor
     marginal_logits: Tensor
     log_posterior: Tensor
-    log_partition_error: Tensor
+    excess_error: Tensor
     marginal_logits_error: Tensor
+    count_marginals_error: Tensor
     num_fallback_nodes: Tensor
     messages: Tensor
 
@@ -165,10 +167,11 @@ def _summarise(
     odds_error = _ratio(passes.outside_errors[:, leaves], passes.outside[:, leaves]).unflatten(-1, (-1, 2)).sum(-1)
     odds_error = odds_error.masked_fill(logits.isinf(), 0.0)
     scale = torch.maximum(log_z.abs(), logits.masked_fill(logits.isinf(), 0.0).abs().sum(-1))
+    counts_error = _count_error(tree, passes)
     certified = (
         (log_z_error <= log_partition_tolerance(scale))
         & (odds_error.amax(-1) <= log_odds_tolerance(tree.num_variables))
-        & (_count_error(tree, passes) <= log_odds_tolerance(tree.num_variables))
+        & (counts_error <= log_odds_tolerance(tree.num_variables))
     )
     rounding = count_tree.rounding_errors(tree, passes.messages, passes.potentials, passes.outside, passes.log_scale)
     tilting = _tilt_rounding(tree, plans, log_z)
@@ -181,6 +184,7 @@ def _summarise(
         log_posterior[:, tree.table_cells],
         log_z_error + rounding[0] + tilting,
         odds_error + rounding[1] + 4 * tilting.unsqueeze(-1),
+        counts_error + rounding[1].amin(-1) + 4 * tilting,
         fallback,
         passes.messages,
     )

@@ -3,6 +3,7 @@
 __all__ = ["bulk_mass", "log_mass", "probs_to_logits"]
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from pyro_structured.ops.cardinality import infer_counts
 from pyro_structured.ops.convolution_tree import upward
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import rows_at_once
-from pyro_structured.ops.tilting import cumulant, heaviest, tilt_windows
+from pyro_structured.ops.row_function import apply_rows, tangents_of
+from pyro_structured.ops.tilting import cumulant, tilt_windows
 
 # Certified relative error of every probability; entries that miss it are convolved directly.
 TOLERANCE = 5e-10
@@ -50,28 +52,13 @@ def probs_to_logits(probs: Tensor) -> Tensor:
         >>> probs_to_logits(torch.tensor([0.0, 0.5, 1.0]))
         tensor([-inf, 0., inf])
     """
-    logits: Tensor = _ProbsToLogits.apply(probs)  # type: ignore[no-untyped-call]
-    return logits
-
-
-class _ProbsToLogits(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(probs: Tensor) -> Tensor:
-        return probs.log() - torch.log1p(-probs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (probs,) = ctx.saved_tensors
-        # Where log_mass takes certainties to be.
-        off, on = ((p.clamp(min=2.0**-53)) for p in (1 - probs, probs))
-        slope: Tensor = grad / (on * off)
-        return slope
+    # Derivatives are taken where log_mass takes certainties to be.
+    failure = 1 - probs
+    success, failure = (p + (p.clamp(min=2.0**-53) - p).detach() for p in (probs, failure))
+    slope = success.log() - failure.log()
+    with torch.no_grad():
+        exact = probs.log() - torch.log1p(-probs)
+    return exact + (slope - slope.detach())
 
 
 def log_mass(logits: Tensor) -> Tensor:
@@ -79,8 +66,8 @@ def log_mass(logits: Tensor) -> Tensor:
 
     :param Tensor logits: Log-odds of the trials, shape ``(rows, num_variables)``, float64; infinite ones are
         certainties.
-    :return: Shape ``(rows, num_variables + 1)``; twice differentiable. Cost :math:`O(D^{3/2}\log^2 D)`: about
-        :math:`\sqrt D / 2` exponential tilts cover all counts.
+    :return: Shape ``(rows, num_variables + 1)``; differentiable. Cost :math:`O(D^{3/2}\log^2 D)`: about
+        :math:`\sqrt D / 2` exponential tilts cover all counts; forward derivatives take :math:`O(D^2)`.
 
     Example::
 
@@ -102,6 +89,12 @@ class _LogMass(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs, output)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        (found,) = apply_rows(partial(tangents_of, _direct_rows, 1), *ctx.saved_tensors, tangent)
+        return found
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -155,9 +148,15 @@ def _log_mass(logits: Tensor) -> Tensor:
     return result.masked_fill(~possible, -math.inf)
 
 
+def _direct_rows(logits: Tensor) -> tuple[Tensor]:
+    """What forward derivatives are taken of; certainties differ from these by less than rounding."""
+    logits = logits + (logits.clamp(-CERTAIN_LOGIT, CERTAIN_LOGIT) - logits).detach().nan_to_num()
+    return (_direct_log_mass(logits, cumulant(logits, logits.new_zeros(len(logits)))),)
+
+
 def _direct_log_mass(logits: Tensor, free: Tensor) -> Tensor:
     forest = CountForest(logits.shape[-1])
     potential = logits.new_zeros(logits.shape[0], forest.table_size)
     tree = forest.tree(potential)
     messages, _, log_scale = count_tree.upward(tree, logits, potential)
-    return messages[:, tree.table_cells] + (log_scale - heaviest(logits) - free).unsqueeze(-1)
+    return messages[:, tree.table_cells] + (log_scale - free).unsqueeze(-1)

@@ -1,6 +1,6 @@
 """Functions of matrices, applied to tensors with any batch shape and under ``torch.vmap``."""
 
-__all__ = ["map_rows", "merge_mapped", "named_rows", "narrow_repeated"]
+__all__ = ["broadcast_rows", "map_rows", "merge_mapped", "named_rows", "narrow_repeated"]
 
 from collections.abc import Callable
 
@@ -22,6 +22,12 @@ def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) ->
         for x in arguments
     )
     return [tensor.reshape(batch + tensor.shape[1:]) for tensor in function(*rows)]
+
+
+def broadcast_rows(*tensors: Tensor) -> list[Tensor]:
+    """Tensors of shape ``(..., n)``, each with its own n, expanded to the same leading axes."""
+    batch = torch.broadcast_shapes(*(tensor.shape[:-1] for tensor in tensors))
+    return [tensor.expand(batch + tensor.shape[-1:]) for tensor in tensors]
 
 
 def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:

@@ -23,6 +23,7 @@ NARROW = 1e-2
 NEWTON_STEPS = 6
 # Densities that are smaller than the largest one by more than exp(40) do not count.
 NODES, LARGEST_DROP = 80, 40.0
+FAR = 1e3
 
 
 def log_interval_mass(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
@@ -83,6 +84,8 @@ def _log_erfcx(x: Tensor) -> Tensor:
 
 
 def _log_middle(low: Tensor, high: Tensor) -> Tensor:
+    # Beyond, there is no mass; at infinity, second derivatives would be undefined.
+    low, high = low.clamp(min=-FAR), high.clamp(max=FAR)
     outside = _tail_mass(low) + _tail_mass(-high)
     inside = (torch.erf(high / math.sqrt(2)) + torch.erf(-low / math.sqrt(2))) / 2
     most = outside < 0.5

@@ -60,15 +60,9 @@ class NestedSubsets:
         is_single = self.sizes == (num_variables,)
         merges: np.ndarray | None
         if is_single:
-            merges, nodes, order = None, [-1], np.arange(num_variables)
+            merges, nodes = None, [-1]
         else:
-            merges, nodes, order = _build_tree(members, num_variables)
-        self._order = order
-        # Every subset is a range in the order of the tree's leaves, so that all counts are differences of one
-        # cumulative sum.
-        rank = np.empty(num_variables, dtype=np.int64)
-        rank[order] = np.arange(num_variables)
-        self._first = np.array([rank[m].min() if len(m) else 0 for m in members], dtype=np.int64)
+            merges, nodes = _build_tree(members, num_variables)
         tables = tuple(zip(nodes, self.sizes, strict=True))
         self.forest = CountForest(num_variables) if is_single else CountForest(num_variables, merges, tables)
         self._freeze()
@@ -198,11 +192,7 @@ class NestedSubsets:
             tensor([1, 2])
         """
         check_last_axis("value", value, self.num_variables)
-        order = torch.as_tensor(self._order, device=value.device)
-        first = torch.as_tensor(self._first, device=value.device)
-        sizes = torch.as_tensor(self.sizes, dtype=torch.long, device=value.device)
-        sums = torch.nn.functional.pad(value[..., order].long().cumsum(-1), (1, 0))
-        return sums[..., first + sizes] - sums[..., first]
+        return self.forest.counts(value)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NestedSubsets):
@@ -236,10 +226,10 @@ def _members(subset: Iterable[int], index: int, num_variables: int) -> np.ndarra
     return ordered
 
 
-def _build_tree(members: list[np.ndarray], num_variables: int) -> tuple[np.ndarray, list[int], np.ndarray]:
+def _build_tree(members: list[np.ndarray], num_variables: int) -> tuple[np.ndarray, list[int]]:
     """Merges the variables and smaller subsets inside every subset, smallest first.
 
-    :return: The merges, the node of every subset (-1 for the empty one), and the variables in the order of the leaves.
+    :return: The merges, and the node of every subset (-1 for the empty one).
     """
     merges: list[tuple[int, int]] = []
     size = [1] * num_variables
@@ -262,8 +252,7 @@ def _build_tree(members: list[np.ndarray], num_variables: int) -> tuple[np.ndarr
         nodes[index] = heap[0][1]
         owner.setdefault(nodes[index], index)
         top[inside] = nodes[index]
-    pairs = np.array(merges, dtype=np.int64).reshape(-1, 2)
-    return pairs, nodes, _leaf_order(pairs, num_variables)
+    return np.array(merges, dtype=np.int64).reshape(-1, 2), nodes
 
 
 def _crossing(members: list[np.ndarray], owner: dict[int, int], index: int, parts: list[int], size: list[int]) -> str:
@@ -282,18 +271,3 @@ def _crossing(members: list[np.ndarray], owner: dict[int, int], index: int, part
                 f"both, {only_first} only in the first, {only_second} only in the second"
             )
     raise AssertionError("a crossing family has a crossing pair")
-
-
-def _leaf_order(merges: np.ndarray, num_variables: int) -> np.ndarray:
-    """Depth-first order of the leaves, from the largest trees' roots down."""
-    children = merges.tolist()
-    is_root = np.ones(num_variables + len(children), dtype=bool)
-    is_root[merges.ravel()] = False
-    order, pending = [], np.flatnonzero(is_root).tolist()
-    while pending:
-        node = pending.pop()
-        if node < num_variables:
-            order.append(node)
-        else:
-            pending += children[node - num_variables]
-    return np.array(order, dtype=np.int64)

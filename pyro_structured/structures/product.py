@@ -105,7 +105,8 @@ class Product(Statistic):
         found = []
         for index, (statistic, part) in enumerate(zip(self.statistics, self._split(value, observed), strict=True)):
             mine = joint.movedim(index - len(self._bases), -1)
-            alone = logsumexp(mine.reshape(mine.shape[: -len(self._bases)] + (-1, statistic.num_levels)), -2)
+            others = math.prod(self._bases) // statistic.num_levels
+            alone = logsumexp(mine.reshape(mine.shape[: -len(self._bases)] + (others, statistic.num_levels)), -2)
             # The group's own completions are part of the sum, and of what its statistic will add again.
             own = statistic.log_completions(*part)
             found.append(statistic.log_marginals(alone - own.masked_fill(own == -torch.inf, 0.0), *part))

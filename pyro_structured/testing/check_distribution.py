@@ -37,8 +37,8 @@ def check_distribution(
 
     - construction: ``arg_constraints`` hold, NaN is refused, arguments can be read from attributes of the same names;
     - shapes: ``sample``, also of no values, ``log_prob`` with values and parameters that broadcast, ``support``,
-      ``enumerate_support``, ``infer_shapes``; ``expand`` once, repeatedly and wrongly; dtypes and devices; copies and
-      pickles;
+      ``enumerate_support``, ``infer_shapes``; ``expand`` once, repeatedly and wrongly; dtypes and devices; batches
+      without elements; copies and pickles;
     - numbers: normalisation, values outside the support, goodness of fit of the sampler, moments, mode, entropy,
       cumulative probabilities, ``condition`` and ``marginal_log_prob``, ``marginal_logits``, ``count_marginals`` of
       ``subsets``, Kullback-Leibler divergence, by enumeration; the identity that ``conjugate_update`` promises;

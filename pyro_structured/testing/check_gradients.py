@@ -2,6 +2,7 @@
 
 __all__ = ["GRADIENT_CHECKS"]
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.testing.distribution_case import DistributionCase, parameters, rebuild
+from pyro_structured.testing.distribution_case import DistributionCase, optional_query, parameters, rebuild
 from pyro_structured.testing.expectation import expect, expect_close
 
 # Steps of finite differences: their errors are near 1e-10 for the first derivative.
@@ -147,4 +148,51 @@ def vmap_parameters(case: DistributionCase) -> None:
         expect_close("vmap of the gradient of log_prob", found, torch.stack(rows), case.tolerance)
 
 
-GRADIENT_CHECKS = (gradient, second_gradient, single_precision, vmap_values, vmap_parameters)
+def forward_mode(case: DistributionCase) -> None:
+    """Forward derivatives of ``log_prob`` and marginals are the reverse ones; so are those of gradients (float64)."""
+    if not _is_double(case):
+        return
+    distribution = case.make()
+    tensors, log_prob = _as_function(distribution, distribution.sample())
+    points = tuple(tensors.values())
+    along = tuple(torch.randn_like(point) * point.isfinite() for point in points)
+    functions = {"log_prob": log_prob}
+    for name in ("marginals", "mean", "log_partition_function"):
+        if isinstance(optional_query(distribution, name), Tensor):
+            functions[name] = partial(_query, distribution, tuple(tensors), name)
+    with warnings.catch_warnings():
+        # Said by torch of itself, at the first forward derivative of a process.
+        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        for name, function in functions.items():
+            _compare_modes(name, function, points, along)
+        if not case.batch_shape:
+            _compare_second(log_prob, points, along)
+
+
+def _compare_modes(
+    name: str, function: Callable[..., Tensor], points: tuple[Tensor, ...], along: tuple[Tensor, ...]
+) -> None:
+    value, tangent = torch.func.jvp(function, points, along)
+    _, pull = torch.func.vjp(function, *points)
+    weights = torch.linspace(0.5, 1.5, value.numel(), dtype=value.dtype, device=value.device).reshape(value.shape)
+    pulled = torch.stack([(g * t).sum() for g, t in zip(pull(weights), along, strict=True)]).sum()
+    expect_close(f"forward derivative of {name}", (tangent * weights).sum(), pulled, 1e-8)
+
+
+def _compare_second(log_prob: Callable[..., Tensor], points: tuple[Tensor, ...], along: tuple[Tensor, ...]) -> None:
+    def line(step: Tensor) -> Tensor:
+        return log_prob(*(point + step * t for point, t in zip(points, along, strict=True))).sum()
+
+    zero = torch.zeros_like(points[0].flatten()[:1]).sum()
+    expected = torch.func.jacrev(torch.func.jacrev(line))(zero)
+    found = torch.func.jacfwd(torch.func.jacrev(line))(zero)
+    expect_close("second derivative of log_prob, forward over reverse", found, expected, 1e-7)
+
+
+def _query(distribution: Any, names: tuple[str, ...], query: str, *tensors: Tensor) -> Tensor:
+    changed = rebuild(distribution, dict(zip(names, tensors, strict=True)), validate_args=False)
+    found: Tensor = getattr(changed, query)
+    return found
+
+
+GRADIENT_CHECKS = (gradient, second_gradient, forward_mode, single_precision, vmap_values, vmap_parameters)

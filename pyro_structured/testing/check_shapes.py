@@ -2,16 +2,19 @@
 
 __all__ = ["SHAPE_CHECKS"]
 
+import contextlib
 import copy
 import inspect
 import itertools
 import pickle
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, constraints, kl_divergence
 
 from pyro_structured.testing.distribution_case import (
     DistributionCase,
@@ -235,6 +238,46 @@ def infer_shapes(case: DistributionCase) -> None:
         expect_shape("infer_shapes: event", torch.empty(event_shape), distribution.event_shape)
 
 
+def empty_batch(case: DistributionCase) -> None:
+    """All queries of a batch without elements have its shape; gradients with respect to its parameters exist."""
+    if case.batch_shape:
+        return
+    for shape in ((0,), (2, 0)):
+        distribution = replace(case, batch_shape=shape).make()
+        value = distribution.sample((3,))
+        expect_shape(f"sample((3,)) in the batch {shape}", value, (3, *shape, *distribution.event_shape))
+        for name, found in _empty_results(distribution, value):
+            start = tuple(found.shape[: len(shape)])
+            expect(
+                start == shape, f"{name} in the batch {shape}: expected its shape in front, got {tuple(found.shape)}"
+            )
+        leaves = {p.name: p.tensor.clone().requires_grad_() for p in parameters(distribution) if p.is_differentiable}
+        total = rebuild(distribution, leaves).log_prob(value).sum()
+        torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+
+
+def _empty_results(distribution: Any, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Names and results of what can be asked for, with the batch shape in front."""
+    yield "log_prob", distribution.log_prob(value)[0]
+    yield "expand", distribution.expand(distribution.batch_shape).log_prob(value[0])
+    queries = {query: partial(optional_query, distribution, query) for query in (*CACHED_QUERIES, "entropy")}
+    queries |= {name: partial(getattr(distribution, name), value[0]) for name in ("cdf", "icdf")}
+    queries["kl_divergence"] = partial(kl_divergence, distribution, distribution)
+    if distribution.has_enumerate_support:
+        queries["enumerate_support"] = lambda: distribution.enumerate_support()[0]
+    if distribution.has_rsample:
+        queries["rsample"] = distribution.rsample
+    if hasattr(distribution, "condition"):
+        nothing = torch.zeros(distribution.event_shape, dtype=torch.bool, device=value.device)
+        queries["condition"] = lambda: distribution.condition(value[0], nothing).log_prob(value)[0]
+        queries["marginal_log_prob"] = partial(distribution.marginal_log_prob, value[0], nothing)
+    for name, query in queries.items():
+        with contextlib.suppress(NotImplementedError):
+            found = query()
+            if isinstance(found, Tensor):
+                yield name, found
+
+
 def copies(case: DistributionCase) -> None:
     """Instances can be pickled and copied, before and after they were used, also if parameters require gradients."""
     value = case.make().sample((3,))
@@ -272,6 +315,7 @@ SHAPE_CHECKS = (
     expand,
     enumerate_support,
     infer_shapes,
+    empty_batch,
     copies,
     representation,
 )
