@@ -57,7 +57,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :param bool positioned: Whether pixels have biases b of their own.
     :param str inference: How labels are predicted, also for validation pictures: ``"mean_field"``, where the mean-field
         approximation says that they are more likely 1 than not, which is what learning is about; or ``"map"``, labels
-        that are most probable together, as far as ``map("em")`` finds them.
+        that are most probable together, as far as ``map("em", num_switches=0)`` finds them.
     :param str loss: ``"intersection_over_union"`` or ``"logistic"``, as for ``MeanFieldLoss``.
     :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned.
     :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
@@ -220,7 +220,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, field: PatternCRF) -> Tensor:
         if self.inference == "map":
-            return field.map("em")[0]
+            return field.map("em", num_switches=0)[0]
         logits = field.mean_field_logits()
         return (logits > 0).to(logits.dtype)
 
