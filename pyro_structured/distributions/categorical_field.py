@@ -96,8 +96,10 @@ class CategoricalField(LabelField):
         return self.map("enumeration")[0]
 
     def conditional_logits(self, value: Tensor) -> Tensor:
-        """Log-probabilities of the labels of each pixel given all others, hidden units summed out; NaN where none is
-        possible.
+        """Log-probabilities of the labels of each pixel given all others, hidden units summed out.
+
+        NaN where what is known of the pixel, its neighbours and the hidden units leave it no label. What is impossible
+        about the others by themselves is not looked at.
 
         :param Tensor value: Labels, shape ``(...,) + batch_shape + (H, W)``.
         :return: Shape ``(...,) + batch_shape + (H, W, K)``. Cost O(J·D·K).

@@ -54,7 +54,10 @@ class PatternWeights(LabelField):
         return values.reshape(values.shape[:-1] + self.event_shape)
 
     def conditional_logits(self, value: Tensor) -> Tensor:
-        """Log-odds of each variable given all others, hidden units summed out; NaN where neither value is possible.
+        """Log-odds of each variable given all others, hidden units summed out.
+
+        NaN where what is known of the variable, its neighbours and the hidden units leave it neither value. What is
+        impossible about the others by themselves is not looked at.
 
         :param Tensor value: Zeros and ones, shape ``(...,) + batch_shape + event_shape``.
         :return: The same shape. Cost O(D J).
