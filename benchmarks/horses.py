@@ -34,8 +34,8 @@ Without a field:
   included; the pass that scores best on the pictures to choose by; with a bias.
 
 Fields are `SegmentationCRF`, on the log-odds of the same classifier without places, predicted by the mean-field
-approximation that they are learned through, and, *by cuts*, by `map("em")`, for which `inference="map"` has chosen the
-step of the training and the bias:
+approximation that they are learned through, and, *by cuts*, by `map("em", num_switches=0)`, for which `inference="map"`
+has chosen the step of the training and the bias:
 
 - *Pairs*: penalties that depend on the picture, no patterns, no biases of places.
 - *Places and pairs*: with a bias for each pixel that is learned with the rest (`patterns=0`); the control that patterns
@@ -190,7 +190,7 @@ class ThesisField(torch.nn.Module):
 
     @torch.no_grad()
     def labels(self, given):
-        return self(given.unary_logits, given.pairwise).map("em")[0].numpy()
+        return self(given.unary_logits, given.pairwise).map("em", num_switches=0)[0].numpy()
 
 
 def quick_data(seed):
@@ -217,10 +217,10 @@ def rows(trials):
 
 
 def cut_seconds(trial):
-    """Of ``map("em")`` for a test picture."""
+    """Of ``map`` for a test picture."""
     field = trial.models[BEST].to_pyro(trial.part("test")[0])
     began = time.process_time()
-    field.map("em")
+    field.map("em", num_switches=0)
     return (time.process_time() - began) / len(field.unary_logits)
 
 

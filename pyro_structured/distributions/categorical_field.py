@@ -96,8 +96,10 @@ class CategoricalField(LabelField):
         return self.map("enumeration")[0]
 
     def conditional_logits(self, value: Tensor) -> Tensor:
-        """Log-probabilities of the labels of each pixel given all others, hidden units summed out; NaN where none is
-        possible.
+        """Log-probabilities of the labels of each pixel given all others, hidden units summed out.
+
+        NaN where what is known of the pixel, its neighbours and the hidden units leave it no label. What is impossible
+        about the others by themselves is not looked at.
 
         :param Tensor value: Labels, shape ``(...,) + batch_shape + (H, W)``.
         :return: Shape ``(...,) + batch_shape + (H, W, K)``. Cost O(J·D·K).
@@ -160,13 +162,18 @@ class CategoricalField(LabelField):
         return self._cast(own.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))
 
     def map(
-        self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
+        self,
+        method: str = "em",
+        start: Tensor | None = None,
+        max_cuts: int = 10_000,
+        num_switches: int | None = None,
     ) -> tuple[Tensor, FieldOptimum]:
         r"""Searches for a most probable value, at any size, by minimum cuts.
 
-        - ``"em"``: from a start, as long as labels become better, at any temperature and with any table: expectation
-          maximisation whose M-steps let one label after the other take over pixels (expansion moves), each the best of
-          its kind by a cut. A local optimum, without a bound. Penalties have to be at least 0.
+        - ``"em"``: from several starts, as long as labels become better, at any temperature and with any table:
+          expectation maximisation whose M-steps let one label after the other take over pixels (expansion moves), each
+          the best of its kind by a cut; then from where single patterns are switched, as long as that helps. A local
+          optimum, without a bound. Penalties have to be at least 0.
         - ``"enumeration"``: the best labels for each state of the hidden units, as many as for the sums at T = 1 and
           within the same limits, with penalties of any sign; then as ``"em"``. Exact at T = 0, or without patterns, and
           within :math:`T \log` of the number of states of the best above, which is the bound.
@@ -177,6 +184,7 @@ class CategoricalField(LabelField):
         :param Tensor start: Where ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, the best of several;
             impossible ones are replaced; ``None``: good labels without patterns, and with half of each.
         :param int max_cuts: The largest number of cuts for each element of the batch and start.
+        :param int num_switches: As for ``PatternCRF.map``.
         :return: Values of shape ``batch_shape + (H, W)``, and what is known of them.
         :raises NotImplementedError: if a method does not apply.
 
@@ -185,7 +193,7 @@ class CategoricalField(LabelField):
         Boykov, Veksler, Zabih (2001): Fast approximate energy minimization via graph cuts. IEEE Transactions on Pattern
         Analysis and Machine Intelligence 23(11).
         """
-        return self._optimum(*maximize_labels(self, method, self._starts(start), max_cuts))
+        return self._optimum(*maximize_labels(self, method, self._starts(start), max_cuts, num_switches))
 
     def _estimated_log_z(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
         field = joint_field(self)

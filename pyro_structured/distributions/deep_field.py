@@ -128,7 +128,11 @@ class DeepField(PatternField):
         return super().mode
 
     def map(
-        self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
+        self,
+        method: str = "em",
+        start: Tensor | None = None,
+        max_cuts: int = 10_000,
+        num_switches: int | None = None,
     ) -> tuple[Tensor, FieldOptimum]:
         r"""Searches for a most probable value, at any size, by minimum cuts.
 
@@ -140,10 +144,10 @@ class DeepField(PatternField):
         Arguments, results and errors are those of :meth:`PatternCRF.map`.
         """
         if method == "em":
-            return super().map(method, start, max_cuts)
-        together, found = self._whole.map(method, None, max_cuts)
+            return super().map(method, start, max_cuts, num_switches)
+        together, found = self._whole.map(method, None, max_cuts, num_switches)
         first, one = super().map("em", self._pixels(together), max_cuts)
-        second, other = super().map("em", start, max_cuts)
+        second, other = super().map("em", start, max_cuts, num_switches)
         better = other.value > one.value
         best = torch.where(better.unsqueeze(-1).unsqueeze(-1), second, first)
         value = one.value.maximum(other.value)

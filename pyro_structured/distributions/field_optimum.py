@@ -1,7 +1,8 @@
 """Most probable labelings of fields under patterns, and what is known of them."""
 
-__all__ = ["FieldOptimum", "maximize_field"]
+__all__ = ["FieldOptimum", "checked_efforts", "maximize_field"]
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,9 +14,13 @@ from pyro_structured.solvers.pattern_ascent import ascend
 from pyro_structured.solvers.pattern_branching import branch_and_bound
 from pyro_structured.solvers.pattern_dual import decompose
 from pyro_structured.solvers.pattern_objective import MapResult, PatternObjective
+from pyro_structured.solvers.pattern_switches import ascend_by_switches
 from pyro_structured.solvers.signed_graph import Unbalanced
+from pyro_structured.structures.argument_checks import check_size
 
 METHODS = ("em", "cut", "dual", "branch_and_bound")
+# Patterns that are switched in a round unless another number is given.
+NUM_SWITCHES = 8
 # Share of a value by which a bound may be above it, and the labels are still called the best.
 TOLERANCE = 1e-9
 
@@ -36,24 +41,28 @@ class FieldOptimum(NamedTuple):
 
 
 def maximize_field(
-    objective: PatternObjective, method: str, starts: Tensor | None, max_cuts: int
+    objective: PatternObjective, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
 ) -> tuple[Tensor, FieldOptimum]:
     """Labels of shape ``(rows, D)``, and what is known of them.
 
     :param str method: One of ``METHODS``.
     :param Tensor starts: Labels to begin with, shape ``(number, rows, D)``.
     :param int max_cuts: The largest number of cuts for each row and start.
+    :param int num_switches: How many single hidden units are switched in a round, as :func:`ascend_by_switches` says;
+        ``None``: 8, or, from given starts, none.
     """
     if method not in METHODS:
         raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
-    if isinstance(max_cuts, bool) or not isinstance(max_cuts, int) or max_cuts < 1:
-        raise ValueError(f"max_cuts: expected a positive integer, got {max_cuts!r}")
+    max_cuts, num_switches = checked_efforts(max_cuts, num_switches, starts)
     kinds = {"em": (str, Tensor), "cut": (str,), "dual": (str,), "branch_and_bound": (str,)}[method]
     if not isinstance(objective.composition, kinds) or (method == "dual" and objective.composition == "min"):
         expected = "composition='sum'" if method == "dual" else "composition='sum' or 'min'"
         raise NotImplementedError(f"method: {method!r} needs {expected}; 'em' takes every composition")
     try:
-        found = maximize_jointly(objective) if method == "cut" else _from_starts(objective, method, starts, max_cuts)
+        if method == "cut":
+            found = maximize_jointly(objective)
+        else:
+            found = _from_starts(objective, method, starts, max_cuts, num_switches)
     except Unbalanced as error:
         raise NotImplementedError(
             f"method: {method!r} needs signs of penalties{' and weights' if method == 'cut' else ''} of which an even "
@@ -65,7 +74,19 @@ def maximize_field(
     return found.labels, FieldOptimum(value, found.upper_bound.maximum(value), optimal, found.num_cuts)
 
 
-def _from_starts(objective: PatternObjective, method: str, starts: Tensor | None, max_cuts: int) -> MapResult:
+def checked_efforts(max_cuts: int, num_switches: int | None, starts: Tensor | None) -> tuple[int, int]:
+    """The same, with a number in place of ``None``, or a ValueError."""
+    if isinstance(max_cuts, bool) or not isinstance(max_cuts, int) or max_cuts < 1:
+        raise ValueError(f"max_cuts: expected a positive integer, got {max_cuts!r}")
+    if num_switches is None:
+        return max_cuts, NUM_SWITCHES if starts is None else 0
+    check_size("num_switches", num_switches, 0)
+    return max_cuts, num_switches
+
+
+def _from_starts(
+    objective: PatternObjective, method: str, starts: Tensor | None, max_cuts: int, num_switches: int
+) -> MapResult:
     rows, pixels = objective.odds.shape
     network = FieldCut(objective.edges, pixels)
     starts = _default_starts(objective, network) if starts is None else starts
@@ -73,7 +94,9 @@ def _from_starts(objective: PatternObjective, method: str, starts: Tensor | None
     found = ascend(repeated, starts.flatten(0, 1), max_cuts, network)
     values = repeated.value(found.labels).reshape(len(starts), rows)
     labels = found.labels.reshape(len(starts), rows, pixels)[values.argmax(0), torch.arange(rows)]
-    cuts = found.num_cuts.reshape(len(starts), rows).sum(0)
+    restart = partial(_ascend_from, network, max_cuts)
+    labels, cuts = ascend_by_switches(objective, labels, max_cuts, num_switches, restart)
+    cuts = cuts + found.num_cuts.reshape(len(starts), rows).sum(0)
     if method == "em":
         return MapResult(labels, torch.full((rows,), torch.inf, dtype=torch.double), cuts)
     if method == "dual":
@@ -90,6 +113,17 @@ def _from_starts(objective: PatternObjective, method: str, starts: Tensor | None
         bound = torch.minimum(result.upper_bound, joint.upper_bound)
         result = result._replace(upper_bound=bound, num_cuts=result.num_cuts + joint.num_cuts)
     return result._replace(num_cuts=result.num_cuts + cuts)
+
+
+def _ascend_from(
+    network: FieldCut, max_cuts: int, objective: PatternObjective, labels: Tensor, shares: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Labels that are improved from the best ones with some shares of the patterns, present ones being known, and the
+    number of cuts.
+    """
+    cut = network.maximize(objective.tilted(shares).numpy(), objective.penalties.numpy())
+    found = ascend(objective, torch.from_numpy(cut).to(labels), max_cuts, network, labels)
+    return found.labels, found.num_cuts + 1
 
 
 def _default_starts(objective: PatternObjective, network: FieldCut) -> Tensor:

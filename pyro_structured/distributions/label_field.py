@@ -52,7 +52,11 @@ class LabelField(LabelWeights):
 
     @abstractmethod
     def map(
-        self, method: str = "em", start: Tensor | None = None, max_cuts: int = 10_000
+        self,
+        method: str = "em",
+        start: Tensor | None = None,
+        max_cuts: int = 10_000,
+        num_switches: int | None = None,
     ) -> tuple[Tensor, FieldOptimum]:
         """A probable value, and what is known of it."""
 

@@ -2,24 +2,32 @@
 
 __all__ = ["maximize_labels"]
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from pyro_structured.distributions.field_optimum import METHODS, TOLERANCE, FieldOptimum, maximize_field
+from pyro_structured.distributions.field_optimum import (
+    METHODS,
+    TOLERANCE,
+    FieldOptimum,
+    checked_efforts,
+    maximize_field,
+)
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.ops.pattern_potential import pattern_potential, pattern_slopes
 from pyro_structured.solvers.label_ascent import ascend_labels, likely_labels
 from pyro_structured.solvers.label_objective import LabelObjective
 from pyro_structured.solvers.pattern_objective import PatternObjective
+from pyro_structured.solvers.pattern_switches import ascend_by_switches
 
 
 @torch.no_grad()
 def maximize_labels(
-    field: LabelField, method: str, starts: Tensor | None, max_cuts: int
+    field: LabelField, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None = None
 ) -> tuple[Tensor, FieldOptimum]:
     """Labels of shape ``(rows, D)``, and what is known of them; arguments as for :func:`maximize_field`."""
-    if isinstance(max_cuts, bool) or not isinstance(max_cuts, int) or max_cuts < 1:
-        raise ValueError(f"max_cuts: expected a positive integer, got {max_cuts!r}")
+    max_cuts, num_switches = checked_efforts(max_cuts, num_switches, starts)
     objective = _objective(field)
     if method == "enumeration":
         return _enumerate_states(field, objective, max_cuts)
@@ -27,7 +35,7 @@ def maximize_labels(
         starts = _possible(objective, starts)
     if objective.num_labels == 2:
         binary = None if starts is None else starts.double()
-        labels, found = maximize_field(_of_two(objective), method, binary, max_cuts)
+        labels, found = maximize_field(_of_two(objective), method, binary, max_cuts, num_switches)
         # Differences of huge log-weights have swallowed the digits of the others.
         value = objective.value(labels.long())
         return labels.long(), found._replace(value=value, upper_bound=found.upper_bound.maximum(value))
@@ -37,7 +45,7 @@ def maximize_labels(
         raise NotImplementedError(f"method: {method!r} needs two labels; 'em' and 'enumeration' take any number")
     if bool((objective.penalties < 0).any()):
         raise NotImplementedError("method: 'em' needs penalties of at least 0 where there are more than two labels")
-    return _ascend(objective, _default_starts(objective) if starts is None else starts, max_cuts)
+    return _ascend(objective, _default_starts(objective) if starts is None else starts, max_cuts, num_switches)
 
 
 def _enumerate_states(field: LabelField, objective: LabelObjective, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
@@ -52,20 +60,32 @@ def _enumerate_states(field: LabelField, objective: LabelObjective, max_cuts: in
     return rows, FieldOptimum(value, bound, bound <= value + TOLERANCE * (1 + value.abs()), cuts)
 
 
-def _ascend(objective: LabelObjective, starts: Tensor, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
+def _ascend(objective: LabelObjective, starts: Tensor, max_cuts: int, num_switches: int) -> tuple[Tensor, FieldOptimum]:
     rows = objective.num_rows
     repeated = objective.rows(torch.arange(rows).repeat(len(starts)))
     found = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
     values = repeated.value(found.labels).reshape(len(starts), rows)
     labels = found.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
-    value, cuts = values.amax(0), found.num_cuts.reshape(len(starts), rows).sum(0)
+    labels, more = ascend_by_switches(objective, labels, max_cuts, num_switches, partial(_ascend_from, max_cuts))
+    value, cuts = objective.value(labels), found.num_cuts.reshape(len(starts), rows).sum(0) + more
     return labels, FieldOptimum(value, torch.full_like(value, torch.inf), torch.zeros_like(cuts).bool(), cuts)
+
+
+def _ascend_from(max_cuts: int, objective: LabelObjective, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels that are improved from better ones with some shares of the patterns, present ones being known, and the
+    number of cuts.
+    """
+    first = ascend_labels(objective.tilted(shares), labels, min(max_cuts, objective.num_labels))
+    found = ascend_labels(objective, first.labels, max_cuts, labels)
+    return found.labels, first.num_cuts + found.num_cuts
 
 
 def _default_starts(objective: LabelObjective) -> Tensor:
     """Good labels without patterns, and with all patterns half on, or each in a share."""
-    share = 1 / max(1, objective.weights.shape[-2]) if objective.composition == "min" else 0.5
-    fields = (objective.tilted(0.0), objective.tilted(share))
+    number = objective.weights.shape[-2]
+    share = 1 / max(1, number) if objective.composition == "min" else 0.5
+    shares = objective.states.new_ones(objective.num_rows, number)
+    fields = (objective.tilted(0 * shares), objective.tilted(share * shares))
     return torch.stack([ascend_labels(field, likely_labels(field), 10 * field.num_labels).labels for field in fields])
 
 

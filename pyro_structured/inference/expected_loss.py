@@ -102,7 +102,7 @@ class ExpectedLoss(ChainLearner):
     def _start(self, field: LabelField, value: Tensor) -> Tensor:
         """Where predictions are, rather than where the observed labels are, which no field knows when it predicts."""
         try:
-            return field.map("em")[0]
+            return field.map("em", num_switches=0)[0]
         except NotImplementedError:
             return independent_labels(field)
 

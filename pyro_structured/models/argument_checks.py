@@ -7,6 +7,8 @@ __all__ = [
     "checked_numbers",
     "checked_pictures",
     "checked_weights",
+    "picture_scale",
+    "remedy",
 ]
 
 from numbers import Real
@@ -18,6 +20,8 @@ from torch import Tensor
 # Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
 # scaled, these would mean something else.
 MOST_WEIGHT = 1e290
+# Numbers of a pixel of a picture: grey, colours, colours and how opaque it is.
+CHANNELS = (1, 3, 4)
 
 
 def check_binary(values: Any, fewest_columns: int = 1) -> None:
@@ -63,25 +67,56 @@ def checked_array(name: str, value: Any) -> np.ndarray:
 
 
 def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
-    """Colours from 0 to 1, float64, shape ``(N, H, W, 3)``, or a ValueError."""
+    """Colours from 0 to 1, float64, shape ``(N, H, W, 3)``, or a ValueError.
+
+    Grey pictures have three equal colours; what is transparent is in front of white.
+    """
     pictures = checked_array(name, images)
-    if pictures.ndim != 4 or pictures.shape[-1] != 3 or 0 in pictures.shape[1:3]:
-        raise ValueError(f"{name}: expected shape (N, H, W, 3), got {pictures.shape}")
-    if pictures.dtype == np.uint8:
-        return pictures / 255.0
-    if pictures.dtype.kind != "f":
-        raise ValueError(f"{name}: expected uint8, or floats from 0 to 1, got {pictures.dtype}")
-    colours: np.ndarray = pictures.astype(np.float64)
-    if not ((colours >= 0) & (colours <= 1)).all():
-        raise ValueError(f"{name}: expected floats from 0 to 1, got {colours.min()} to {colours.max()}")
-    return colours
+    shape = pictures.shape
+    # Grey pictures three pixels wide look like one colour picture.
+    grey = len(shape) == 3 and shape[-1] != 3
+    if not (grey or (len(shape) == 4 and shape[-1] in CHANNELS)) or 0 in shape[1:3]:
+        raise ValueError(
+            f"{name}: expected shape (N, H, W, 3), got {shape}, or (N, H, W) or (N, H, W, 1) if grey, or (N, H, W, 4) "
+            f"with transparency{remedy(shape)}"
+        )
+    scale = picture_scale(pictures.dtype)
+    if not scale:
+        raise ValueError(f"{name}: expected uint8, uint16, booleans or floats from 0 to 1, got {pictures.dtype}")
+    levels = pictures.astype(np.float64) / scale
+    if not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"{name}: expected floats from 0 to 1, got {levels.min()} to {levels.max()}")
+    levels = levels[..., None] if grey else levels
+    if levels.shape[-1] == 4:
+        return 1 - (1 - levels[..., :3]) * levels[..., 3:]
+    return np.broadcast_to(levels, (*levels.shape[:3], 3))
+
+
+def picture_scale(dtype: np.dtype[Any]) -> float:
+    """What full intensity is in pictures of a dtype, as a double; 0 if they have none."""
+    if dtype.kind in "bf":
+        return 1.0
+    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 0.0
+
+
+def remedy(shape: tuple[int, ...]) -> str:
+    """What to do about pictures of this shape, if it looks like a usual mistake."""
+    if len(shape) == 2 or (len(shape) == 3 and shape[-1] in CHANNELS):
+        return "; a single picture has to be images[None]"
+    if len(shape) == 4 and shape[1] in CHANNELS and shape[-1] not in CHANNELS:
+        return "; channels come last: images.transpose(0, 2, 3, 1)"
+    return ""
 
 
 def checked_masks(masks: Any, shape: tuple[int, ...], name: str = "masks") -> np.ndarray:
     """Masks of pictures, booleans, or a ValueError unless they are zeros and ones of this shape, ``(N, H, W)``."""
     found = checked_array(name, masks)
     if found.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}")
+        change = f"; without its last axis: {name}[..., 0]" if found.shape == (*shape, 1) else ""
+        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}{change}")
     if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
-        raise ValueError(f"{name}: expected zeros and ones, got others")
+        change = ""
+        if found.dtype.kind in "iuf" and ((found == 0) | (found == 255)).all():
+            change = f"; those of 0 and 255 are {name} > 0"
+        raise ValueError(f"{name}: expected zeros and ones, got others{change}")
     return found.astype(bool)

@@ -33,7 +33,9 @@ def pixel_features(images: Any) -> np.ndarray:
     :func:`position_features`. But large filters see the mirror from far away: in small pictures, a classifier can learn
     from them about how far a pixel is from the border.
 
-    :param images: Colour pictures: uint8, from 0 to 255, or floats from 0 to 1, shape ``(N, H, W, 3)``.
+    :param images: Pictures: uint8, uint16, booleans, or floats from 0 to 1; in colour, shape ``(N, H, W, 3)``; grey,
+        ``(N, H, W)`` or ``(N, H, W, 1)``, which is three equal colours; or with transparency, ``(N, H, W, 4)``, in
+        front of white.
     :return: float32, shape ``(N, H, W, 107)``. Cost O(H W log(H W)) for each filter and picture.
     :raises ValueError: if the pictures have another shape or type, or numbers out of range.
 

@@ -10,14 +10,16 @@ import numpy as np
 import pyro
 import torch
 from pyro.optim import PyroOptim
+from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_structured.distributions import PatternCRF
 from pyro_structured.inference import EarlyStopping, MeanFieldLoss
-from pyro_structured.models.argument_checks import checked_array, checked_masks, checked_pictures
+from pyro_structured.models.argument_checks import checked_array, checked_masks, checked_pictures, picture_scale, remedy
 from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.pixel_classifier import PixelClassifier
 from pyro_structured.models.pixel_features import pixel_features
@@ -31,6 +33,8 @@ from pyro_structured.structures.argument_checks import check_size
 STEPS, PATIENCE = 25, 8
 # What is added to all log-odds at the end, as validation pictures say.
 SHIFTS = np.linspace(-1.0, 1.0, 11)
+# The largest logarithm of a temperature.
+MOST_LOG = math.log(1000)
 
 
 class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
@@ -44,7 +48,9 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     for training pictures one that has not seen them. Penalties p of unequal neighbours are small where colours differ
     (:func:`edge_features`), b says where foreground is as a rule, and patterns W which pixels belong together.
     Everything but o is learned by :class:`~pyro_structured.inference.MeanFieldLoss`, as long as predictions for
-    validation pictures get better, the start included. In the end these choose what is added to all log-odds.
+    validation pictures get better, the start included. In the end these choose what is added to all log-odds, and by
+    which number, the same for all pixels, those of the mean-field approximation are divided to be probabilities of the
+    smallest logistic loss, which changes no label.
 
     **Not exact**: predictions and probabilities are those of a mean-field approximation, or predictions are local
     optima, by expectation maximisation with exact cuts. ``to_pyro`` returns the field itself, whose queries say what
@@ -57,7 +63,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :param bool positioned: Whether pixels have biases b of their own.
     :param str inference: How labels are predicted, also for validation pictures: ``"mean_field"``, where the mean-field
         approximation says that they are more likely 1 than not, which is what learning is about; or ``"map"``, labels
-        that are most probable together, as far as ``map("em")`` finds them.
+        that are most probable together, as far as ``map("em", num_switches=0)`` finds them.
     :param str loss: ``"intersection_over_union"`` or ``"logistic"``, as for ``MeanFieldLoss``.
     :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned.
     :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
@@ -72,6 +78,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :ivar SegmentationField field\_: The module that was learned, with ``weights``, of shape ``(J, H, W)``.
     :ivar classifier\_: The classifier that was learned.
     :ivar float validation_score\_: Mean intersection over union of the validation pictures.
+    :ivar float temperature\_: What the log-odds of the mean-field approximation are divided by for probabilities.
 
     A step costs O(50 J H W); a prediction, O(J H W), or a few minimum cuts.
 
@@ -79,6 +86,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     Li (2013): Exploring compositional high order pattern potentials for structured output learning. Thesis, University
     of Toronto. Equations (4.6) and (4.10), Chapter 5.
+    Guo, Pleiss, Sun, Weinberger (2017): On calibration of modern neural networks. ICML. Section 4.2, for the
+    temperature. Platt (1999): Probabilistic outputs for support vector machines. Advances in large margin classifiers.
 
     Example::
 
@@ -129,16 +138,27 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     def fit(self, images: Any, masks: Any, images_val: Any = None, masks_val: Any = None) -> "SegmentationCRF":
         """Learns the classifier and the field.
 
-        :param images: Colour pictures, uint8 from 0 to 255 or floats from 0 to 1, shape ``(N, H, W, 3)``; or other
-            numbers for each pixel, shape ``(N, H, W)`` or ``(N, H, W, F)``, with the same penalty everywhere.
+        :param images: Pictures as for :func:`pixel_features`, in colour, shape ``(N, H, W, 3)``, grey, ``(N, H, W)``
+            or ``(N, H, W, 1)``, or with transparency, ``(N, H, W, 4)``; or other numbers for each pixel, shape ``(N, H,
+            W)`` or ``(N, H, W, F)``, with the same penalty everywhere: floats not all from 0 to 1, integers of other
+            types, or any number F but 1, 3 and 4. What these pictures are, all others have to be.
         :param masks: Zeros and ones, shape ``(N, H, W)``.
         :param images_val: Pictures to validate with; ``None``: some of ``images``.
         :param masks_val: Their masks.
         :raises ValueError: if a parameter is out of range, or shapes do not fit.
         """
         self._check_parameters()
-        pixels, edges = _described(images)
-        truth = checked_masks(masks, pixels.shape[:3])
+        pictures = _numbers(images, "images")
+        truth = checked_array("masks", masks)
+        if truth.shape != pictures.shape[:3] and remedy(pictures.shape):
+            raise ValueError(
+                f"images: expected shape (N, H, W, F), and masks of shape (N, H, W), got {pictures.shape} and "
+                f"{truth.shape}{remedy(pictures.shape)}"
+            )
+        truth = checked_masks(truth, pictures.shape[:3])
+        self._are_pictures = _are_pictures(pictures)
+        pixels, edges = self._described(pictures)
+        self._shape = pixels.shape[1:3] if self._are_pictures else pixels.shape[1:]
         random = check_random_state(self.random_state)
         if (images_val is None) != (masks_val is None):
             raise ValueError("masks_val: expected both images_val and masks_val, or neither, got one of them")
@@ -151,10 +171,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             validation = pixels[kept], edges[kept], truth[kept]
             pixels, edges, truth = pixels[rest], edges[rest], truth[rest]
         else:
-            others = _described(images_val, "images_val")
-            if others[0].shape[1:] != pixels.shape[1:]:
-                got = others[0].shape[1:]
-                raise ValueError(f"images_val: expected pictures like images, {pixels.shape[1:]}, got {got}")
+            others = self._described(images_val, "images_val", "like images, of shape {}")
             validation = *others, checked_masks(masks_val, others[0].shape[:3], "masks_val")
         if len(pixels) < 2:
             raise ValueError(f"images: expected at least 2 to learn from, got {len(pixels)}")
@@ -163,11 +180,34 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         odds = self.classifier_.cross_decision_function(pixels, truth, min(5, len(pixels)))
         self.classifier_.fit(pixels, truth)
         held_out = _data(self.classifier_.decision_function(validation[0]), *validation[1:])
-        self._num_numbers = pixels.shape[-1]
         with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
             torch.manual_seed(int(random.randint(2**31)))
             self._train(_data(odds, edges, truth), held_out)
         return self
+
+    def _described(
+        self, images: Any, name: str = "images", expected: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``.
+
+        :param str expected: What pictures should be that are not of the shape of those that were learned from.
+        """
+        numbers = _numbers(images, name)
+        numbers = numbers if numbers.ndim == 4 else numbers[..., None]
+        colours = None
+        if self._are_pictures or numbers.shape[-1] == 3:
+            colours = checked_pictures(numbers, name)
+        if expected and numbers.shape[1 : 1 + len(self._shape)] != self._shape:
+            got = np.shape(images)
+            raise ValueError(f"{name}: expected pictures {expected.format(self._shape)}, got {got[1:]}{remedy(got)}")
+        grid = Grid(*numbers.shape[1:3])
+        if colours is not None:
+            return pixel_features(colours), edge_features(colours, grid)
+        with np.errstate(over="ignore"):
+            numbers = numbers.astype(np.float32)
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"{name}: expected finite numbers in single precision, got others")
+        return numbers, np.ones((len(numbers), grid.num_edges, 1), dtype=np.float32)
 
     def _check_parameters(self) -> None:
         for name, least in (("patterns", int(self.composition == "min")), ("shifts", 0), ("max_steps", 1)):
@@ -209,6 +249,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         scores = [self._shifted_score(first + shift, validation) for shift in SHIFTS]
         best = int(np.argmax(scores))
         self.validation_score_ = self._shifted_score(first + SHIFTS[best], validation)
+        logits = self.field_(validation.odds, validation.edges).mean_field_logits()
+        self.temperature_ = _calibrating_temperature(logits, validation.masks)
 
     def _shifted_score(self, shift: Tensor, validation: SegmentationData) -> float:
         self.field_.shift.copy_(shift)
@@ -220,7 +262,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, field: PatternCRF) -> Tensor:
         if self.inference == "map":
-            return field.map("em")[0]
+            return field.map("em", num_switches=0)[0]
         logits = field.mean_field_logits()
         return (logits > 0).to(logits.dtype)
 
@@ -230,11 +272,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         :param images: As for :meth:`fit`, of the same size.
         """
         check_is_fitted(self)
-        pixels, edges = _described(images)
-        grid = self.field_.grid
-        expected = (grid.height, grid.width, self._num_numbers)
-        if pixels.shape[1:] != expected:
-            raise ValueError(f"images: expected pictures of shape {expected}, as in fit, got {pixels.shape[1:]}")
+        pixels, edges = self._described(images, "images", "of shape {}, as in fit")
         data = _data(self.classifier_.decision_function(pixels), edges, np.zeros(pixels.shape[:3]))
         with torch.no_grad():
             found: PatternCRF = self.field_(data.odds, data.edges)
@@ -250,12 +288,13 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return labels
 
     def predict_proba(self, images: Any) -> np.ndarray:
-        """Probabilities that pixels are foreground, by a mean-field approximation; they are too sure, as a rule.
+        """Probabilities that pixels are foreground: log-odds of a mean-field approximation, which are too sure as a
+        rule, divided by ``temperature_``.
 
         :param images: As for :meth:`fit`, of the same size.
         :return: Shape ``(N, H, W)``.
         """
-        probs: np.ndarray = self.to_pyro(images).mean_field_logits().sigmoid().numpy()
+        probs: np.ndarray = (self.to_pyro(images).mean_field_logits() / self.temperature_).sigmoid().numpy()
         return probs
 
     def score(self, images: Any, masks: Any) -> float:
@@ -266,22 +305,40 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return float(each.mean())
 
 
-def _described(images: Any, name: str = "images") -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``."""
+def _numbers(images: Any, name: str) -> np.ndarray:
+    """Of shape ``(N, H, W, F)`` or ``(N, H, W)``, or a ValueError."""
     pictures = checked_array(name, images)
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(
-            f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of {pictures.shape}"
+            f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of "
+            f"{pictures.shape}{remedy(pictures.shape)}"
         )
-    grid = Grid(*pictures.shape[1:3])
-    if pictures.shape[3:] == (3,):
-        colours = checked_pictures(pictures, name)
-        return pixel_features(colours), edge_features(colours, grid)
-    with np.errstate(over="ignore"):
-        numbers = (pictures if pictures.ndim == 4 else pictures[..., None]).astype(np.float32)
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"{name}: expected finite numbers in single precision, got others")
-    return numbers, np.ones((len(pictures), grid.num_edges, 1), dtype=np.float32)
+    return pictures
+
+
+def _are_pictures(numbers: np.ndarray) -> bool:
+    """Whether these are pictures in colour or grey, or other numbers of pixels."""
+    channels, scale = (*numbers.shape, 1)[3], picture_scale(numbers.dtype)
+    if channels == 3:
+        return True
+    return channels in (1, 4) and scale > 0 and bool(((numbers >= 0) & (numbers <= scale)).all())
+
+
+def _calibrating_temperature(logits: Tensor, masks: Tensor) -> float:
+    """What log-odds have to be divided by for the smallest logistic loss, between 1/1000 and 1000.
+
+    One pixel more of each kind is taken for one of the other kind (Platt), so that log-odds stay finite where all
+    labels are right.
+    """
+    logits, masks = logits.double(), masks.double()
+    ones = masks.sum()
+    masks = torch.where(masks > 0, (ones + 1) / (ones + 2), 1 / (masks.numel() - ones + 2))
+
+    def loss(log_temperature: float) -> float:
+        return float(binary_cross_entropy_with_logits(logits / math.exp(log_temperature), masks))
+
+    # Convex in the inverse of the temperature, so that there is one minimum.
+    return math.exp(minimize_scalar(loss, bounds=(-MOST_LOG, MOST_LOG), method="bounded").x)
 
 
 def _data(odds: np.ndarray, edges: np.ndarray, masks: np.ndarray) -> SegmentationData:

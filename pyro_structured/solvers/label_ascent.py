@@ -12,7 +12,9 @@ from pyro_structured.solvers.field_cut import FieldCut
 from pyro_structured.solvers.label_objective import LabelObjective, LabelResult
 
 
-def ascend_labels(objective: LabelObjective, labels: Tensor, max_cuts: int) -> LabelResult:
+def ascend_labels(
+    objective: LabelObjective, labels: Tensor, max_cuts: int, optima: Tensor | None = None
+) -> LabelResult:
     r"""Improves labels until no label can gain pixels.
 
     Without patterns this is alpha-expansion: a cut finds the best of the labelings in which some pixels change to one
@@ -26,6 +28,8 @@ def ascend_labels(objective: LabelObjective, labels: Tensor, max_cuts: int) -> L
     :param LabelObjective objective: The fields, with penalties of at least 0.
     :param Tensor labels: Where to begin, possible integers of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
+    :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
+        D)``.
 
     **References**
 
@@ -51,6 +55,8 @@ def ascend_labels(objective: LabelObjective, labels: Tensor, max_cuts: int) -> L
         in_vain[active] = torch.where(better, settled, in_vain[active] + 1)
         changed = active[better]
         best[changed], worth[changed] = found[better], values[better]
+        if optima is not None:
+            in_vain[(best == optima).all(-1)] = number
         label = (label + 1) % number
 
 

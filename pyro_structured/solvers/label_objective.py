@@ -74,11 +74,18 @@ class LabelObjective(NamedTuple):
             composition=self.composition if isinstance(self.composition, str) else pick(self.composition),
         )
 
-    def tilted(self, share: float) -> "LabelObjective":
-        """The fields in which each pattern is on in a share, whatever the labels."""
-        tilts = share * self.weights.sum(-2).unflatten(-1, self.states.shape[1:])
+    def tilted(self, shares: Tensor) -> "LabelObjective":
+        """The fields in which patterns are on in some shares, whatever the labels.
+
+        :param Tensor shares: Shape ``(rows, J)``.
+        """
+        one = len(self.weights) == 1
+        tilts = shares @ self.weights[0] if one else (shares.unsqueeze(-2) @ self.weights).squeeze(-2)
         return self._replace(
-            states=self.states + tilts, weights=self.weights[:, :0], biases=self.biases[:, :0], composition="sum"
+            states=self.states + tilts.reshape(self.states.shape),
+            weights=self.weights[:, :0],
+            biases=self.biases[:, :0],
+            composition="sum",
         )
 
     def field(self, labels: Tensor) -> Tensor:
@@ -107,8 +114,4 @@ class LabelObjective(NamedTuple):
         """
         if not self.biases.shape[-1]:
             return self.states
-        slopes = self.slopes(self.activations(labels), self.composition, self.temperature)
-        one = len(self.weights) == 1
-        tilt = slopes @ self.weights[0] if one else (slopes.unsqueeze(-2) @ self.weights).squeeze(-2)
-        found: Tensor = self.states + tilt.reshape(self.states.shape)
-        return found
+        return self.tilted(self.slopes(self.activations(labels), self.composition, self.temperature)).states

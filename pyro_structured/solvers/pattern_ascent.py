@@ -9,7 +9,13 @@ from pyro_structured.solvers.field_cut import FieldCut
 from pyro_structured.solvers.pattern_objective import MapResult, PatternObjective
 
 
-def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int, network: FieldCut | None = None) -> MapResult:
+def ascend(
+    objective: PatternObjective,
+    labels: Tensor,
+    max_cuts: int,
+    network: FieldCut | None = None,
+    optima: Tensor | None = None,
+) -> MapResult:
     """Improves labels until they do not change.
 
     The potential of the patterns is convex in their activations, at every temperature and with every table, so that its
@@ -20,6 +26,8 @@ def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int, network: 
     :param Tensor labels: Where to begin, zeros and ones of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
     :param FieldCut network: Of the edges, if there is one already.
+    :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
+        D)``.
 
     **References**
 
@@ -29,7 +37,11 @@ def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int, network: 
     best, worth = labels.clone(), objective.value(labels)
     num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
     active = torch.arange(objective.num_rows)
-    while len(active) and int(num_cuts.max()) < max_cuts:
+    while True:
+        if optima is not None:
+            active = active[(best[active] != optima[active]).any(-1)]
+        if not len(active) or int(num_cuts.max()) >= max_cuts:
+            return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
         some = objective.rows(active)
         odds = some.tangent(best[active])
         found = torch.from_numpy(network.maximize(odds.numpy(), some.penalties.numpy())).to(best)
@@ -38,4 +50,3 @@ def ascend(objective: PatternObjective, labels: Tensor, max_cuts: int, network: 
         better = values > worth[active]
         active = active[better]
         best[active], worth[active] = found[better], values[better]
-    return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)

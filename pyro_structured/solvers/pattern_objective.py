@@ -99,7 +99,13 @@ class PatternObjective(NamedTuple):
 
     def tangent(self, labels: Tensor) -> Tensor:
         """Log-odds of the field that touches the objective from below at some labels, shape ``(rows, D)``."""
-        slopes = self.slopes(self.activations(labels), self.composition, self.temperature)
+        return self.tilted(self.slopes(self.activations(labels), self.composition, self.temperature))
+
+    def tilted(self, shares: Tensor) -> Tensor:
+        """Log-odds of the field in which patterns are on in some shares, whatever the labels, shape ``(rows, D)``.
+
+        :param Tensor shares: Shape ``(rows, J)``.
+        """
         if len(self.weights) == 1:
-            return self.odds + slopes @ self.weights[0]
-        return self.odds + (slopes.unsqueeze(-2) @ self.weights).squeeze(-2)
+            return self.odds + shares @ self.weights[0]
+        return self.odds + (shares.unsqueeze(-2) @ self.weights).squeeze(-2)

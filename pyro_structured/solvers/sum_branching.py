@@ -18,6 +18,8 @@ from pyro_structured.solvers.potential_chords import rectified, rectified_slopes
 PACE = 0.05
 # Rounds for the whole field, and one more for each pattern; for a part of it, and one more for so many patterns.
 ROOT_ROUNDS, ROUNDS, PATTERNS_IN_ROUND = 5, 2, 10
+# Share of the cuts that go into expectation maximisation from the labels of bounds.
+ASCENDING = 0.1
 # Weight of what a chord misses, for ranges in which shares say that nothing is missed.
 SMALL = 1e-3
 # Share of a value by which a bound may be above it where nothing is looked for any more.
@@ -93,7 +95,8 @@ class SumSearch:
         self._pulls = coo_matrix((pulls, tuple(ends)), (number, number)).tocsr()
         sizes = np.abs(self._penalties[0])
         self._degrees = np.bincount(self._edges.ravel(), np.repeat(sizes, 2), number)
-        self.best, self.num_cuts, self._most_cuts, self._place = labels > 0, 0, 0, 0
+        self.best, self._most_cuts, self._place = labels > 0, 0, 0
+        self.num_cuts, self._num_ascending = 0, 0
         self.worth = self._value(self.best)
 
     def run(self, max_cuts: int) -> float:
@@ -157,6 +160,10 @@ class SumSearch:
                 return None
             if not self._promising(bound) or self.num_cuts >= self._most_cuts:
                 break
+        if self._num_ascending <= ASCENDING * self.num_cuts:
+            before = self.num_cuts
+            self._ascend(labels)
+            self._num_ascending += self.num_cuts - before
         activations = self._weights @ shares + self._biases
         gaps = majorant.at(shares) - rectified(activations, self._temperature)
         self._place += 1
@@ -211,15 +218,21 @@ class SumSearch:
         return np.asarray((means + 1) / 2)
 
     def _keep(self, labels: np.ndarray) -> None:
-        """The best labels, and better ones near them, by expectation maximisation."""
-        value = self._value(labels)
-        while value > self.worth:
-            self.best, self.worth = labels, value
+        """The best labels, and better ones near them."""
+        if self._value(labels) > self.worth:
+            self._ascend(labels)
+
+    def _ascend(self, labels: np.ndarray) -> None:
+        """Expectation maximisation from some labels; keeps the best."""
+        value = -np.inf
+        while (found := self._value(labels)) > value:
+            value = found
+            if value > self.worth:
+                self.best, self.worth = labels, value
             if self.num_cuts >= self._most_cuts:
                 return
             slopes = rectified_slopes(self._activations(labels), self._temperature)
             labels = self._cut(self._odds + slopes @ self._weights)
-            value = self._value(labels)
 
     def _cut(self, odds: np.ndarray) -> np.ndarray:
         self.num_cuts += 1

@@ -268,6 +268,45 @@ def test_searches(case):
                 assert found.optimal
 
 
+def five_by_five(seeds, composition="sum", labels=3):
+    """A batch of fields at temperature zero, where the best labels for each state of the hidden units are the best."""
+    grid, parts = Grid(5, 5), []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        weights, unary = (
+            torch.randn(*shape, 5, 5, labels, generator=generator, dtype=torch.double) for shape in ((6,), ())
+        )
+        pairwise = torch.empty(grid.num_edges, dtype=torch.double).exponential_(1.0, generator=generator) / 2
+        parts.append((unary, pairwise, weights, -weights.sum((-1, -2, -3)) / labels))
+    stacked = [torch.stack(part) for part in zip(*parts, strict=True)]
+    return CategoricalPatternCRF(*stacked, grid, composition, 0.0)
+
+
+@pytest.mark.parametrize(("composition", "seeds"), [("sum", (4, 6, 9, 16)), ("min", (0, 2, 4, 16))])
+def test_switched_patterns_lead_to_better_labels(composition, seeds):
+    """From optima that expansion moves do not leave by themselves to the best of all."""
+    d = five_by_five(seeds, composition)
+    best = d.map("enumeration")[1]
+    assert best.optimal.all() and (d.map("em", num_switches=0)[1].value < best.value - 0.1).all()
+    labels, found = d.map("em")
+    close(found.value, best.value, 1e-9)
+    assert torch.equal(d.map("em", labels)[0], labels)
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_batches_of_one_part_alone(labels):
+    """Weights of labels that all rows share, and as many optima as rows."""
+    d = five_by_five((0,), labels=labels)
+    shared = [part[0] for part in (d.unary_logits, d.pairwise, d.weights)]
+    biases = d.pattern_logits + torch.tensor([[0.0], [2.0], [-9.0]])
+    for method in ("em", "enumeration"):
+        found = CategoricalPatternCRF(*shared, biases, Grid(5, 5), temperature=0.0).map(method)
+        for row, bias in enumerate(biases):
+            alone = CategoricalPatternCRF(*shared, bias, Grid(5, 5), temperature=0.0).map(method)
+            assert torch.equal(found[0][row], alone[0])
+            close(found[1].value[row], alone[1].value, 1e-12)
+
+
 def test_value_beside_huge_weights():
     """Large numbers in place of -inf do not swallow what the other labels are worth."""
     unary = torch.tensor([[[-1e30, 0.0], [0.5, 3.25], [0.0, 0.0]]])

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF
+from pyro_structured.solvers import pattern_switches
 from pyro_structured.structures import Grid
 
 GRID = Grid(3, 4)
@@ -55,6 +56,58 @@ def test_several_starts():
     assert torch.equal(d.map("em", start=d.mode)[0], d.mode)
 
 
+def eight_by_eight(seed, temperature=1.0, composition="sum"):
+    """Normal weights, patterns that are half on, exponential penalties."""
+    generator, grid = torch.Generator().manual_seed(seed), Grid(8, 8)
+    weights, unary = (torch.randn(*shape, 8, 8, generator=generator, dtype=torch.double) for shape in ((8,), ()))
+    pairwise = torch.empty(grid.num_edges, dtype=torch.double).exponential_(1.0, generator=generator) / 2
+    return PatternCRF(unary, pairwise, weights, -weights.sum((-1, -2)) / 2, grid, composition, temperature)
+
+
+def test_switched_patterns_lead_to_better_labels():
+    """From optima that expectation maximisation does not leave by itself to the best of all."""
+    for seed in (1003, 1016, 1024, 1029):
+        d = eight_by_eight(seed)
+        best = d.map("branch_and_bound")[1]
+        assert best.optimal and d.map("em", num_switches=0)[1].value < best.value - 1e-3
+        labels, found = d.map("em")
+        assert found.value == pytest.approx(float(best.value), abs=1e-9)
+        # A start that is given is where the search stays.
+        assert torch.equal(d.map("em", labels)[0], labels)
+        stuck = d.map("em", num_switches=0)[0]
+        assert torch.equal(d.map("em", stuck)[0], stuck)
+        assert d.map("em", stuck, num_switches=8)[1].value >= d.unnormalized_log_prob(stuck)
+
+
+@pytest.mark.parametrize("seed", [1001, 1010, 1014])
+def test_cold_labels_are_no_worse_than_warm_ones(seed):
+    """What is found at temperature one is known at zero, too."""
+    cold, warm = eight_by_eight(seed, 0.0), eight_by_eight(seed)
+    known = cold.unnormalized_log_prob(warm.map("em")[0])
+    assert cold.map("em", num_switches=0)[1].value < known - 1e-3
+    for method in ("em", "branch_and_bound"):
+        assert cold.map(method)[1].value >= known - 1e-9
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("composition", ["sum", "min", torch.tensor([-torch.inf, 2.0, 0, 1, 0, -3, 0, 1, 0]).double()])
+def test_switches_of_many_rows(composition, temperature, monkeypatch):
+    """Rows of a batch are those of fields by themselves, however many are looked at together; no search gets worse,
+    and nothing is drawn.
+    """
+    each = [eight_by_eight(seed, temperature, composition) for seed in (0, 3, 1003)]
+    names = ("unary_logits", "pairwise", "weights", "pattern_logits")
+    parts = [torch.stack([getattr(d, name) for d in each]) for name in names]
+    batch, state = PatternCRF(*parts, Grid(8, 8), composition, temperature), torch.get_rng_state()
+    labels, found = batch.map("em")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (found.value >= batch.map("em", num_switches=0)[1].value).all()
+    torch.testing.assert_close(found.value, torch.stack([d.map("em")[1].value for d in each]))
+    torch.testing.assert_close(found.value, batch.unnormalized_log_prob(labels))
+    monkeypatch.setattr(pattern_switches, "NUMBERS_AT_ONCE", 1)
+    assert torch.equal(batch.map("em")[0], labels)
+
+
 def test_mode_by_branch_and_bound():
     """Large fields and vectors, whose labelings are too many to look at."""
     torch.manual_seed(2)
@@ -80,6 +133,8 @@ def large(composition):
     [
         (lambda d: d.map("icm"), ValueError, r"method: expected one of \('em', 'cut', .*, got 'icm'"),
         (lambda d: d.map(max_cuts=0), ValueError, "max_cuts: expected a positive integer, got 0"),
+        (lambda d: d.map(num_switches=-1), ValueError, "num_switches: expected an integer of at least 0, got -1"),
+        (lambda d: d.map(num_switches=1.0), ValueError, "num_switches: expected an integer of at least 0, got 1.0"),
         (lambda d: d.map(start=torch.zeros(4, 3)), ValueError, "start: expected a shape that broadcasts"),
         (lambda d: d.map(start=torch.full((3, 4), 0.5)), ValueError, r"start: expected integers in range\(2\)"),
         (lambda d: d.map(start=torch.zeros(0, 2, 3, 4)), ValueError, "start: expected one or several, got shape"),

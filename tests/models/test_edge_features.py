@@ -56,6 +56,15 @@ def test_single_picture_equals_batch():
     np.testing.assert_allclose(edge_features(images / 255, grid), alone, atol=1e-6)
 
 
+def test_grey_and_transparent_pictures():
+    images, grid = pictures(2, 6, 5), Grid(6, 5)
+    grey, opaque = images[..., 0], np.concatenate([images, np.ones((2, 6, 5, 1))], -1)
+    np.testing.assert_array_equal(edge_features(grey, grid), edge_features(np.stack([grey] * 3, -1), grid))
+    np.testing.assert_allclose(edge_features(opaque, grid), edge_features(images, grid), atol=1e-6)
+    with pytest.raises(ValueError, match=r"channels come last: images.transpose\(0, 2, 3, 1\)"):
+        edge_features(images.transpose(0, 3, 1, 2), grid)
+
+
 def test_boundary_of_a_square_is_cheapest():
     images = np.zeros((1, 16, 16, 3))
     images[:, 5:11, 5:11] = [1.0, 0.5, 0.0]

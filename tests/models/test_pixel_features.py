@@ -31,6 +31,28 @@ def test_order_of_colours():
     np.testing.assert_array_equal(found, pixel_features(images / 255))
 
 
+def test_kinds_of_pictures():
+    """Grey ones are three equal colours, transparent ones are in front of white, as in scikit-image."""
+    color = pytest.importorskip("skimage.color")
+    images = pictures(2, 6, 5)
+    grey, alpha = images[..., 0], images[..., 1:2]
+    expected = pixel_features(np.stack([grey] * 3, -1))
+    np.testing.assert_array_equal(pixel_features(grey), expected)
+    np.testing.assert_array_equal(pixel_features(grey[..., None]), expected)
+    np.testing.assert_array_equal(pixel_features(grey / 255), expected)
+    np.testing.assert_array_equal(pixel_features(257 * grey.astype(np.uint16)), expected)
+    np.testing.assert_allclose(pixel_features((grey / 255).astype(np.float16)), expected, atol=0.1)
+    sharp = grey > 100
+    np.testing.assert_array_equal(pixel_features(sharp), pixel_features(255 * sharp.astype(np.uint8)))
+    transparent = np.concatenate([images, alpha], -1)
+    in_front = pixel_features(color.rgba2rgb(transparent))
+    np.testing.assert_allclose(pixel_features(transparent), in_front, atol=1e-5)
+    np.testing.assert_allclose(pixel_features(transparent / 255), in_front, atol=1e-5)
+    opaque = np.concatenate([images, np.full_like(alpha, 255)], -1)
+    np.testing.assert_allclose(pixel_features(opaque), pixel_features(images), atol=1e-5)
+    assert pixel_features(np.zeros((1, 4, 3, 1))).shape == (1, 4, 3, 107)
+
+
 def test_translation_shifts_responses():
     """As far from the border as the largest filter reaches."""
     small = np.full((1, 120, 120, 3), 77, dtype=np.uint8)
@@ -81,9 +103,15 @@ def test_no_pictures():
     "images, message",
     [
         (np.zeros((4, 4, 3)), r"images: expected shape \(N, H, W, 3\), got \(4, 4, 3\)"),
-        (np.zeros((2, 4, 4, 4)), r"images: expected shape \(N, H, W, 3\), got \(2, 4, 4, 4\)"),
+        (np.zeros((4, 4, 3)), r"if grey, .* with transparency; a single picture has to be images\[None\]$"),
+        (np.zeros((4, 4)), r"got \(4, 4\), .*; a single picture has to be images\[None\]$"),
+        (np.zeros((2, 3, 5, 6)), r"got \(2, 3, 5, 6\), .*; channels come last: images.transpose\(0, 2, 3, 1\)$"),
+        (np.zeros((2, 6, 4, 5)), r"images: expected shape \(N, H, W, 3\), got \(2, 6, 4, 5\), .* transparency$"),
         (np.zeros((2, 0, 4, 3)), r"images: expected shape \(N, H, W, 3\), got \(2, 0, 4, 3\)"),
-        (np.zeros((1, 4, 4, 3), dtype=int), "images: expected uint8, or floats from 0 to 1, got int64"),
+        (
+            np.zeros((1, 4, 4, 3), dtype=int),
+            "images: expected uint8, uint16, booleans or floats from 0 to 1, got int64",
+        ),
         (np.full((1, 4, 4, 3), 255.0), "images: expected floats from 0 to 1, got 255.0 to 255.0"),
         (np.full((1, 4, 4, 3), -0.1), "images: expected floats from 0 to 1, got -0.1"),
         (np.full((1, 4, 4, 3), np.nan), "images: expected floats from 0 to 1, got nan"),

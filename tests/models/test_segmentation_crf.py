@@ -9,6 +9,7 @@ from sklearn.base import clone
 from pyro_structured.datasets import noisy_observations
 from pyro_structured.distributions import PatternCRF
 from pyro_structured.models import PixelClassifier, SegmentationCRF, edge_features
+from pyro_structured.models.segmentation_crf import _calibrating_temperature
 from pyro_structured.models.segmentation_data import SegmentationData
 from pyro_structured.models.segmentation_field import SegmentationField
 from pyro_structured.structures import Grid
@@ -103,6 +104,36 @@ def figures():
     return noisy_observations(masks[order], noise=2.0, num_discs=0, seed=1), masks[order]
 
 
+def test_temperatures():
+    """The one that log-odds were multiplied by, up to chance; finite log-odds where all labels are right."""
+    logits = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+    masks = (torch.rand(100_000, generator=torch.Generator().manual_seed(1)) < logits.sigmoid()).float()
+    for factor in (0.2, 1.0, 30.0):
+        assert _calibrating_temperature(factor * logits, masks) == pytest.approx(factor, rel=0.05)
+    sure = torch.tensor([-300.0, 300.0]).repeat(50)
+    assert 40 < _calibrating_temperature(sure, (sure > 0).float()) < 100
+    assert _calibrating_temperature(logits, (logits < 0).float()) > 500
+    assert _calibrating_temperature(sure, torch.ones(100)) > 500
+
+
+def log_loss(logits, masks):
+    return np.logaddexp(0, np.where(masks > 0, -logits, logits)).mean()
+
+
+def test_probabilities_are_calibrated(figures):
+    """Those of a field that are worse than the classifier's alone are better afterwards; labels stay."""
+    images, masks = figures
+    tests, truth = images[100:], masks[100:]
+    model = SegmentationCRF(patterns=0, max_steps=150, random_state=0, learning_rate=0.03)
+    model.fit(images[:100], masks[:100])
+    logits = model.to_pyro(tests).mean_field_logits().numpy()
+    alone, probs = model.classifier_.decision_function(tests[..., None]), model.predict_proba(tests).astype(float)
+    calibrated = log_loss(np.log(probs / (1 - probs)), truth)
+    assert calibrated < log_loss(logits, truth) - 0.05 and calibrated < log_loss(alone, truth) + 0.005
+    np.testing.assert_array_equal(probs > 0.5, model.predict(tests))
+    np.testing.assert_array_equal(logits > 0, model.predict(tests))
+
+
 def test_patterns_help(figures):
     images, masks = figures
     options = {"max_steps": 75, "random_state": 0, "shifts": 0, "learning_rate": 0.03}
@@ -126,10 +157,10 @@ def test_patterns_help(figures):
     d = model.to_pyro(tests)
     assert isinstance(d, PatternCRF) and d.batch_shape == (60,) and d.event_shape == (10, 12)
     np.testing.assert_array_equal(model.predict(tests), d.mean_field_logits() > 0)
-    np.testing.assert_allclose(model.predict_proba(tests), d.mean_field_logits().sigmoid())
+    np.testing.assert_allclose(model.predict_proba(tests), (d.mean_field_logits() / model.temperature_).sigmoid())
     assert model.predict(tests).dtype == np.uint8
     most_probable = SegmentationCRF(**options, inference="map").fit(images[:100], masks[:100])
-    expected = most_probable.to_pyro(tests).map("em")[0]
+    expected = most_probable.to_pyro(tests).map("em", num_switches=0)[0]
     np.testing.assert_array_equal(most_probable.predict(tests), expected)
     assert most_probable.score(tests, masks[100:]) > scores["positions"] + 0.1
     again = clone(model).fit(images[:100], masks[:100])
@@ -149,6 +180,65 @@ def test_colours_and_validation_pictures(figures):
     assert model.validation_score_ == pytest.approx(model.score(images[20:30], masks[20:30]), abs=1e-6)
     assert model.field_.log_penalties.shape == (3,)
     assert model.to_pyro(images[:1]).batch_shape == (1,)
+
+
+def small_pictures(masks):
+    """Red on blue, in noise, uint8."""
+    colours = np.where(masks[..., None], [200, 60, 60], [60, 60, 200]).astype(float)
+    return (colours + np.random.default_rng(1).integers(-55, 56, colours.shape)).astype(np.uint8)
+
+
+def test_grey_and_transparent_pictures(figures):
+    """Have what colour pictures have: grey ones are three equal colours, opaque ones the colours."""
+    masks = figures[1][:12]
+    images = small_pictures(masks)
+    grey = images.mean(-1).astype(np.uint8)
+    model = SegmentationCRF(patterns=1, max_steps=3, random_state=0)
+
+    def probabilities(pictures):
+        fitted = clone(model).fit(pictures, masks)
+        assert fitted.classifier_.n_features_in_ == 107 and fitted.field_.log_penalties.shape == (3,)
+        return fitted.predict_proba(pictures)
+
+    expected = probabilities(np.stack([grey] * 3, -1))
+    for pictures in (grey, grey[..., None], grey / 255, 257 * grey.astype(np.uint16), torch.from_numpy(grey)):
+        np.testing.assert_allclose(probabilities(pictures), expected, atol=1e-5)
+    opaque = np.concatenate([images, np.full((*masks.shape, 1), 255, dtype=np.uint8)], -1)
+    np.testing.assert_allclose(probabilities(opaque), probabilities(images), atol=1e-5)
+    fitted = clone(model).fit(grey, masks)
+    with pytest.raises(ValueError, match="images: expected floats from 0 to 1, got"):
+        fitted.predict(2.0 * grey)
+    # What is no picture stays what it is.
+    for numbers in (2.0 * grey, grey.astype(int), np.stack([grey, grey], -1), np.stack([2.0 * grey] * 4, -1)):
+        fitted = clone(model).fit(numbers, masks)
+        assert fitted.classifier_.n_features_in_ == (*numbers.shape, 1)[3]
+        assert fitted.predict(numbers / 1000).shape == masks.shape
+
+
+def test_usual_mistakes_are_named(figures):
+    masks = figures[1][:12]
+    images = small_pictures(masks)
+    model = SegmentationCRF(patterns=1, max_steps=1, random_state=0)
+    single, last = r"a single picture has to be images\[None\]", r"channels come last: images.transpose\(0, 2, 3, 1\)"
+    for pictures, truth, message in (
+        (images[0], masks[0], single),
+        (images[0, ..., 0], masks[0], single),
+        (images.transpose(0, 3, 1, 2), masks, last),
+        (images, 255 * masks, "masks: expected zeros and ones, got others; those of 0 and 255 are masks > 0"),
+        (images, masks[..., None], r"without its last axis: masks\[..., 0\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(pictures, truth)
+    model.fit(images, masks)
+    for pictures, message in (
+        (images[0], single),
+        (images.transpose(0, 3, 1, 2), last),
+        (images[:, :8], r"images: expected pictures of shape \(10, 12\), as in fit, got \(8, 12, 3\)"),
+        (images[:, :8, :, 0], r"images: expected pictures of shape \(10, 12\), as in fit, got \(8, 12\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.predict(pictures)
+    assert model.predict(images[..., 0]).shape == masks.shape
 
 
 @pytest.mark.parametrize("inference", ["mean_field", "map"])
@@ -212,7 +302,12 @@ def test_bad_input(figures):
     with pytest.raises(ValueError, match="images_val: expected pictures like images"):
         model.fit(images, masks, images[:, :8], masks[:, :8])
     for wrong, message in (
-        ((images, masks * 255), "masks_val: expected zeros and ones"),
+        ((images, masks * 255), "masks_val: expected zeros and ones, got others; those of 0 and 255 are masks_val > 0"),
+        ((images, 254 * masks), "masks_val: expected zeros and ones, got others$"),
+        (
+            (images, masks[..., None]),
+            r"masks_val: .* \(20, 10, 12, 1\); without its last axis: masks_val\[..., 0\]",
+        ),
         ((images, masks[:, :8]), r"masks_val: expected shape \(20, 10, 12\)"),
         ((images * np.nan, masks), "images_val: expected finite numbers"),
         ((images[0], masks), r"images_val: expected numbers of shape \(N, H, W, F\)"),

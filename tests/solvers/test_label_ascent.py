@@ -125,7 +125,7 @@ def test_ascent_under_patterns(shape, labels, composition, temperature, seed):
         alone = ascend_labels(one, start[row : row + 1], 1000)
         torch.testing.assert_close(one.value(alone.labels), objective.value(found)[row : row + 1])
         torch.testing.assert_close(one.value(found[row : row + 1]), values_of(one, found[row : row + 1]))
-        touching = one.tilted(0.0)._replace(states=one.tangent(found[row : row + 1]))
+        touching = one.tilted(one.biases)._replace(states=one.tangent(found[row : row + 1]))
         here = values_of(touching, found[row : row + 1])
         for label in range(labels):
             assert values_of(touching, expansions(found[row], label)).amax() <= here + 1e-8
