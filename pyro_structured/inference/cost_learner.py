@@ -21,10 +21,23 @@ from pyro_structured.inference.live_model import NamedCosts
 class CostLearner(Learner[CostBatch]):
     """What learners of models share whose costs of observed optima are latent; parameters as for :class:`Learner`."""
 
-    def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim | None) -> None:
-        super().__init__(model, guide, optim)
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim | None,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        super().__init__(model, guide, optim, on_nonfinite)
         self._observed_model = self._named = NamedCosts(model)
         self._has_dependents: bool | None = None
+
+    def state_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {**super().state_dict(), "has_dependents": self._has_dependents}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: D102
+        super().load_state_dict(state)
+        self._has_dependents = state["has_dependents"]
 
     @abstractmethod
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
@@ -40,7 +53,6 @@ class CostLearner(Learner[CostBatch]):
         trace, rows = self._trace(args, kwargs)
         sites = find_cost_sites(trace)
         if self._has_dependents is None:
-            # A learner that was interrupted looks again, and must not use other random numbers for that.
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
         return CostBatch(args, kwargs, trace, rows, sites, self._has_dependents)

@@ -2,6 +2,7 @@
 
 __all__ = ["FieldLearner", "LabelLoss", "checked_losses", "expanded_value", "observed_fields"]
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.field_sites import field_of
 from pyro_structured.inference.learner import Learner
+from pyro_structured.inference.nonfinite_error import ADVICE, NonFiniteError
 from pyro_structured.inference.observed_batch import ObservedBatch
 from pyro_structured.inference.row_state import row_places
 
@@ -84,7 +86,7 @@ def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"loss: expected a function with results of shape {tuple(shape)}, got {got}")
     if not bool(losses.isfinite().all()):
-        raise ValueError("loss: expected a function with finite results, got others")
+        raise NonFiniteError(f"loss: expected a function with finite results, got others; {ADVICE}", math.nan)
     return losses if losses.is_floating_point() else losses.to(torch.get_default_dtype())
 
 

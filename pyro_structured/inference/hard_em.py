@@ -38,6 +38,9 @@ class HardEM(CostLearner):
     :param optim: A Pyro optimiser, of which the M-step is one step; or ``None``: the M-step goes on to convergence,
         or 100 iterations of L-BFGS.
     :param float margin: C, finite and at least 0.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
         number of its row.
     :raises NotImplementedError: in a step, for costs and problems to which it does not apply.
@@ -72,8 +75,9 @@ class HardEM(CostLearner):
         guide: Callable[..., Any],
         optim: PyroOptim | None,
         margin: float = 1.0,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim)
+        super().__init__(model, guide, optim, on_nonfinite)
         if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < math.inf:
             raise ValueError(f"margin: expected a finite number of at least 0, got {margin!r}")
         self.margin = float(margin)
