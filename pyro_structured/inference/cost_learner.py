@@ -2,6 +2,7 @@
 
 __all__ = ["CostLearner"]
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from pyro_structured.inference.cost_dependents import find_dependents
 from pyro_structured.inference.cost_sites import CostSite, find_cost_sites, optima_of
 from pyro_structured.inference.learner import Learner
 from pyro_structured.inference.live_model import NamedCosts
+from pyro_structured.inference.nonfinite_error import ADVICE, NonFiniteError
 
 
 class CostLearner(Learner[CostBatch]):
@@ -52,6 +54,9 @@ class CostLearner(Learner[CostBatch]):
     def _observe(self, args: Any, kwargs: Any) -> CostBatch:
         trace, rows = self._trace(args, kwargs)
         sites = find_cost_sites(trace)
+        for site in sites:
+            if bool(trace.nodes[site.costs]["value"].isnan().any()):
+                raise NonFiniteError(f"{site.costs}: expected costs that are numbers, got nan; {ADVICE}", math.nan)
         if self._has_dependents is None:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)

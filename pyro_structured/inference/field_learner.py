@@ -105,6 +105,8 @@ def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor
     except ValueError as error:
         raise ValueError(f"{name}: expected labels inside the support, got others: {error}") from None
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
+    if not bool(possible.all()) and bool(field.unnormalized_log_prob(expanded).isnan().any()):
+        raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
     if not bool(possible.all()):
         wrong = (~possible).nonzero()[0].tolist()
         places, _ = row_places(node, rows)

@@ -11,6 +11,7 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.inference.cost_batch import CostBatch
+from pyro_structured.inference.cost_density import cost_log_density
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.cost_start import check_feasible
 from pyro_structured.inference.likeliest_costs import likeliest_costs
@@ -43,7 +44,8 @@ class HardEM(CostLearner):
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
         number of its row.
-    :raises NotImplementedError: in a step, for costs and problems to which it does not apply.
+    :raises NotImplementedError: in a step, for costs and problems to which it does not apply, and for costs between
+        ends that a parameter moves.
     :raises ImportError: in a step, without the package clarabel: ``pip install 'pyro-structured[learning]'``.
 
     **References**
@@ -95,5 +97,4 @@ class HardEM(CostLearner):
         return found
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
-        log_density: Tensor = costs["fn"].log_prob(inferred)
-        return -log_density
+        return -cost_log_density(costs, inferred)

@@ -103,6 +103,8 @@ class LearningState:
             return None
         store = pyro.get_param_store()
         present = {store.param_name(param): _get_state_dict(each) for param, each in self.optim.optim_objs.items()}
+        # Parameters that are no longer in the store have no name.
+        present.pop(None, None)
         copy: dict[str, Any] = plain_copy({**self.optim._state_waiting_to_be_consumed, **present}, "optim")
         return copy
 

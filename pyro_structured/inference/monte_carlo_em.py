@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.cost_batch import CostBatch
 from pyro_structured.inference.cost_chains import CostChains
+from pyro_structured.inference.cost_density import cost_log_density
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.live_model import LiveModel
 from pyro_structured.inference.step_kernel import StepKernel
@@ -66,8 +67,9 @@ class MCEM(CostLearner):
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind, or does not go with the control variate; in a step, if an
         observed optimum is infeasible, with the number of its row.
-    :raises NotImplementedError: in a step, if the guide draws; or for ``"log of mean"``, if sites other than the optima
-        depend on the costs; or for costs that the control variate does not go with.
+    :raises NotImplementedError: in a step, if the guide draws; if a parameter moves the ends of the costs' support,
+        where Fisher's identity does not hold; for ``"log of mean"``, if sites other than the optima depend on the
+        costs; or for costs that the control variate does not go with.
 
     **References**
 
@@ -157,7 +159,7 @@ class MCEM(CostLearner):
         return losses[0]
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
-        log_density: Tensor = costs["fn"].log_prob(inferred)
+        log_density = cost_log_density(costs, inferred)
         if self.control_variate:
             given, prior = log_density.chunk(2)
             return (prior - given).mean(0)

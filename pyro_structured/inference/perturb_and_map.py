@@ -22,7 +22,7 @@ class PerturbAndMAP(LinearLoss):
         w_{nk} \sim p(w_n \mid \psi, x_n), \quad \bar w_n = \mathbb{E}[w_n \mid \psi, x_n].
 
     It needs no costs given optima, only optima of costs; but it is not maximum likelihood. Parameters on which only the
-    spread of the costs depends have no gradient.
+    spread of the costs depends have no gradient; those that move the ends of a support have one by the means.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.

@@ -1,12 +1,14 @@
-"""Learns in processes that are killed, and goes on in others: ``python resumed_runs.py full|killed|resumed FOLDER``.
+"""Learns in processes that are killed, and goes on in others: ``python resumed_runs.py FOLDER MODE...``.
 
-Every run is a process of its own, forked when nothing but imports has happened.
+The modes are full, killed and resumed. Every run is a process of its own, forked when nothing but imports has happened.
 """
 
 import os
 import signal
 import sys
+import traceback
 import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +35,7 @@ from pyro_structured.inference import (
 )
 from pyro_structured.structures import Grid, Matching, TopK
 
-NUM_STEPS, KILLED_AFTER, NUM_ROWS, BATCH = 7, 4, 12, 5
+NUM_STEPS, KILLED_AFTER, NUM_ROWS, BATCH = 6, 3, 12, 5
 GRID = Grid(3, 3)
 NONE = torch.zeros(GRID.num_edges)
 DATA = torch.Generator().manual_seed(0)
@@ -143,7 +145,8 @@ def sometimes(number):
 def normal_model():
     loc = pyro.sample("loc", dist.Normal(0.0, 3.0))
     with rows() as i:
-        pyro.sample("x", dist.Normal(loc, pyro.param("s", torch.ones(()), constraint=constraints.positive)), obs=FEATURES[i, 0, 0, 0])
+        scale = pyro.param("scale", torch.ones(()), constraint=constraints.positive)
+        pyro.sample("x", dist.Normal(loc, scale), obs=FEATURES[i, 0, 0, 0])
 
 
 def schedule(kind, **arguments):
@@ -155,7 +158,7 @@ def with_guide(kind, model, *arguments, **options):
 
 
 def stopped(learner):
-    """Keeps its state when it looks for a score."""
+    """Its state is kept when it looks for a score."""
     return EarlyStopping(learner, lambda: 0.0, num_steps=2, patience=100)
 
 
@@ -198,6 +201,7 @@ def run(name, mode, folder):
         learner.load_state_dict(torch.load(path, weights_only=True))
 
     def keep(number):
+        """On disk, at every step; then the process ends."""
         if mode == "killed":
             torch.save(learner.state_dict(), path.with_suffix(".part"))
             path.with_suffix(".part").replace(path)
@@ -221,24 +225,31 @@ def _stop_early(stopping, keep):
     def score():
         number = stopping.state_dict()["progress"]["num_steps"]
         keep(number)
-        return float(torch.rand(())) + (number == 4)
+        return float(torch.rand(())) + (number == 2)
 
     stopping.score = score
-    assert len(stopping.run(NUM_STEPS)) == 5
+    assert len(stopping.run(NUM_STEPS)) == 4
 
 
-def main(mode, folder):
+def main(folder, *modes):
     """One process after the other; prints what ended otherwise than it should."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for name in RUNS:
+    # Imports more.
+    torch.optim.Adam([torch.zeros((), requires_grad=True)]).step()
+    for name, mode in product(RUNS, modes):
         child = os.fork()
         if not child:
-            run(name, mode, Path(folder))
-            os._exit(0)
+            try:
+                run(name, mode, Path(folder))
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc(file=sys.stdout)
+                sys.stdout.flush()
+                os._exit(1)
         status = os.waitpid(child, 0)[1]
         if status != (signal.SIGKILL if mode == "killed" else 0):
-            print(f"{name}: {status}", flush=True)
+            print(f"{name}, {mode}: ended with {status}", flush=True)
 
 
 if __name__ == "__main__":
