@@ -17,6 +17,7 @@ from pyro_structured.inference.cost_dependents import find_dependents
 from pyro_structured.inference.cost_sites import CostSite, find_cost_sites, optima_of
 from pyro_structured.inference.learner import Learner
 from pyro_structured.inference.live_model import NamedCosts
+from pyro_structured.inference.masked_sites import check_masks
 from pyro_structured.inference.nonfinite_error import ADVICE, NonFiniteError
 
 
@@ -31,7 +32,7 @@ class CostLearner(Learner[CostBatch]):
         on_nonfinite: str = "raise",
     ) -> None:
         super().__init__(model, guide, optim, on_nonfinite)
-        self._observed_model = self._named = NamedCosts(model)
+        self._observed_model = self._named = NamedCosts(self._observed_model)
         self._has_dependents: bool | None = None
 
     def state_dict(self) -> dict[str, Any]:  # noqa: D102
@@ -60,6 +61,8 @@ class CostLearner(Learner[CostBatch]):
         if self._has_dependents is None:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
+        for site in sites:
+            check_masks(trace, site, self._has_dependents)
         return CostBatch(args, kwargs, trace, rows, sites, self._has_dependents)
 
     def _loss(self, batch: CostBatch, inferred: dict[str, Tensor]) -> Tensor:

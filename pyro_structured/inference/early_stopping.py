@@ -124,8 +124,8 @@ class EarlyStopping:
                 return accuracy()
 
         In a new process, with everything made in the same way, ``stopping.load_state_dict(torch.load("state"))`` and
-        then :meth:`run` with the same arguments go on, and return all scores. The state of the learner, as that of
-        :meth:`MCEM.state_dict`, is part of it; that of ``SVI`` is kept likewise, but for what its loss keeps to itself.
+        then :meth:`run` with the same arguments go on, and return all scores. The learner's own state is part of it;
+        that of ``SVI`` is kept likewise, but for what its loss keeps to itself.
 
         :raises ValueError: if there is something that data cannot keep, with its name.
         :raises NotImplementedError: if the learner is neither ``SVI`` nor has a ``state_dict`` of its own.

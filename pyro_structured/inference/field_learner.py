@@ -11,6 +11,7 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from pyro_structured.distributions.entries import unmasked
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.field_sites import field_of
 from pyro_structured.inference.learner import Learner
@@ -40,6 +41,12 @@ class FieldLearner(Learner[ObservedBatch]):
     def _observe(self, args: Any, kwargs: Any) -> ObservedBatch:
         trace, rows = self._trace(args, kwargs)
         fields = observed_fields(trace)
+        for name, node in trace.nodes.items():
+            if node["type"] == "sample" and name not in fields and isinstance(unmasked(node["fn"]), LabelField):
+                raise ValueError(
+                    f"{name}: expected a field whose mask is that of the site, got one inside of an event; mask after "
+                    "to_event, or use poutine.mask"
+                )
         if not fields:
             raise ValueError(
                 "model: expected an observed PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF site, "

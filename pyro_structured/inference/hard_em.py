@@ -38,12 +38,13 @@ class HardEM(CostLearner):
     :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser, of which the M-step is one step; or ``None``: the M-step goes on to convergence,
         or 100 iterations of L-BFGS.
-    :param float margin: C, finite and at least 0.
+    :param float margin: C, finite and at least 0. It pushes costs without bounds away by up to C s standard deviations
+        s, and locations follow. Learn no scale: it grows without end where C s is large, and shrinks to zero elsewhere.
     :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
-        number of its row.
+        number of its row, or if the margin pushes costs without bounds by more than 1000 standard deviations.
     :raises NotImplementedError: in a step, for costs and problems to which it does not apply, and for costs between
         ends that a parameter moves.
     :raises ImportError: in a step, without the package clarabel: ``pip install 'pyro-structured[learning]'``.

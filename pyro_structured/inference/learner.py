@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import trange
 
 from pyro_structured.inference.learning_state import LearningState
+from pyro_structured.inference.masked_sites import MaskedSites
 from pyro_structured.inference.nonfinite_error import NonFiniteError, check_gradients, check_loss, check_values
 from pyro_structured.inference.observed_batch import ObservedBatch
 from pyro_structured.inference.row_state import RowState
@@ -60,7 +61,7 @@ class Learner(ABC, Generic[Batch]):
         # Of the rows of plates, if steps go on with it.
         self._chains: RowState | None = None
         # What is run to learn.
-        self._observed_model: Callable[..., Any] = model
+        self._observed_model: Callable[..., Any] = MaskedSites(model)
 
     @abstractmethod
     def _observe(self, args: Any, kwargs: Any) -> Batch:
@@ -253,8 +254,15 @@ def _is_fixed(fn: Any) -> bool:
 
 def _check_latent(trace: Any, known: set[str]) -> None:
     for name, node in trace.iter_stochastic_nodes():
-        if name not in known and not _is_fixed(node["fn"]):
-            raise ValueError(f"guide: expected a site for every latent site of the model, got none for {name!r}")
+        if name in known or _is_fixed(node["fn"]):
+            continue
+        if node["fn"].support.is_discrete:
+            raise NotImplementedError(
+                f"{name}: expected continuous latent sites, for which a guide such as AutoDelta finds values, got "
+                f"{type(node['fn']).__name__}; sum over its values in the model, or by SVI with TraceEnum_ELBO where "
+                "log_prob is exact"
+            )
+        raise ValueError(f"guide: expected a site for every latent site of the model, got none for {name!r}")
 
 
 def _check_guide(trace: Any) -> None:
