@@ -178,8 +178,6 @@ class Learner(ABC, Generic[Batch]):
     # Also where gradients are switched off.
     @torch.enable_grad()
     def _improve(self, batch: Batch, inferred: dict[str, Tensor]) -> float:
-        if self.optim is None:
-            return self._minimise(batch, inferred)
         with poutine.trace(param_only=True) as capture:
             loss = self._loss(batch, inferred)
         params, number = _params(capture), float(loss.detach())
@@ -189,32 +187,24 @@ class Learner(ABC, Generic[Batch]):
         try:
             loss.backward()
             check_gradients(params, number)
-            self.optim(list(params.values()))
+            if self.optim is None:
+                self._minimise(params, batch, inferred)
+            else:
+                self.optim(list(params.values()))
         finally:
             for param in params.values():
                 param.grad = None
         return number
 
-    def _minimise(self, batch: Batch, inferred: dict[str, Tensor]) -> float:
-        with poutine.trace(param_only=True) as capture:
-            first = float(self._loss(batch, inferred).detach())
-        params = _params(capture)
-        check_loss(first)
-        if not params:
-            raise ValueError("model: expected parameters on which the loss depends, got none")
+    def _minimise(self, params: dict[str, Tensor], batch: Batch, inferred: dict[str, Tensor]) -> None:
         optimiser = torch.optim.LBFGS(list(params.values()), max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
-        before = {name: param.detach().clone() for name, param in params.items()}
-        is_first = True
+        before = [param.detach().clone() for param in params.values()]
 
         def closure() -> Tensor:
-            nonlocal is_first
-            check_values(params, first)
+            check_values(params)
             optimiser.zero_grad()
             loss = self._loss(batch, inferred)
             loss.backward()
-            if is_first:
-                check_gradients(params, first)
-                is_first = False
             return loss
 
         try:
@@ -223,12 +213,9 @@ class Learner(ABC, Generic[Batch]):
                 check_loss(float(self._loss(batch, inferred)))
         except BaseException:
             with torch.no_grad():
-                for name, param in params.items():
-                    param.copy_(before[name])
+                for param, value in zip(params.values(), before, strict=True):
+                    param.copy_(value)
             raise
-        finally:
-            optimiser.zero_grad()
-        return first
 
     @staticmethod
     def _log_density(trace: Any, apart: set[str]) -> Tensor:

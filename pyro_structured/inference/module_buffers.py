@@ -11,7 +11,7 @@ import pyro
 import torch
 from pyro.params.param_store import normalize_param_name
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 
@@ -19,25 +19,39 @@ class ModuleBuffers:
     """Tensors that modules change when they are called, such as the running means of ``BatchNorm``.
 
     Pyro does not know of them. They are those of all modules, with their parts, that are called while somebody watches,
-    however models come by them.
+    however models come by them; but not of modules that are called inside of a compiled function only.
     """
 
     def __init__(self) -> None:
         self._called: WeakKeyDictionary[Module, None] = WeakKeyDictionary()
         self._before: list[tuple[Module, str, Tensor, Tensor]] = []
+        # How many parameters there were in the store when all that are parts of modules had been seen.
+        self._num_params = -1
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Looks at what is called, and remembers how it was before."""
+        """Looks at what is called, and remembers how it was before.
+
+        Hooks on modules make ``torch.compile`` begin anew: there is one only as long as Pyro's store has parameters of
+        modules that have not been seen.
+        """
         self._before = [copy for module in self._called for copy in _copies(module)]
+        store = pyro.get_param_store()
+        if len(store) == self._num_params:
+            yield
+            return
         handle = register_module_forward_pre_hook(self._see)
         try:
             yield
         finally:
             handle.remove()
+        owned = {param for module in self._called for param in module.parameters()}
+        if all(param in owned for _, param in store.named_parameters() if isinstance(param, Parameter)):
+            self._num_params = len(store)
 
     def _see(self, module: Module, inputs: Any) -> None:
-        if module not in self._called:
+        # A module that is compiled as a whole has been seen; what is inside of it is not Python's to look at.
+        if not torch.compiler.is_compiling() and module not in self._called:
             self._called[module] = None
             self._before += _copies(module)
 

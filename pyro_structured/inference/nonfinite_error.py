@@ -45,15 +45,12 @@ def check_gradients(params: Mapping[str, Tensor], loss: float) -> None:
     )
 
 
-def check_values(params: Mapping[str, Tensor], loss: float) -> None:
+def check_values(params: Mapping[str, Tensor]) -> None:
     """Raises an error, with the name of a parameter, unless all values that a search came by are finite."""
     for name, param in params.items():
         if not bool(param.isfinite().all()):
-            raise NonFiniteError(
-                f"{name}: expected finite numbers in the search for the least loss, got {_first(param.detach())}; "
-                f"{ADVICE}",
-                loss,
-            )
+            got = _first(param.detach())
+            raise NonFiniteError(f"{name}: expected finite numbers in the search, got {got}; {ADVICE}", math.nan)
 
 
 def _entries(gradient: Tensor) -> Tensor:

@@ -115,6 +115,25 @@ def test_buffers_go_back(is_module):
     assert [learner.step(labels()) for _ in range(3)] == expected
 
 
+def test_modules_that_come_later_are_seen():
+    """Also one by one; and no hook is left where there is nothing new, as compiled modules begin anew with any."""
+    nets, hooks = [torch.nn.BatchNorm1d(9) for _ in range(3)], []
+
+    def turns(y, number):
+        hooks.append(len(torch.nn.modules.module._global_forward_pre_hooks))
+        for other in range(number + 1):
+            pyro.module(f"net{other}", nets[other])
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", GridCRF(nets[number](y.flatten(1)).reshape(-1, 3, 3), NONE, GRID), obs=y)
+
+    learner, y = PseudoLikelihood(turns, no_guide, Adam({"lr": 0.1})), labels()
+    for number in (0, 0, 1, 0, 2, 1, 2, 0, 1):
+        learner.step(y, number)
+    assert {name.split(".")[0] for name in learner.state_dict()["buffers"]} == {"net0", "net1", "net2"}
+    # A step runs the model twice.
+    assert hooks[2:4] == [0, 0] and hooks[-2:] == [0, 0] and not torch.nn.modules.module._global_forward_pre_hooks
+
+
 def test_states_can_be_kept_again_before_a_step():
     """Nothing of a state that was loaded is lost, though the guide and its parameters are not there yet."""
 
