@@ -38,7 +38,7 @@ class LearningState:
         self.model, self.guide, self.optim = model, guide, optim
         self.has_run = False
         self._buffers = ModuleBuffers()
-        # Of a state, as long as the model has not been run.
+        # Of a state, as long as the model has not been run with it.
         self._is_resumed = False
         self._loaded_params: dict[str, Tensor] = {}
         self._loaded_buffers: dict[str, Tensor] = {}
@@ -76,8 +76,9 @@ class LearningState:
         if self.has_run:
             self._buffers.load(buffers)
         else:
-            self._loaded_buffers, self._is_resumed = buffers, state["has_run"]
+            self._loaded_buffers = buffers
         self._load_params(**state["params"])
+        self._is_resumed = state["has_run"] and (not self.has_run or bool(self._loaded_params))
         self.load_optim(state["optim"])
         load_random_state(state["random"])
 
@@ -169,6 +170,7 @@ class LearningState:
     def _load_params(self, params: Mapping[str, Tensor], constraints: Mapping[str, Any]) -> None:
         """As ``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
         store = pyro.get_param_store()
+        limits = {name: rebuilt_constraint(constraint) for name, constraint in constraints.items()}
         present, found = dict(store.named_parameters()), {}
         for name, value in params.items():
             old = present.get(name)
@@ -177,7 +179,6 @@ class LearningState:
                 found[name] = old
             else:
                 found[name] = self._loaded_params[name] = value.detach().clone().requires_grad_()
-        limits = {name: rebuilt_constraint(constraint) for name, constraint in constraints.items()}
         store.set_state({"params": found, "constraints": limits})
 
 

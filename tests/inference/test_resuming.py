@@ -115,6 +115,24 @@ def test_buffers_go_back(is_module):
     assert [learner.step(labels()) for _ in range(3)] == expected
 
 
+def test_an_empty_store():
+    """In the same process: the module that learns is the one that there is, whoever has its tensors."""
+    net, y = torch.nn.Linear(9, 9), labels()
+
+    def linear(y):
+        pyro.module("net", net)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", GridCRF(net(y.flatten(1)).reshape(-1, 3, 3), NONE, GRID), obs=y)
+
+    learner = PseudoLikelihood(linear, no_guide, Adam({"lr": 0.1}))
+    learner.run(2, y)
+    state = learner.state_dict()
+    expected = learner.run(3, y)
+    pyro.clear_param_store()
+    learner.load_state_dict(state)
+    assert learner.run(3, y) == expected
+
+
 def test_modules_that_come_later_are_seen():
     """Also one by one; and no hook is left where there is nothing new, as compiled modules begin anew with any."""
     nets, hooks = [torch.nn.BatchNorm1d(9) for _ in range(3)], []
