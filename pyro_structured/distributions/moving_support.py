@@ -1,15 +1,15 @@
 """Supports that depend on parameters."""
 
-__all__ = ["check_support"]
+__all__ = ["check_support", "moving_parameters"]
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch import distributions as td
 
-from pyro_structured.distributions.entries import entry_constraint, entry_distribution
+from pyro_structured.distributions.entries import entry_constraint, unmasked
 
 
 def check_support(base: Any) -> None:
@@ -21,18 +21,27 @@ def check_support(base: Any) -> None:
         if any(_moves(end, parameter) for parameter in parameters):
             raise ValueError(
                 "base: expected costs whose support has no derivatives, got "
-                f"{type(entry_distribution(base)).__name__}, the ends of whose support depend on a parameter that "
+                f"{type(unmasked(base)).__name__}, the ends of whose support depend on a parameter that "
                 "requires gradients; Fisher's identity does not hold for it: detach it, such as low and high of "
                 "Uniform and TruncatedNormal, or use torch.no_grad()"
             )
 
 
+def moving_parameters(base: Any, parameters: Mapping[str, Tensor]) -> list[str]:
+    """Names of those parameters that move the ends of a support."""
+    ends = [end for end, _ in _ends(base) if end.requires_grad]
+    return [name for name, parameter in parameters.items() if any(_moves(end, parameter) for end in ends)]
+
+
 def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Ends of the support, and the tensors that they may depend on."""
-    base = entry_distribution(base)
+    base = unmasked(base)
+    if isinstance(base, td.MixtureSameFamily):
+        yield from _ends(base.component_distribution)
+        return
     # Classes such as Gumbel say themselves what their support is.
     if type(base).support is td.TransformedDistribution.support:
-        mine = [each for part in base.transforms for each in vars(part).values() if isinstance(each, Tensor)]
+        mine = [each for part in base.transforms for each in _tensors(part)]
         for end, parameters in _ends(base.base_dist):
             for transform in base.transforms:
                 end = transform(end)
@@ -42,6 +51,13 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
     for name in ("lower_bound", "upper_bound"):
         end = torch.as_tensor(getattr(support, name, torch.inf))
         yield end.expand(base.batch_shape + base.event_shape), [end]
+
+
+def _tensors(transform: Any) -> Iterator[Tensor]:
+    """Of a transform, and of those of which it is made."""
+    for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
+        yield from _tensors(part)
+    yield from (each for each in vars(transform).values() if isinstance(each, Tensor))
 
 
 def _moves(end: Tensor, parameter: Tensor) -> bool:

@@ -23,6 +23,7 @@ class ChainLearner(FieldLearner):
     :param int num_chains: For each row.
     :param int num_sweeps: In each step.
     :param bool persistent: Whether chains go on from step to step, or start anew.
+    :param str on_nonfinite: As for :class:`Learner`.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class ChainLearner(FieldLearner):
         num_chains: int,
         num_sweeps: int,
         persistent: bool,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim)
+        super().__init__(model, guide, optim, on_nonfinite)
         if optim is None:
             raise ValueError("optim: expected an optimiser of pyro.optim, as steps are random, got None")
         check_size("num_chains", num_chains)
@@ -42,20 +44,11 @@ class ChainLearner(FieldLearner):
         if not isinstance(persistent, bool):
             raise ValueError(f"persistent: expected True or False, got {persistent!r}")
         self.num_chains, self.num_sweeps, self.persistent = num_chains, num_sweeps, persistent
-        self._chains = FieldChains(num_chains, num_sweeps, self._start)
+        self._chains: FieldChains = FieldChains(num_chains, num_sweeps, self._start)
 
     def _start(self, field: LabelField, value: Tensor) -> Tensor:
         """Labels at which chains start: the observed ones."""
         return value
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
-        return {**super().state_dict(), "chains": self._chains.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back to a state."""
-        super().load_state_dict(state)
-        self._chains.load_state_dict(state["chains"])
 
     @torch.no_grad()
     def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:

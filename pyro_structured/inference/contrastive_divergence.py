@@ -40,6 +40,9 @@ class ContrastiveDivergence(ChainLearner):
     :param bool persistent: Whether chains go on from step to step.
     :param int num_sweeps: Block Gibbs sweeps k in each step, at least 1.
     :param int num_chains: Number of chains C for each row, at least 1.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row.
     :raises NotImplementedError: in a step, if the temperature of patterns is no positive integer, or a penalty is +inf.
@@ -80,8 +83,9 @@ class ContrastiveDivergence(ChainLearner):
         persistent: bool = False,
         num_sweeps: int = 1,
         num_chains: int = 1,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim, num_chains, num_sweeps, persistent)
+        super().__init__(model, guide, optim, num_chains, num_sweeps, persistent, on_nonfinite)
 
     def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
         assert samples is not None

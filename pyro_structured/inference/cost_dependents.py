@@ -45,8 +45,13 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
     with torch.random.fork_rng(devices=[]):
         for _ in range(NUM_DRAWS):
             changed = run(costs["fn"].sample())
-            dependents |= {name for name, total in found.items() if not torch.equal(total, changed[name])}
+            dependents |= {name for name, total in found.items() if _differ(total, changed[name])}
     return [name for name in found if name in dependents]
+
+
+def _differ(first: Tensor, second: Tensor) -> bool:
+    """As numbers; nan is the same as nan."""
+    return not torch.equal(first, second) and not bool((first.isnan() & second.isnan()).all())
 
 
 def _has_derivative(total: Tensor, costs: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 __all__ = ["CostLearner"]
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -16,15 +17,30 @@ from pyro_structured.inference.cost_dependents import find_dependents
 from pyro_structured.inference.cost_sites import CostSite, find_cost_sites, optima_of
 from pyro_structured.inference.learner import Learner
 from pyro_structured.inference.live_model import NamedCosts
+from pyro_structured.inference.masked_sites import check_masks
+from pyro_structured.inference.nonfinite_error import ADVICE, NonFiniteError
 
 
 class CostLearner(Learner[CostBatch]):
     """What learners of models share whose costs of observed optima are latent; parameters as for :class:`Learner`."""
 
-    def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim | None) -> None:
-        super().__init__(model, guide, optim)
-        self._observed_model = self._named = NamedCosts(model)
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim | None,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        super().__init__(model, guide, optim, on_nonfinite)
+        self._observed_model = self._named = NamedCosts(self._observed_model)
         self._has_dependents: bool | None = None
+
+    def state_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {**super().state_dict(), "has_dependents": self._has_dependents}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: D102
+        super().load_state_dict(state)
+        self._has_dependents = state["has_dependents"]
 
     @abstractmethod
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
@@ -39,10 +55,14 @@ class CostLearner(Learner[CostBatch]):
     def _observe(self, args: Any, kwargs: Any) -> CostBatch:
         trace, rows = self._trace(args, kwargs)
         sites = find_cost_sites(trace)
+        for site in sites:
+            if bool(trace.nodes[site.costs]["value"].isnan().any()):
+                raise NonFiniteError(f"{site.costs}: expected costs that are numbers, got nan; {ADVICE}", math.nan)
         if self._has_dependents is None:
-            # A learner that was interrupted looks again, and must not use other random numbers for that.
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
+        for site in sites:
+            check_masks(trace, site, self._has_dependents)
         return CostBatch(args, kwargs, trace, rows, sites, self._has_dependents)
 
     def _loss(self, batch: CostBatch, inferred: dict[str, Tensor]) -> Tensor:

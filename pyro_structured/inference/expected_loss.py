@@ -50,6 +50,9 @@ class ExpectedLoss(ChainLearner):
         ``map("em")`` finds of it; also where the observed labels of a row are not those that it had before; if
         they change in every step, as those of pictures that are moved at random, take more sweeps.
     :param int num_sweeps: Block Gibbs sweeps in each step, at least 1.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row, or if losses are not finite or of another shape.
     :raises NotImplementedError: in a step, if the temperature of patterns is no positive integer, or a penalty is +inf.
@@ -92,8 +95,9 @@ class ExpectedLoss(ChainLearner):
         loss: str | LabelLoss = "intersection_over_union",
         num_chains: int = 2,
         num_sweeps: int = 1,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim, num_chains, num_sweeps, persistent=True)
+        super().__init__(model, guide, optim, num_chains, num_sweeps, True, on_nonfinite)
         check_size("num_chains", num_chains, 2)
         if not callable(loss) and loss not in tuple(LOSSES):
             raise ValueError(f"loss: expected one of {tuple(LOSSES)} or a function, got {loss!r}")

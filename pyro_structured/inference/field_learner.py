@@ -2,6 +2,7 @@
 
 __all__ = ["FieldLearner", "LabelLoss", "checked_losses", "expanded_value", "observed_fields"]
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,11 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from pyro_structured.distributions.entries import unmasked
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.inference.field_sites import field_of
 from pyro_structured.inference.learner import Learner
+from pyro_structured.inference.nonfinite_error import ADVICE, NonFiniteError
 from pyro_structured.inference.observed_batch import ObservedBatch
 from pyro_structured.inference.row_state import row_places
 
@@ -38,6 +41,12 @@ class FieldLearner(Learner[ObservedBatch]):
     def _observe(self, args: Any, kwargs: Any) -> ObservedBatch:
         trace, rows = self._trace(args, kwargs)
         fields = observed_fields(trace)
+        for name, node in trace.nodes.items():
+            if node["type"] == "sample" and name not in fields and isinstance(unmasked(node["fn"]), LabelField):
+                raise ValueError(
+                    f"{name}: expected a field whose mask is that of the site, got one inside of an event; mask after "
+                    "to_event, or use poutine.mask"
+                )
         if not fields:
             raise ValueError(
                 "model: expected an observed PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF site, "
@@ -84,7 +93,7 @@ def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"loss: expected a function with results of shape {tuple(shape)}, got {got}")
     if not bool(losses.isfinite().all()):
-        raise ValueError("loss: expected a function with finite results, got others")
+        raise NonFiniteError(f"loss: expected a function with finite results, got others; {ADVICE}", math.nan)
     return losses if losses.is_floating_point() else losses.to(torch.get_default_dtype())
 
 
@@ -103,6 +112,8 @@ def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor
     except ValueError as error:
         raise ValueError(f"{name}: expected labels inside the support, got others: {error}") from None
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
+    if not bool(possible.all()) and bool(field.unnormalized_log_prob(expanded).isnan().any()):
+        raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
     if not bool(possible.all()):
         wrong = (~possible).nonzero()[0].tolist()
         places, _ = row_places(node, rows)

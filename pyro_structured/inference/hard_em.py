@@ -11,6 +11,7 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.inference.cost_batch import CostBatch
+from pyro_structured.inference.cost_density import cost_log_density
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.cost_start import check_feasible
 from pyro_structured.inference.likeliest_costs import likeliest_costs
@@ -37,10 +38,15 @@ class HardEM(CostLearner):
     :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser, of which the M-step is one step; or ``None``: the M-step goes on to convergence,
         or 100 iterations of L-BFGS.
-    :param float margin: C, finite and at least 0.
+    :param float margin: C, finite and at least 0. It pushes costs without bounds away by up to C s standard deviations
+        s, and locations follow. Learn no scale: it grows without end where C s is large, and shrinks to zero elsewhere.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
-        number of its row.
-    :raises NotImplementedError: in a step, for costs and problems to which it does not apply.
+        number of its row, or if the margin pushes costs without bounds by more than 1000 standard deviations.
+    :raises NotImplementedError: in a step, for costs and problems to which it does not apply, and for costs between
+        ends that a parameter moves.
     :raises ImportError: in a step, without the package clarabel: ``pip install 'pyro-structured[learning]'``.
 
     **References**
@@ -72,8 +78,9 @@ class HardEM(CostLearner):
         guide: Callable[..., Any],
         optim: PyroOptim | None,
         margin: float = 1.0,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim)
+        super().__init__(model, guide, optim, on_nonfinite)
         if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < math.inf:
             raise ValueError(f"margin: expected a finite number of at least 0, got {margin!r}")
         self.margin = float(margin)
@@ -91,5 +98,4 @@ class HardEM(CostLearner):
         return found
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
-        log_density: Tensor = costs["fn"].log_prob(inferred)
-        return -log_density
+        return -cost_log_density(costs, inferred)

@@ -2,12 +2,10 @@
 
 __all__ = ["Learner"]
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
@@ -16,11 +14,16 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from tqdm import trange
 
+from pyro_structured.inference.learning_state import LearningState
+from pyro_structured.inference.masked_sites import MaskedSites
+from pyro_structured.inference.nonfinite_error import NonFiniteError, check_gradients, check_loss, check_values
 from pyro_structured.inference.observed_batch import ObservedBatch
+from pyro_structured.inference.row_state import RowState
 from pyro_structured.structures.argument_checks import check_size
 
 # Of a step without an optimiser.
 MOST_ITERATIONS = 100
+ON_NONFINITE = ("raise", "skip")
 
 Batch = TypeVar("Batch", bound=ObservedBatch)
 
@@ -33,17 +36,32 @@ class Learner(ABC, Generic[Batch]):
         ``AutoDelta``, or an empty function if the model has parameters only. Priors are part of the objective.
     :param optim: A Pyro optimiser; or ``None``: every step minimises its loss by L-BFGS, to convergence or
         100 iterations.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     """
 
-    def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim | None) -> None:
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim | None,
+        on_nonfinite: str = "raise",
+    ) -> None:
         for name, function in (("model", model), ("guide", guide)):
             if not callable(function):
                 raise ValueError(f"{name}: expected a Pyro {name}, got {function!r}")
         if not (optim is None or isinstance(optim, PyroOptim)):
             raise ValueError(f"optim: expected an optimiser of pyro.optim, or None, got {optim!r}")
-        self.model, self.guide, self.optim = model, guide, optim
+        if on_nonfinite not in ON_NONFINITE:
+            raise ValueError(f"on_nonfinite: expected one of {ON_NONFINITE}, got {on_nonfinite!r}")
+        self.model, self.guide, self.optim, self.on_nonfinite = model, guide, optim, on_nonfinite
+        self.num_skipped = 0
+        self._state = LearningState(model, guide, optim)
+        # Of the rows of plates, if steps go on with it.
+        self._chains: RowState | None = None
         # What is run to learn.
-        self._observed_model: Callable[..., Any] = model
+        self._observed_model: Callable[..., Any] = MaskedSites(model)
 
     @abstractmethod
     def _observe(self, args: Any, kwargs: Any) -> Batch:
@@ -64,12 +82,26 @@ class Learner(ABC, Generic[Batch]):
     def step(self, *args: Any, **kwargs: Any) -> float:
         """One step on the arguments' data, or on a random part of it if the model's plates say so.
 
-        :return: The loss before the parameters changed.
-        :raises ValueError: if an observed value has no probability; the state is then as before.
+        :return: The loss before the parameters changed; of a step that was skipped, what it was.
+        :raises ValueError: if an observed value has no probability, or, unless such steps are skipped, if the loss or a
+            gradient is not finite. After any error parameters, buffers of modules, the optimiser and chains are as
+            before.
         """
-        batch = self._observe(args, kwargs)
-        inferred = self._infer(batch)
-        return self._improve(batch, inferred)
+        self._state.resume(args, kwargs)
+        if self._chains is not None:
+            self._chains.discard()
+        try:
+            with self._state.attempt():
+                batch = self._observe(args, kwargs)
+                loss = self._improve(batch, self._infer(batch))
+        except NonFiniteError as error:
+            if self.on_nonfinite == "raise":
+                raise
+            self.num_skipped += 1
+            return error.loss
+        if self._chains is not None:
+            self._chains.commit()
+        return loss
 
     def run(self, num_steps: int, *args: Any, **kwargs: Any) -> list[float]:
         """Some steps, with a progress bar on terminals; their losses."""
@@ -82,33 +114,48 @@ class Learner(ABC, Generic[Batch]):
         return losses
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a later run needs to go on as if there had been no interruption, on the processor; for
-        ``torch.save``, and ``torch.load`` with ``weights_only=False``, because of Pyro's constraints. Buffers of
-        modules and generators of other devices are not in it.
+        """All that a later run needs to go on as if there had been no interruption.
+
+        Keep it every few steps,
+
+        .. code-block:: python
+
+            torch.save(learner.state_dict(), "state.part")
+            os.replace("state.part", "state")  # the process may end at any time
+
+        and in a new process, with the same model and a learner made in the same way, go on after
+
+        .. code-block:: python
+
+            learner.load_state_dict(torch.load("state"))
+
+        It is plain data, which ``torch.load`` reads with ``weights_only=True``: all parameters in Pyro's store with
+        their constraints, buffers of the modules that the model calls, the optimiser and its schedule, chains of rows,
+        and the states of PyTorch's, NumPy's and Python's generators, on CUDA devices too. On the processor a run that
+        goes on gives the same numbers, bit for bit. What a model or its data keep elsewhere, as a data loader in the
+        middle of an epoch, is not in it.
+
+        :raises ValueError: if a parameter has a constraint of your own, or an optimiser has a state that is no data.
+        :raises NotImplementedError: with the setting ``module_local_params`` of Pyro.
         """
-        state = {
-            "params": pyro.get_param_store().get_state(),
-            "optim": None if self.optim is None else self.optim.get_state(),
-            "random": torch.get_rng_state(),
-        }
-        # Later steps change parameters in place.
-        return copy.deepcopy(state)
+        state = {"learner": type(self).__name__, "num_skipped": self.num_skipped, **self._state.state_dict()}
+        return state if self._chains is None else {**state, "chains": self._chains.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to a state.
 
-        Parameters that there are keep their tensors, which modules hold as well. Where a later process has not run the
-        model yet, its modules take them over by ``pyro.module(..., update_module_params=True)``, as after
-        ``pyro.get_param_store().load``; a ``PyroModule`` does so by itself.
+        Parameters are in Pyro's store at once. Guides and modules of a new process take theirs over when the first step
+        begins, which runs the model once more for that.
+
+        :raises ValueError: if it is the state of another kind of learner.
         """
-        state = copy.deepcopy(state)
-        _load_parameters(state["params"])
-        if self.optim is not None:
-            # Those of tensors that stay would not look at the state.
-            self.optim.optim_objs.clear()
-            self.optim.grad_clip.clear()
-            self.optim.set_state(state["optim"])
-        torch.set_rng_state(state["random"])
+        if not isinstance(state, dict) or state.get("learner") != type(self).__name__:
+            got = state.get("learner") if isinstance(state, dict) else state
+            raise ValueError(f"state: expected that of a learner of class {type(self).__name__}, got {got!r}")
+        self._state.load_state_dict(state)
+        self.num_skipped = state["num_skipped"]
+        if self._chains is not None:
+            self._chains.load_state_dict(state["chains"])
 
     @torch.no_grad()
     def _trace(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -131,36 +178,44 @@ class Learner(ABC, Generic[Batch]):
     # Also where gradients are switched off.
     @torch.enable_grad()
     def _improve(self, batch: Batch, inferred: dict[str, Tensor]) -> float:
-        if self.optim is None:
-            return self._minimise(batch, inferred)
         with poutine.trace(param_only=True) as capture:
             loss = self._loss(batch, inferred)
-        params = _params(capture)
+        params, number = _params(capture), float(loss.detach())
+        check_loss(number)
         if not loss.requires_grad:
             raise ValueError("model: expected parameters on which the loss depends, got none")
-        loss.backward()
-        self.optim(params)
-        for param in params:
-            param.grad = None
-        return float(loss.detach())
+        try:
+            loss.backward()
+            check_gradients(params, number)
+            if self.optim is None:
+                self._minimise(params, batch, inferred)
+            else:
+                self.optim(list(params.values()))
+        finally:
+            for param in params.values():
+                param.grad = None
+        return number
 
-    def _minimise(self, batch: Batch, inferred: dict[str, Tensor]) -> float:
-        with poutine.trace(param_only=True) as capture:
-            first = float(self._loss(batch, inferred).detach())
-        params = _params(capture)
-        if not params:
-            raise ValueError("model: expected parameters on which the loss depends, got none")
-        optimiser = torch.optim.LBFGS(params, max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
+    def _minimise(self, params: dict[str, Tensor], batch: Batch, inferred: dict[str, Tensor]) -> None:
+        optimiser = torch.optim.LBFGS(list(params.values()), max_iter=MOST_ITERATIONS, line_search_fn="strong_wolfe")
+        before = [param.detach().clone() for param in params.values()]
 
         def closure() -> Tensor:
+            check_values(params)
             optimiser.zero_grad()
             loss = self._loss(batch, inferred)
             loss.backward()
             return loss
 
-        optimiser.step(closure)
-        optimiser.zero_grad()
-        return first
+        try:
+            optimiser.step(closure)
+            with torch.no_grad():
+                check_loss(float(self._loss(batch, inferred)))
+        except BaseException:
+            with torch.no_grad():
+                for param, value in zip(params.values(), before, strict=True):
+                    param.copy_(value)
+            raise
 
     @staticmethod
     def _log_density(trace: Any, apart: set[str]) -> Tensor:
@@ -171,20 +226,10 @@ class Learner(ABC, Generic[Batch]):
         return total
 
 
-def _params(capture: Any) -> list[Tensor]:
-    found = {id(param): param for param in (node["value"].unconstrained() for node in capture.trace.nodes.values())}
-    return list(found.values())
-
-
-def _load_parameters(state: Any) -> None:
-    """As ``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
-    present = pyro.get_param_store().get_state()["params"]
-    for name, value in state["params"].items():
-        old = present.get(name)
-        if old is not None and (old.shape, old.dtype, old.device) == (value.shape, value.dtype, value.device):
-            old.data.copy_(value.data)
-            state["params"][name] = old
-    pyro.get_param_store().set_state(state)
+def _params(capture: Any) -> dict[str, Tensor]:
+    """Without those that have two names."""
+    found = {name: node["value"].unconstrained() for name, node in capture.trace.nodes.items()}
+    return dict({id(param): (name, param) for name, param in found.items()}.values())
 
 
 def _is_fixed(fn: Any) -> bool:
@@ -196,8 +241,15 @@ def _is_fixed(fn: Any) -> bool:
 
 def _check_latent(trace: Any, known: set[str]) -> None:
     for name, node in trace.iter_stochastic_nodes():
-        if name not in known and not _is_fixed(node["fn"]):
-            raise ValueError(f"guide: expected a site for every latent site of the model, got none for {name!r}")
+        if name in known or _is_fixed(node["fn"]):
+            continue
+        if node["fn"].support.is_discrete:
+            raise NotImplementedError(
+                f"{name}: expected continuous latent sites, for which a guide such as AutoDelta finds values, got "
+                f"{type(node['fn']).__name__}; sum over its values in the model, or by SVI with TraceEnum_ELBO where "
+                "log_prob is exact"
+            )
+        raise ValueError(f"guide: expected a site for every latent site of the model, got none for {name!r}")
 
 
 def _check_guide(trace: Any) -> None:

@@ -16,6 +16,8 @@ from pyro_structured.structures.problem import Problem
 
 # Cuts after which a search is given up.
 MOST_CUTS = 1000
+# In standard deviations. Far beyond what a normal variable does: probabilities are 0 or 1 there.
+LARGEST_PUSH = 1000.0
 
 
 def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -> Tensor:
@@ -32,15 +34,30 @@ def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -
         the problem.
     :param float margin: C, at least 0.
     :return: Shape ``(..., *cost_shape)``, double precision.
+    :raises ValueError: if the margin pushes costs without bounds too far away.
     :raises NotImplementedError: if the costs are others, or the problem has no second-best values.
     """
     rank = len(problem.cost_shape)
     batch = value.shape[: value.dim() - len(problem.event_shape)]
     loc, precision, low, high = (part.cpu().numpy() for part in _quadratic(base, batch, rank))
+    _check_push(margin, precision, low, high)
     rows, values = problem.flatten(batch), value.reshape(-1, *problem.event_shape)
     rest = zip(values, loc, precision, low, high, strict=True)
     found = [_row(rows[number], *each, margin) for number, each in enumerate(rest)]
     return torch.from_numpy(np.array(found, dtype=float)).reshape(batch + problem.cost_shape).to(value.device)
+
+
+def _check_push(margin: float, precision: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """A margin C moves a cost by as much as C times its variance, wherever there is no bound."""
+    deviations = np.diagonal(precision, axis1=-2, axis2=-1) ** -0.5
+    push = margin * np.max(deviations, where=~(np.isfinite(low) & np.isfinite(high)), initial=0.0)
+    if push > LARGEST_PUSH:
+        raise ValueError(
+            f"margin: expected one that pushes costs without bounds by at most {LARGEST_PUSH:g} of their standard "
+            f"deviations, which is the margin times the scale, got {margin:g}, which pushes by {push:.3g}: locations "
+            "go there, and scales that are learned grow without end; take a smaller margin, or TruncatedNormal costs "
+            "between two finite bounds"
+        )
 
 
 def _row(

@@ -22,10 +22,17 @@ class LinearLoss(CostLearner):
     :param model: A Pyro model.
     :param guide: For all latent sites but the costs.
     :param optim: A Pyro optimiser.
+    :param str on_nonfinite: As for :class:`Learner`.
     """
 
-    def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim) -> None:
-        super().__init__(model, guide, optim)
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        super().__init__(model, guide, optim, on_nonfinite)
         if optim is None:
             raise ValueError("optim: expected an optimiser of pyro.optim, got None: the loss is linear in each step")
 

@@ -24,6 +24,9 @@ class MaxMargin(LinearLoss):
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
     :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, or the
         solver cannot handle the means.
     :raises NotImplementedError: in a step, for objectives that are not linear.

@@ -40,6 +40,9 @@ class MeanFieldLoss(FieldLearner):
         a differentiable function of probabilities and observed labels, both of shape ``batch_shape + event_shape``,
         that returns finite losses of shape ``batch_shape``.
     :param int num_rounds: Rounds of updates, at least 1.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row, or if losses are not finite or of another shape.
     :raises NotImplementedError: in a step, if a penalty is +inf.
@@ -81,8 +84,9 @@ class MeanFieldLoss(FieldLearner):
         optim: PyroOptim | None,
         loss: str | LabelLoss = "intersection_over_union",
         num_rounds: int = 5,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim)
+        super().__init__(model, guide, optim, on_nonfinite)
         if not callable(loss) and loss not in LOSSES:
             raise ValueError(f"loss: expected one of {LOSSES} or a function, got {loss!r}")
         check_size("num_rounds", num_rounds)

@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.cost_batch import CostBatch
 from pyro_structured.inference.cost_chains import CostChains
+from pyro_structured.inference.cost_density import cost_log_density
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.live_model import LiveModel
 from pyro_structured.inference.step_kernel import StepKernel
@@ -61,10 +62,14 @@ class MCEM(CostLearner):
     :param bool control_variate: As above, for one gradient step of the standard objective with the standard kernel, and
         independent costs that no other sites depend on. The loss of a step is a difference then, which says nothing
         about the fit.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind, or does not go with the control variate; in a step, if an
         observed optimum is infeasible, with the number of its row.
-    :raises NotImplementedError: in a step, if the guide draws; or for ``"log of mean"``, if sites other than the optima
-        depend on the costs; or for costs that the control variate does not go with.
+    :raises NotImplementedError: in a step, if the guide draws; if a parameter moves the ends of the costs' support,
+        where Fisher's identity does not hold; for ``"log of mean"``, if sites other than the optima depend on the
+        costs; or for costs that the control variate does not go with.
 
     **References**
 
@@ -103,8 +108,9 @@ class MCEM(CostLearner):
         num_gradient_steps: int = 1,
         objective: str = "mean of logs",
         control_variate: bool = False,
+        on_nonfinite: str = "raise",
     ) -> None:
-        super().__init__(model, guide, optim)
+        super().__init__(model, guide, optim, on_nonfinite)
         kernel = ConstrainedSlice(model) if kernel is None else kernel
         if not isinstance(kernel, StepKernel) or not kernel.moves_costs or kernel.model is not model:
             raise ValueError(f"kernel: expected one that moves costs, built on the same model, got {kernel!r}")
@@ -116,7 +122,7 @@ class MCEM(CostLearner):
         self.objective, self.control_variate = objective, control_variate
         if control_variate:
             self._check_control_variate()
-        self._chains = CostChains()
+        self._chains: CostChains = CostChains()
 
     def _check_control_variate(self) -> None:
         first_order = self.optim is not None and self.num_gradient_steps == 1 and self.objective == OBJECTIVES[0]
@@ -126,15 +132,6 @@ class MCEM(CostLearner):
                 f"ConstrainedSlice with it, got {self.optim!r}, {self.num_gradient_steps}, {self.objective!r} and "
                 f"{self.kernel!r}"
             )
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a later run needs to go on as if there had been no interruption; for ``torch.save``."""
-        return {**super().state_dict(), "chains": self._chains.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back to a state."""
-        super().load_state_dict(state)
-        self._chains.load_state_dict(state["chains"])
 
     @torch.no_grad()
     def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
@@ -150,11 +147,19 @@ class MCEM(CostLearner):
         return {name: torch.stack([draw[name] for draw in draws + priors]) for name in costs}
 
     def _improve(self, batch: CostBatch, inferred: dict[str, Tensor]) -> float:
-        losses = [super(MCEM, self)._improve(batch, inferred) for _ in range(self.num_gradient_steps)]
+        if self.num_gradient_steps == 1:
+            return super()._improve(batch, inferred)
+        learned, optim = self._state.learned(), self._state.optim_state()
+        try:
+            losses = [super(MCEM, self)._improve(batch, inferred) for _ in range(self.num_gradient_steps)]
+        except BaseException:
+            self._state.put_back(learned)
+            self._state.load_optim(optim)
+            raise
         return losses[0]
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
-        log_density: Tensor = costs["fn"].log_prob(inferred)
+        log_density = cost_log_density(costs, inferred)
         if self.control_variate:
             given, prior = log_density.chunk(2)
             return (prior - given).mean(0)

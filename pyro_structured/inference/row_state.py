@@ -13,13 +13,15 @@ class RowState:
     """Tensors of every row that was seen so far, by names of sites.
 
     Rows are those of the plates' full sizes; steps that see a part of them read and write their own. A row with another
-    observed value than last time is another row, of other data, and has not been seen.
+    observed value than last time is another row, of other data, and has not been seen. What a step writes counts only
+    once it is committed: a step that fails changes nothing.
     """
 
     def __init__(self) -> None:
         self._values: dict[str, Tensor] = {}
         self._started: dict[str, Tensor] = {}
         self._observed: dict[str, Tensor] = {}
+        self._written: list[tuple[str, tuple[Tensor, ...], torch.Size, Tensor, Tensor]] = []
 
     def read(
         self, name: str, places: tuple[Tensor, ...], sizes: torch.Size, shape: torch.Size, observed: Tensor
@@ -39,14 +41,25 @@ class RowState:
         return self._values[name][places], self._started[name][places] & same
 
     def write(self, name: str, places: tuple[Tensor, ...], sizes: torch.Size, values: Tensor, observed: Tensor) -> None:
-        """Keeps values of some rows, whose axes come first, and what was observed of them."""
-        shape, tail = values.shape[len(sizes) :], observed.shape[len(sizes) :]
-        if not self._fits(name, sizes, shape, tail):
-            self._values[name], self._observed[name] = values.new_zeros(sizes + shape), observed.new_zeros(sizes + tail)
-            self._started[name] = torch.zeros(sizes, dtype=torch.bool, device=values.device)
-        self._grow(name, sizes)
-        self._values[name][places], self._observed[name][places] = values, observed
-        self._started[name][places] = True
+        """Values of some rows, whose axes come first, and what was observed of them, for the next commit."""
+        self._written.append((name, places, sizes, values, observed))
+
+    def commit(self) -> None:
+        """Keeps what was written."""
+        for name, places, sizes, values, observed in self._written:
+            shape, tail = values.shape[len(sizes) :], observed.shape[len(sizes) :]
+            if not self._fits(name, sizes, shape, tail):
+                self._values[name] = values.new_zeros(sizes + shape)
+                self._observed[name] = observed.new_zeros(sizes + tail)
+                self._started[name] = torch.zeros(sizes, dtype=torch.bool, device=values.device)
+            self._grow(name, sizes)
+            self._values[name][places], self._observed[name][places] = values, observed
+            self._started[name][places] = True
+        self.discard()
+
+    def discard(self) -> None:
+        """Forgets what was written and not committed."""
+        self._written = []
 
     def _fits(self, name: str, sizes: torch.Size, shape: torch.Size, tail: torch.Size) -> bool:
         """Whether there are values of rows with as many axes, of these shapes."""

@@ -89,6 +89,39 @@ def test_learning():
         learner.step(wrong)
 
 
+@pytest.mark.parametrize("optim", [None, Adam({"lr": 0.05})])
+def test_margins_that_push_costs_away(optim):
+    """Without bounds: at once, or when a scale that is learned has grown; with bounds they are fine."""
+    y = torch.eye(3)[[0, 0, 0, 0, 1, 1, 2]]
+
+    def model(base):
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", RandOM(base().to_event(1), TopK(3, 1, maximize=True)), obs=y)
+
+    def quality():
+        return pyro.param("quality", torch.zeros(3))
+
+    def learned_scale():
+        return dist.Normal(quality(), pyro.param("scale", torch.tensor(30.0), constraint=dist.constraints.positive))
+
+    pyro.clear_param_store()
+    message = "margin: expected one that pushes costs without bounds by at most 1000 .*, got .*, which pushes by"
+    for base in (
+        lambda: dist.Normal(quality(), 1.0),
+        lambda: TruncatedNormal(quality(), 1.0, -1.0, torch.inf),
+        lambda: TruncatedNormal(quality(), 1.0, torch.tensor([-1.0, -torch.inf, 0.0]), 3.0),
+    ):
+        with pytest.raises(ValueError, match=message):
+            HardEM(model, lambda base: None, optim, margin=1e5).step(base)
+    learner = HardEM(model, lambda base: None, None, margin=10.0)
+    with pytest.raises(ValueError, match=message):
+        learner.run(5, learned_scale)
+    assert pyro.param("scale").isfinite().all()
+    pyro.clear_param_store()
+    HardEM(model, lambda base: None, optim, margin=1e5).run(5, lambda: TruncatedNormal(quality(), 1.0, -1.0, 3.0))
+    assert pyro.param("quality").abs().max() < 1e3
+
+
 def test_refusals():
     def model(base, problem, y):
         with pyro.plate("rows", 1):

@@ -1,0 +1,45 @@
+"""States of all generators of random numbers."""
+
+__all__ = ["load_random_state", "random_state", "same_random_state"]
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def random_state() -> dict[str, Any]:
+    """Of PyTorch, on the processor and on all CUDA devices in use, of Python and of NumPy, as plain data."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    state = {
+        "torch": torch.get_rng_state(),
+        "random": random.getstate(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
+    }
+    # Asking for their states would start devices that nobody uses.
+    if torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def load_random_state(state: dict[str, Any]) -> None:
+    """Goes back to a state; that of CUDA devices which are not here is left out."""
+    name, keys, *rest = state["numpy"]
+    torch.set_rng_state(state["torch"].cpu())
+    random.setstate(state["random"])
+    np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
+    for device, each in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(each.cpu(), device)
+
+
+@contextmanager
+def same_random_state() -> Iterator[None]:
+    """Afterwards random numbers are those that they would have been."""
+    state = random_state()
+    try:
+        yield
+    finally:
+        load_random_state(state)
