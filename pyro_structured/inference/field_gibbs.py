@@ -164,5 +164,8 @@ def _field(name: str, trace: Any) -> JointField | JointLabels:
         )
     is_masked = node["mask"] is not None and node["mask"] is not True
     if is_masked or not bool(torch.as_tensor(node["scale"] == 1).all()):
-        raise ValueError(f"{name}: expected a field without a scale or a mask for FieldGibbs, got one with")
+        raise ValueError(
+            f"{name}: expected a field without a scale or a mask for FieldGibbs, got one with; BinaryGibbs takes "
+            "it if there are two labels"
+        )
     return joint_field(field)

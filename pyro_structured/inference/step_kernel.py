@@ -19,6 +19,8 @@ class StepKernel(MCMCKernel):
     data and all other sites invariant; :func:`~pyro_structured.testing.check_kernel` shows whether it does.
 
     For parallel chains kernels are pickled before they start: what is not picklable is made in ``prepare``.
+    :class:`Checkpoint` keeps what changes in attributes; a kernel with a state of another kind has the methods
+    ``state_dict`` and ``load_state_dict``.
 
     :param model: A Pyro model.
     :cvar bool owns_sites: Whether its sites are updated by no other kernel; False for joint moves.
