@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 from torch.distributions import biject_to
 
@@ -177,13 +176,6 @@ class Interweave(StepKernel):
         distance, stuck = slice_sample(log_density, zero, least, most, WIDTH * torch.ones_like(zero))
         self._counts["stuck moves"] += int(stuck)
         return distance
-
-    def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
-        """None: it owns no sites."""
-        raise ValueError(
-            "kernel: expected one that updates costs and parameters by itself, got Interweave alone, whose moves are "
-            "joint ones; ConstrainedSlice(model) is composed with it, or put it into Gibbs beside kernels for all sites"
-        )
 
     def report(self) -> dict[str, Any]:
         """How many moves had one coordinate of the noise summed out, how many held it fixed, and how many failed."""

@@ -94,6 +94,12 @@ class StepKernel(MCMCKernel):
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Blocks for :class:`Gibbs` that update all latent sites."""
+        if not self.owns_sites:
+            raise ValueError(
+                f"kernel: expected one that owns its sites, got {type(self).__name__} alone, whose moves are joint "
+                "ones; put it into Gibbs beside kernels for all sites, or take one that is composed with it, as "
+                "ConstrainedSlice is with Interweave"
+            )
         return [(self, None)]
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:

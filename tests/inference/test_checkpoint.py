@@ -333,7 +333,9 @@ def test_potentials_and_sites_that_are_functions(tmp_path):
         return HMC(potential_fn=potential, trajectory_length=0.5)
 
     def gibbs():
-        return Gibbs([(HMC(regression, trajectory_length=0.5), lambda trace: ["scale"]), (RandomWalkKernel(regression), None)])
+        return Gibbs(
+            [(HMC(regression, trajectory_length=0.5), lambda trace: ["scale"]), (RandomWalkKernel(regression), None)]
+        )
 
     for name, factory, args, options in (
         ("potential", hmc, (), {"initial_params": {"x": torch.ones(2)}}),
