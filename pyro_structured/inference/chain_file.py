@@ -4,7 +4,6 @@ __all__ = ["chain_path", "chain_paths", "read_chain", "write_chain"]
 
 import io
 import os
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,10 @@ def read_chain(path: Path) -> dict[str, Any]:
     """
     try:
         content = torch.load(path, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except OSError:
+        raise
+    # What torch raises for damaged files is not documented.
+    except Exception as error:
         raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}, which holds something else")

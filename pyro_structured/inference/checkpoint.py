@@ -34,8 +34,9 @@ class Checkpoint(MCMCKernel):
 
     The file is written at the start, after every so many turns, at the end of the warm-up and of the chain, and if a
     turn is interrupted by the keyboard or an error. Each time, it is replaced as a whole, so that a process that is
-    killed at any moment leaves a file that can be read; :meth:`load_samples` does, also while the run goes on. The
-    first chain has the path itself, others have their number before its suffix: ``run.pt``, ``run.1.pt``, ...
+    killed at any moment leaves a file that can be read; :meth:`load_samples` does, also while the run goes on. Each
+    chain that the kernel runs has a file: the first one the path itself, others with their number before its suffix,
+    ``run.pt``, ``run.1.pt``, ...
 
     The state of a kernel is what changes in its attributes after ``setup``: tensors, arrays, numbers, texts, containers
     of these, and objects made of them, such as Pyro's adapters. Objects with the methods ``state_dict`` and
@@ -160,8 +161,14 @@ class Checkpoint(MCMCKernel):
             restore_generators(generators)
         parameters = {name: data_digest(value.detach()) for name, value in pyro.get_param_store().items()}
         header = stored or {
-            **{"run": self._run, "kernel": self._description, "every": self.every, "warmup_steps": warmup_steps},
-            **{"data": data, "parameters": parameters, "start": generators, "given": self._given},
+            "run": self._run,
+            "kernel": self._description,
+            "every": self.every,
+            "warmup_steps": warmup_steps,
+            "data": data,
+            "parameters": parameters,
+            "start": generators,
+            "given": self._given,
         }
         for name in header["parameters"].keys() & parameters.keys():
             expected = f"the parameter {name!r} of Pyro's store"
@@ -248,8 +255,11 @@ class _Chain:
             content["names"], self._params, self.has_started = names, params, True
             self._save()
             return params
-        for name, key, given in (("warmup_steps", "warmup_steps", self._warmup_steps), ("save_params", "names", names)):
-            _check_same(name, repr(content[key]), given, content[key], self.path)
+        for name, given, stored in (
+            ("warmup_steps", self._warmup_steps, content["warmup_steps"]),
+            ("save_params", names, content["names"]),
+        ):
+            _check_same(name, repr(stored), given, stored, self.path)
         self._state.load(content["state"])
         self._params, self.has_started = content["params"], True
         # Those after the saved state are drawn again.
@@ -314,7 +324,7 @@ class _Chain:
         width = sum(torch.Size(shape).numel() for shape in shapes.values())
         draws = torch.stack(self._draws) if self._draws else torch.zeros(0, width)
         values = _split(draws, shapes)
-        constrained = {name: transforms[name].inv(values[name]).cpu() for name in values if name in transforms}
+        constrained = {name: transforms[name].inv(values[name]).detach().cpu() for name in values if name in transforms}
         self._content.update(shapes=shapes, draws=draws.cpu(), constrained=constrained)
         write_chain(self.path, self._content)
         self._num_draws = len(draws)

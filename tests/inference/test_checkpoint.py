@@ -409,7 +409,7 @@ def test_refusals(tmp_path):
             again(**options)
     with pytest.raises(ValueError, match="path: expected no file, got .*run.pt; Checkpoint.resume goes on"):
         run(Checkpoint(RandomWalkKernel(regression), path), ROWS)
-    (tmp_path / "other.pt").write_bytes(b"PK")
+    (tmp_path / "other.pt").write_bytes(b"u")
     torch.save({"a": 1}, tmp_path / "tensors.pt")
     for name in ("other.pt", "tensors.pt"):
         for read in (Checkpoint.load_samples, lambda path: Checkpoint.resume(path, regression)):
