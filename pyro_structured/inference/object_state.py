@@ -172,10 +172,11 @@ class _Encoder:
             return ["name", _name(value)]
         if isinstance(value, np.generic):
             return ["number", self.content(np.asarray(value), path)]
-        if isinstance(value, (Tensor, np.ndarray)):
-            return ["tensor" if isinstance(value, Tensor) else "array", self.content(value, path)]
         kind = type(value)
-        if isinstance(value, CONSTANTS) or self._known.resolve(_name(kind)) is not kind:
+        if kind in (Tensor, np.ndarray):
+            return ["tensor" if kind is Tensor else "array", self.content(value, path)]
+        is_limited = kind is deque and value.maxlen is not None
+        if is_limited or isinstance(value, CONSTANTS) or self._known.resolve(_name(kind)) is not kind:
             raise _unknown(value, path)
         return ["object", _name(kind), self.content(value, path)]
 
@@ -193,7 +194,8 @@ class _Encoder:
             if value.dtype.kind not in "biufc":
                 raise _unknown(value, path)
             return torch.from_numpy(value.copy())
-        if not isinstance(value, CONTAINERS) and type(value).__basicsize__ > PLAIN_SIZE:
+        is_container = type(value) in CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields"))
+        if not is_container and type(value).__basicsize__ > PLAIN_SIZE:
             raise _unknown(value, path)
         return [(_checked_key(key, path), self(each, (*path, key))) for key, each in _items(value)]
 

@@ -2,7 +2,7 @@
 
 import functools
 import io
-from collections import OrderedDict, deque, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import numpy as np
 import pytest
@@ -68,11 +68,15 @@ def test_what_changed_comes_back():
 
 
 @pytest.mark.parametrize(
-    "hidden", [iter([1]), torch.Generator(), np.array([None]), io.BytesIO(), {Pair: 1}, {0: lambda: 1}]
+    "hidden",
+    [
+        *(iter([1]), torch.Generator(), np.array([None]), io.BytesIO(), {Pair: 1}, {0: lambda: 1}),
+        *(deque([1], 5), defaultdict(list), [torch.nn.Parameter(torch.zeros(1))], torch.nn.Linear(1, 1)),
+    ],
 )
 def test_what_data_cannot_tell_is_refused(hidden):
     root = Part()
-    state = ObjectState({"kernel": root})
+    state = ObjectState({"kernel": root, "another": torch.nn.Parameter(torch.zeros(1))})
     root.hidden = hidden
     with pytest.raises(NotImplementedError, match=r"^kernel\.hidden.*: expected tensors, .* give .* state_dict"):
         state.save()
