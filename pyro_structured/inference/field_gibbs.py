@@ -160,8 +160,7 @@ def _field(name: str, trace: Any) -> JointField | JointLabels:
     if field is None:
         raise ValueError(
             f"{name}: expected a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF for FieldGibbs, got "
-            f"{node['fn']}; "
-            "BinaryGibbs takes any binary site"
+            f"{node['fn']}; BinaryGibbs takes any binary site"
         )
     is_masked = field_of(node["fn"]) is None or (node["mask"] is not None and node["mask"] is not True)
     if is_masked or not bool(torch.as_tensor(node["scale"] == 1).all()):

@@ -175,8 +175,8 @@ class _Encoder:
         kind = type(value)
         if kind in (Tensor, np.ndarray):
             return ["tensor" if kind is Tensor else "array", self.content(value, path)]
-        is_limited = kind is deque and value.maxlen is not None
-        if is_limited or isinstance(value, CONSTANTS) or self._known.resolve(_name(kind)) is not kind:
+        is_special = isinstance(value, (*CONSTANTS, Tensor, np.ndarray)) or (kind is deque and value.maxlen is not None)
+        if is_special or self._known.resolve(_name(kind)) is not kind:
             raise _unknown(value, path)
         return ["object", _name(kind), self.content(value, path)]
 
