@@ -1,8 +1,10 @@
 """Files in which Markov chains are kept."""
 
-__all__ = ["chain_path", "chain_paths", "read_chain", "write_chain"]
+__all__ = ["chain_path", "chain_paths", "read_chain", "remove_unfinished", "write_chain"]
 
+import glob
 import io
+import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -44,11 +46,23 @@ def read_chain(path: Path) -> dict[str, Any]:
     return content
 
 
+def remove_unfinished(path: Path) -> None:
+    """Removes what processes left that were killed while they wrote a file."""
+    for each in path.parent.glob(f"{glob.escape(path.name)}.*.unfinished"):
+        each.unlink(missing_ok=True)
+
+
 def write_chain(path: Path, content: dict[str, Any]) -> None:
-    """Writes a file that is, at any moment, the earlier one or the new one as a whole."""
+    """Writes a file that is, at any moment, the earlier one or the new one as a whole.
+
+    :raises RuntimeError: if the process that started this one was killed: the chain may go on elsewhere.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        raise RuntimeError(f"{path}: expected a process that waits for this chain, got none; it was killed")
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **content}, buffer)
-    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     with unfinished.open("wb") as file:
         file.write(buffer.getbuffer())
         file.flush()

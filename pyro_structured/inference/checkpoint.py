@@ -14,7 +14,13 @@ import torch
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_structured.inference.chain_file import chain_path, chain_paths, read_chain, write_chain
+from pyro_structured.inference.chain_file import (
+    chain_path,
+    chain_paths,
+    read_chain,
+    remove_unfinished,
+    write_chain,
+)
 from pyro_structured.inference.data_digest import data_digest
 from pyro_structured.inference.generator_states import generator_states, restore_generators
 from pyro_structured.inference.object_state import ObjectState
@@ -260,6 +266,7 @@ class _Chain:
             ("save_params", names, content["names"]),
         ):
             _check_same(name, repr(stored), given, stored, self.path)
+        remove_unfinished(self.path)
         self._state.load(content["state"])
         self._params, self.has_started = content["params"], True
         # Those after the saved state are drawn again.
