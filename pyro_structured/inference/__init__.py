@@ -3,6 +3,7 @@
 __all__ = [
     "AnnealedImportanceSampling",
     "BinaryGibbs",
+    "Checkpoint",
     "ConstrainedSlice",
     "ContrastiveDivergence",
     "CostsReparam",
@@ -27,6 +28,7 @@ __all__ = [
 
 from pyro_structured.inference.annealed_importance_sampling import AnnealedImportanceSampling
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
+from pyro_structured.inference.checkpoint import Checkpoint
 from pyro_structured.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.inference.contrastive_divergence import ContrastiveDivergence
 from pyro_structured.inference.costs_reparam import CostsReparam

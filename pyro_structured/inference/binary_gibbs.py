@@ -103,6 +103,14 @@ class BinaryGibbs(StepKernel):
         self._tried[kind] += len(accepted)
         self._accepted[kind] += int(accepted.sum())
 
+    def state_dict(self) -> dict[str, Any]:
+        """Its counters; sites are looked at anew in each step."""
+        return {"tried": self._tried, "accepted": self._accepted, "num_stuck": self._num_stuck}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on counting."""
+        self._tried, self._accepted, self._num_stuck = state["tried"], state["accepted"], state["num_stuck"]
+
     def report(self) -> dict[str, Any]:
         """Shares of flips and swaps that were accepted, and the number of steps that changed nothing."""
         shares = {f"{kind} acceptance": self._accepted[kind] / max(1, tried) for kind, tried in self._tried.items()}

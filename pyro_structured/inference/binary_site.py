@@ -34,7 +34,11 @@ class BinarySite:
     def __init__(self, name: str, trace: Any, model: Callable[..., Any], args: Any, kwargs: Any) -> None:
         fn = trace.nodes[name]["fn"]
         if not isinstance(entry_constraint(fn.support), type(constraints.boolean)):
-            raise ValueError(f"{name}: expected a binary site for BinaryGibbs, whose support is boolean, got {fn}")
+            raise ValueError(
+                f"{name}: expected a binary site for BinaryGibbs, whose support is boolean, got {fn}; a category may "
+                "be a KSubset(logits, 1), a vector with a single one, and other discrete sites need a kernel of their "
+                "own in Gibbs, such as a StepKernel"
+            )
         self.name, self._model, self._args, self._kwargs = name, model, args, kwargs
         others = [_plates(node) for _, node in later_sites(trace, name)]
         self._dims = sorted(dim for _, dim in _plates(trace.nodes[name]).intersection(*others))

@@ -1,6 +1,6 @@
 """Latent costs whose optima are observed."""
 
-__all__ = ["CostSite", "check_observed_costs", "check_weights", "find_cost_sites", "optima_of"]
+__all__ = ["UNSEEN_ROWS", "CostSite", "check_observed_costs", "check_weights", "find_cost_sites", "optima_of"]
 
 from typing import Any, NamedTuple
 
@@ -9,6 +9,9 @@ from pyro.distributions import MaskedDistribution
 
 from pyro_structured.distributions import Argmin
 from pyro_structured.distributions.entries import unmasked
+
+# The alternative to masks.
+UNSEEN_ROWS = "leave rows that are not observed out of the plate, in place of masking them"
 
 
 class CostSite(NamedTuple):
@@ -52,7 +55,8 @@ def check_weights(trace: Any) -> None:
             if is_masked or bool((torch.as_tensor(node["scale"]) != 1).any()):
                 raise ValueError(
                     f"{name}: expected a site without a mask or a scale, as costs are drawn from their distribution "
-                    f"where their optimum is right, got {'a mask' if is_masked else 'scale ' + str(node['scale'])}"
+                    "where their optimum is right, got "
+                    + (f"a mask; {UNSEEN_ROWS}" if is_masked else f"scale {node['scale']}")
                 )
 
 
@@ -64,7 +68,8 @@ def _pairs(trace: Any) -> list[CostSite]:
             continue
         if fn is not node["fn"] or node["mask"] is not None:
             raise ValueError(
-                f"{name}: expected an Argmin that is neither masked nor declared an event, got {node['fn']}"
+                f"{name}: expected an Argmin that is neither masked nor declared an event, got "
+                f"{node['fn'] if fn is not node['fn'] else 'a mask'}; {UNSEEN_ROWS}"
             )
         found.append(CostSite(_owner(trace, name, fn), name))
     return found

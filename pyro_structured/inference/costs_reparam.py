@@ -10,6 +10,7 @@ from pyro.infer.reparam.reparam import Reparam
 
 from pyro_structured.distributions import Argmin, RandOM
 from pyro_structured.distributions.entries import unmasked
+from pyro_structured.inference.cost_sites import UNSEEN_ROWS
 
 
 class CostsReparam(Reparam):
@@ -38,7 +39,9 @@ class CostsReparam(Reparam):
         """The site as Pyro is to see it."""
         name, fn, value = msg["name"], msg["fn"], msg["value"]
         if not isinstance(fn, RandOM):
-            raise ValueError(f"{name}: expected a RandOM site, neither masked nor declared an event, got {fn}")
+            raise ValueError(
+                f"{name}: expected a RandOM site, neither masked nor declared an event, got {fn}; {UNSEEN_ROWS}"
+            )
         costs = pyro.sample(f"{name}_costs", fn.base.expand(fn.batch_shape))
         optimum: Any = Argmin(costs, fn.problem, validate_args=False)
         if not msg["is_observed"]:

@@ -10,6 +10,7 @@ from pyro import poutine
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_structured.distributions.entries import unmasked
 from pyro_structured.distributions.joint_field import joint_field
 from pyro_structured.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.inference.field_sites import field_of
@@ -155,14 +156,16 @@ class FieldGibbs(StepKernel):
 
 def _field(name: str, trace: Any) -> JointField | JointLabels:
     node = trace.nodes[name]
-    field = field_of(node["fn"])
+    field = field_of(unmasked(node["fn"]))
     if field is None:
         raise ValueError(
             f"{name}: expected a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF for FieldGibbs, got "
-            f"{node['fn']}; "
-            "BinaryGibbs takes any binary site"
+            f"{node['fn']}; BinaryGibbs takes any binary site"
         )
-    is_masked = node["mask"] is not None and node["mask"] is not True
+    is_masked = field_of(node["fn"]) is None or (node["mask"] is not None and node["mask"] is not True)
     if is_masked or not bool(torch.as_tensor(node["scale"] == 1).all()):
-        raise ValueError(f"{name}: expected a field without a scale or a mask for FieldGibbs, got one with")
+        raise ValueError(
+            f"{name}: expected a field without a scale or a mask for FieldGibbs, got one with; BinaryGibbs takes "
+            "it if there are two labels"
+        )
     return joint_field(field)

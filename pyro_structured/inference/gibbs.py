@@ -12,6 +12,7 @@ from pyro.infer.mcmc import RandomWalkKernel
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_structured.inference.checkpoint import Checkpoint
 from pyro_structured.inference.latent_state import LatentState
 from pyro_structured.inference.live_model import LiveModel, NamedCosts
 from pyro_structured.inference.step_kernel import StepKernel
@@ -63,6 +64,11 @@ class Gibbs(MCMCKernel):
             raise ValueError(f"blocks: expected kernels built on the same model, got kernels on {models}")
         if len({id(kernel) for kernel, _ in blocks}) < len(blocks):
             raise ValueError("blocks: expected different kernels, got one of them twice")
+        if any(isinstance(kernel, Checkpoint) for kernel, _ in blocks):
+            raise ValueError(
+                "blocks: expected no Checkpoint, as it keeps the state of a whole run, got one; put it around all: "
+                "Checkpoint(Gibbs(blocks), path)"
+            )
         if any(getattr(kernel, "_jit_compile", False) for kernel, _ in blocks):
             raise ValueError("blocks: expected kernels with jit_compile=False, as the values of other sites change")
         self.model, self.blocks = models[0], tuple(blocks)

@@ -19,6 +19,8 @@ class StepKernel(MCMCKernel):
     data and all other sites invariant; :func:`~pyro_structured.testing.check_kernel` shows whether it does.
 
     For parallel chains kernels are pickled before they start: what is not picklable is made in ``prepare``.
+    :class:`Checkpoint` keeps what changes in attributes; a kernel with a state of another kind has the methods
+    ``state_dict`` and ``load_state_dict``.
 
     :param model: A Pyro model.
     :cvar bool owns_sites: Whether its sites are updated by no other kernel; False for joint moves.
@@ -92,6 +94,12 @@ class StepKernel(MCMCKernel):
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Blocks for :class:`Gibbs` that update all latent sites."""
+        if not self.owns_sites:
+            raise ValueError(
+                f"kernel: expected one that owns its sites, got {type(self).__name__} alone, whose moves are joint "
+                "ones; put it into Gibbs beside kernels for all sites, or take one that is composed with it, as "
+                "ConstrainedSlice is with Interweave"
+            )
         return [(self, None)]
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:

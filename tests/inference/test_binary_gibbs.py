@@ -116,6 +116,32 @@ def test_two_sites_with_masks_and_scales():
     check_means(torch.stack([samples["a"], samples["b"]], -1), joint.double().softmax(0) @ bits.double())
 
 
+def test_masked_rows():
+    """Masks of distributions, in the prior and in the likelihood."""
+
+    def model():
+        with pyro.plate("rows", 3):
+            x = pyro.sample("x", dist.Bernoulli(torch.tensor([0.2, 0.2, 0.9])).mask(torch.tensor([True, False, True])))
+            seen = dist.Normal(x, 0.8).mask(torch.tensor([True, True, False]))
+            pyro.sample("y", seen, obs=torch.ones(3))
+
+    likelihood = math.exp(0.5 / 0.8**2)
+    expected = torch.tensor([0.2 * likelihood / (0.2 * likelihood + 0.8), likelihood / (likelihood + 1), 0.9])
+    check_means(draws(model, 400).get_samples()["x"], expected.double())
+
+
+def test_categories_as_vectors():
+    """What the message about categories advises."""
+    logits = torch.tensor([0.0, 1.0, -1.0])
+
+    def model():
+        x = pyro.sample("x", sdist.KSubset(logits, 1))
+        pyro.sample("y", dist.Normal(x @ torch.arange(3.0), 1.0), obs=torch.tensor(1.5))
+
+    joint = logits + dist.Normal(torch.arange(3.0), 1.0).log_prob(torch.tensor(1.5))
+    check_means(draws(model, 300).get_samples()["x"], joint.double().softmax(0))
+
+
 def test_report():
     def model():
         pyro.sample("x", sdist.KSubset(torch.zeros(3), 1))
@@ -150,7 +176,9 @@ def test_booleans_stay_booleans():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="x: expected a binary site for BinaryGibbs, .* boolean, got Categorical"):
+    with pytest.raises(
+        ValueError, match="x: expected a binary site for BinaryGibbs, .* got Categorical.*KSubset.* StepKernel"
+    ):
         draws(lambda: pyro.sample("x", dist.Categorical(torch.ones(3))))
     with pytest.raises(ValueError, match="model: expected a Pyro model, got 3"):
         BinaryGibbs(3)

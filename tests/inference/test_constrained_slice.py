@@ -322,8 +322,39 @@ def test_weights_are_refused(weight, site):
                 pyro.sample("y", optimum, obs=y)
 
     name = "w" if site == "w" else "y"
-    with pytest.raises(ValueError, match=f"^{name}: expected .* (scale|mask)"):
+    alternative = "" if weight == "scale" else "got a mask; leave rows that are not observed out of the plate"
+    with pytest.raises(ValueError, match=f"^{name}: expected .* (scale|mask).*{alternative}"):
         run(model, torch.eye(3)[:2], num_samples=1, warmup_steps=0)
+
+
+@pytest.mark.parametrize("name", ["RandOM", "Argmin", "obs_mask"])
+def test_masked_optima_are_refused(name):
+    """By the distribution, or by Pyro's argument."""
+    base, mask = dist.Normal(torch.zeros(3), 1.0).to_event(1), torch.tensor([True, False])
+
+    def model(y):
+        with pyro.plate("rows", 2):
+            optimum = Argmin(pyro.sample("w", base), TopK(3, 1)) if name == "Argmin" else RandOM(base, TopK(3, 1))
+            masked = {"obs_mask": mask} if name == "obs_mask" else {}
+            pyro.sample("y", optimum if masked else optimum.mask(mask), obs=y, **masked)
+
+    message = "^y.*: expected .* neither masked .* got .*; leave rows that are not observed out of the plate"
+    with pytest.raises(ValueError, match=message):
+        run(model, torch.eye(3)[:2], num_samples=1, warmup_steps=0)
+
+
+def test_masked_sites_that_depend_on_costs():
+    """Costs of a row know nothing of what is masked there."""
+
+    def model(y):
+        with pyro.plate("rows", 2):
+            w = pyro.sample("w", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+            pyro.sample("y", Argmin(w, TopK(3, 1)), obs=y)
+            with pyro.poutine.mask(mask=torch.tensor([True, False])):
+                pyro.sample("total", dist.Normal(w.sum(-1), 0.1), obs=torch.full((2,), 6.0))
+
+    totals = run(model, torch.eye(3)[:2], num_samples=60, warmup_steps=20).get_samples()["w"].sum(-1).mean(0)
+    assert (totals[0] - 6.0).abs() < 1.0 and totals[1].abs() < 2.0
 
 
 def matching_model(y):
@@ -395,7 +426,11 @@ def test_refusals():
         (matching_model, (torch.tensor([0, 1, 2]),), r"y: expected observed values of shape \(2,\), got \(3,\)"),
         (matching_model, (identity.expand(3, 2),), r"y: expected observed values of shape \(2,\), got \(3, 2\)"),
         (matching_model, (identity[:1],), r"y: expected observed values of shape \(2,\), got \(1,\)"),
-        (categories, (identity,), "z: expected a binary site for BinaryGibbs"),
+        (
+            categories,
+            (identity,),
+            r"z: expected a binary site for BinaryGibbs, .* got Categorical.* KSubset\(logits, 1\)",
+        ),
         (moving_support, (identity,), "x: expected a support that is the same for all latent values"),
         (detour, (torch.tensor([1.0, 1.0, 0.0]),), "y: expected values that some costs in the support of 'y_costs'"),
         (subsampled, (identity,), "rows: expected a plate without subsampling"),

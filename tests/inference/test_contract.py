@@ -1,5 +1,9 @@
 """Every kernel keeps the contract of Pyro's MCMC, and leaves the posterior invariant."""
 
+import itertools
+import tempfile
+from pathlib import Path
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -8,7 +12,7 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc import RandomWalkKernel
 
 import pyro_structured.distributions as sdist
-from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, FieldGibbs, Gibbs, Interweave
+from pyro_structured.inference import BinaryGibbs, Checkpoint, ConstrainedSlice, FieldGibbs, Gibbs, Interweave
 from pyro_structured.structures.grid import Grid
 from pyro_structured.structures.matching import Matching
 from pyro_structured.testing import check_kernel
@@ -111,16 +115,22 @@ def field(model):
     return Gibbs([(FieldGibbs(model, num_sweeps=2), ["y"]), (RandomWalkKernel(model), ["level"])])
 
 
+def checkpoint(model):
+    return Checkpoint(ConstrainedSlice(model), Path(FOLDER.name) / f"{next(NUMBERS)}.pt", every=2)
+
+
 def interweave(model):
     return Gibbs(
         [(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (RandomWalkKernel(model), ["liking"])]
     )
 
 
+FOLDER, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
 NAN = torch.tensor(torch.nan)
 CASES = {
     "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}, ["fork", "spawn"]),
     "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}, ["fork"]),
+    "Checkpoint": (checkpoint, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
     "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
     "FieldGibbs": (field, noisy_labels, draw_noisy_labels, {"y": torch.zeros(2, 2)}, ["fork"]),
     "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),

@@ -244,6 +244,10 @@ def masked():
         pyro.sample("y", field(batch=(2,)))
 
 
+def masked_distribution():
+    pyro.sample("y", field().mask(torch.tensor(False)))
+
+
 def scaled():
     with poutine.scale(scale=0.5):
         pyro.sample("y", field())
@@ -253,13 +257,20 @@ def scaled():
     ("model", "error", "message"),
     [
         (lambda: pyro.sample("y", field(temperature=0.5)), NotImplementedError, "temperature: expected an integer"),
-        (masked, ValueError, "y: expected a field without a scale or a mask"),
+        (masked, ValueError, "y: expected a field without a scale or a mask .*; BinaryGibbs takes it"),
         (scaled, ValueError, "y: expected a field without a scale or a mask"),
     ],
 )
 def test_refusals(model, error, message):
     with pytest.raises(error, match=message):
         draws(model, 10)
+
+
+def test_masked_distributions():
+    """Alone, the composition leaves them to BinaryGibbs; together, they are no fields to sweep."""
+    with pytest.raises(ValueError, match="y: expected a field without a scale or a mask .*; BinaryGibbs takes it"):
+        draws(masked_distribution, 1, lambda model: Gibbs([(FieldGibbs(model), None)]))
+    check_means(draws(masked_distribution, 200).get_samples()["y"], torch.full((6,), 0.5))
 
 
 def test_other_sites_are_refused():

@@ -207,6 +207,9 @@ def test_costs_without_noise_are_refused():
     alone = MCMC(ConstrainedSlice(model), num_samples=8, warmup_steps=2, disable_progbar=True)
     alone.run(torch.tensor([1.0, 0.0, 0.0]))
     assert not any("Interweave" in name for name in alone.diagnostics())
+    message = "kernel: expected one that owns its sites, got Interweave alone, .* Gibbs .* ConstrainedSlice"
+    with pytest.raises(ValueError, match=message):
+        MCMC(Interweave(model), num_samples=1, warmup_steps=0, disable_progbar=True).run(torch.tensor([1.0, 0.0, 0.0]))
     with pytest.raises(ValueError, match="num_directions: expected an integer"):
         Interweave(model, num_directions=1.5)
 

@@ -1,0 +1,70 @@
+"""Files in which Markov chains are kept."""
+
+__all__ = ["chain_path", "chain_paths", "read_chain", "remove_unfinished", "write_chain"]
+
+import glob
+import io
+import multiprocessing
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# Of what is in a file; others are refused.
+FORMAT = "pyro_structured.inference.Checkpoint 1"
+
+
+def chain_path(path: Path, number: int) -> Path:
+    """Where a chain is kept: the first one under the path itself, others with their number before the suffix."""
+    return path if number == 0 else path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+def chain_paths(path: Path) -> list[Path]:
+    """All files of chains that there are, in their order."""
+    pattern = re.compile(rf"{re.escape(path.stem)}\.([1-9]\d*){re.escape(path.suffix)}")
+    found = [pattern.fullmatch(each.name) for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    return [path, *(chain_path(path, number) for number in sorted(int(match[1]) for match in found if match))]
+
+
+def read_chain(path: Path) -> dict[str, Any]:
+    """What a file holds.
+
+    :raises FileNotFoundError: if there is none.
+    :raises ValueError: if it is no file of a chain.
+    """
+    try:
+        content = torch.load(path, weights_only=True)
+    except OSError:
+        raise
+    # What torch raises for damaged files is not documented.
+    except Exception as error:
+        raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}, which holds something else")
+    return content
+
+
+def remove_unfinished(path: Path) -> None:
+    """Removes what processes left that were killed while they wrote a file."""
+    for each in path.parent.glob(f"{glob.escape(path.name)}.*.unfinished"):
+        each.unlink(missing_ok=True)
+
+
+def write_chain(path: Path, content: dict[str, Any]) -> None:
+    """Writes a file that is, at any moment, the earlier one or the new one as a whole.
+
+    :raises RuntimeError: if the process that started this one was killed: the chain may go on elsewhere.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        raise RuntimeError(f"{path}: expected a process that waits for this chain, got none; it was killed")
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **content}, buffer)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    with unfinished.open("wb") as file:
+        file.write(buffer.getbuffer())
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
