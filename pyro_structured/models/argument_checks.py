@@ -67,6 +67,8 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
     if not isinstance(values, Tensor) or values.dim() != 2 or len(values) < 1 or values.shape[1] < fewest_columns:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"values: expected a tensor of shape (N, n) with n of at least {fewest_columns}, got {got}")
+    if values.layout != torch.strided or values.is_complex():
+        raise ValueError(f"values: expected a dense tensor of real numbers, got {values.dtype}, {values.layout}")
     if not bool(((values == 0) | (values == 1)).all()):
         raise ValueError("values: expected zeros and ones, got other numbers")
 
@@ -74,7 +76,7 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
 def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
     """Weights of so many rows, all 1 for ``None``, or a ValueError."""
     try:
-        weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+        weights = np.asarray(1.0 if sample_weight is None else plain_array(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"sample_weight: expected numbers, got others: {error}") from None
     if weights.shape not in ((), (number,)):

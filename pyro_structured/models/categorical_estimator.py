@@ -20,7 +20,7 @@ HANDLING = ("other", "error", "missing")
 # With more different values than this, numbers that are not integers are taken for measurements.
 MOST_FRACTIONS = 20
 # Of a column, where only their number is given.
-MOST_CATEGORIES = 2**20
+MOST_CATEGORIES = 2**16
 
 
 class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
@@ -106,9 +106,8 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _unconverted(X: Any, name: str = "X") -> Any:
     """Lists as arrays of their elements, which numpy would make strings of where only some are."""
-    return (
-        np.array(X, dtype=object) if isinstance(X, list) and X and isinstance(X[0], (list, tuple)) else plain_array(X)
-    )
+    rows = isinstance(X, list) and len(X) > 0 and isinstance(X[0], (list, tuple))
+    return np.array(X, dtype=object) if rows else plain_array(X, name)
 
 
 def _plain(column: np.ndarray) -> np.ndarray:
@@ -156,8 +155,10 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
     single = isinstance(categories, (int, np.integer)) and not isinstance(categories, bool)
     if single and 0 < categories <= MOST_CATEGORIES:
         return [list(range(int(categories)))] * number
-    unordered = (str, bytes, Set, Mapping)
-    columns = list(categories) if isinstance(categories, Iterable) and not isinstance(categories, unordered) else []
+    try:
+        columns = [] if isinstance(categories, (str, bytes, Set, Mapping)) else list(plain_array(categories))
+    except TypeError:
+        columns = []
     if columns and not any(isinstance(each, Iterable) and not isinstance(each, (str, bytes)) for each in columns):
         columns = [columns] * number
     # Words and sets become arrays without axes.

@@ -55,7 +55,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param int max_iter: Most steps of expectation maximisation for each network.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
-    :param random_state: Seed, or ``numpy.random.RandomState``.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the networks, and of samples.
     :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
         fall a little.
 

@@ -73,7 +73,8 @@ class JunctionTreeMixture(CategoricalDensity):
     :param int n_iter_no_change: After so many iterations without a better validation score, a start ends.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
-    :param random_state: Seed, or ``numpy.random.RandomState``, of the starts, and of the choice of validation rows.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the starts, of the choice of validation rows, and of
+        samples.
     :ivar weights\_: Weights of the components, shape ``(K,)``.
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
     :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of

@@ -67,7 +67,7 @@ class LabelColumns:
 def _read(y: Any) -> np.ndarray:
     dtype = object if isinstance(y, list | tuple) else None
     matrix: np.ndarray = check_array(
-        plain_array(y),
+        plain_array(y, "y"),
         input_name="y",
         dtype=dtype,
         ensure_2d=False,

@@ -100,7 +100,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         """
         self._check_parameters()
-        y = plain_array(y)
+        y = plain_array(y, "y")
         if y is not None and find_missing(np.asarray(y, dtype=object)).any():
             raise ValueError(
                 "y: expected labels, got missing ones; the parameter unlabeled says which label marks them"
@@ -129,10 +129,10 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
 
     def _number(self, y: np.ndarray) -> np.ndarray:
         """Places of the labels among the classes; -1 for missing ones."""
-        label = np.asarray(self.unlabeled, dtype=object)
+        label = np.asarray(plain_array(self.unlabeled), dtype=object)
         if label.ndim or self.unlabeled is not None and find_missing(label):
             raise ValueError(f"unlabeled: expected a label or None, got {self.unlabeled!r}")
-        known = np.ones(len(y), dtype=bool) if self.unlabeled is None else y != self.unlabeled
+        known = np.ones(len(y), dtype=bool) if self.unlabeled is None else y != label.item()
         if not known.any():
             raise ValueError(f"y: expected at least one label other than {self.unlabeled!r}, got none")
         self.classes_, numbers = np.unique(y[known], return_inverse=True)

@@ -16,8 +16,8 @@ from pyro_structured.models.block_estimator import BlockEstimator
 from pyro_structured.models.random_states import checked_generator
 from pyro_structured.ops.binary_rows import BinaryRows
 
-# Numbers for the classes of the rows, or of the variables.
-MOST_SHARES = 2**30
+# Classes beyond the number of rows are empty, and so many numbers of theirs no memory holds.
+FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 
 
 class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
@@ -112,7 +112,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         values = self._binarized(self._validate(X, reset=True))
         weights = self._check_weights(sample_weight, values)
         rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
-        check_count("n_components", self.n_components, MOST_SHARES // max(len(rows), rows.num_variables))
+        most = min(max(len(rows), FEW_CLASSES), MOST_SHARES // max(len(rows), rows.num_variables))
+        check_count("n_components", self.n_components, most)
         held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
         rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
         learner = self._learner(rows)

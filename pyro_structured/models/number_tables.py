@@ -50,4 +50,5 @@ def named_conversions(name: str) -> Iterator[None]:
             raise ValueError(f"{name}: expected numbers, got missing ones") from None
         if name in message or not any(word in message for word in ("float", "sequence", "converted")):
             raise
-        raise type(error)(f"{name}: expected numbers, got others: {message}") from None
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name}: expected numbers, got others: {message}") from None

@@ -27,6 +27,8 @@ from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
+# Their table of counts takes 2 GB.
+MOST_PAIRED = 2**14
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
 
 
@@ -84,7 +86,8 @@ class ThinJunctionTree(CategoricalDensity):
         if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
         ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
     :param int max_iter: Largest number of iterations of expectation maximisation.
-    :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, and of the choice of validation rows.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
+        samples.
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
     :ivar separators\_: What neighbouring cliques have in common.
     :ivar float smoothing\_: The chosen one.
@@ -151,10 +154,17 @@ class ThinJunctionTree(CategoricalDensity):
             the tables of the chosen tree are learned.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
             ``handle_unknown`` makes an error.
+        :raises NotImplementedError: if there are too many categories for graph cuts.
         """
         smoothings = checked_numbers("smoothing", self.smoothing)
         self._check_parameters()
         codes = self._learn_categories(X)
+        number = sum(self._num_known)
+        if self.method == "graph_cut" and number > MOST_PAIRED:
+            raise NotImplementedError(
+                f"method: 'graph_cut' counts pairs of all categories, of which there are {number} in X, more than "
+                f"{MOST_PAIRED}; take 'chordal'"
+            )
         generator = checked_generator(self.random_state)
         training, judged = self._divide(codes, X_val, generator)
         self.candidates_: list[TreeCandidate] = []

@@ -197,8 +197,9 @@ def test_bad_input():
         ({"polish": -1.0}, "polish: expected a number of at least 0"),
         ({"categories": "all"}, "categories: expected 'auto', a list for each column, .* for all columns, got 'all'"),
         ({"categories": 0}, "categories: expected 'auto', a list for each column, .* for all columns, got 0"),
-        ({"categories": 10**9}, "categories: expected 'auto', .* up to 1048576, for all columns, got 1000000000"),
+        ({"categories": 10**9}, "categories: expected 'auto', .* up to 65536, for all columns, got 1000000000"),
         ({"categories": True}, "categories: expected 'auto', a list for each column, .* for all columns, got True"),
+        ({"categories": np.array(2)}, "categories: expected 'auto', a list for each column, .* got array\\(2\\)"),
         ({"categories": None}, "categories: expected 'auto', a list for each column, .* for all columns, got None"),
         ({"categories": {0, 1}}, "categories: expected 'auto', a list for each column, .* for all columns, got {0, 1}"),
         ({"categories": [{0, 1}, [0, 1]]}, "categories: expected 'auto', a list for each column"),
@@ -330,6 +331,19 @@ def test_unknown_values_have_a_reserve_state(words):
         model.score_samples([["a", "z", "a"]])
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_reserve_states_and_gaps(missing):
+    _, values, cardinalities = random_data(1, missing=missing)
+    rows = CategoricalRows(values, [size + 1 for size in cardinalities], known=cardinalities)
+    tree = TreeSearch(rows).tree(TreeSetting(2, 0.5))
+    assert tree.edges == TreeSearch(CategoricalRows(values, cardinalities)).tree(TreeSetting(2, 0.5)).edges
+    found, objectives = fit_tree_tables(rows, tree, 5.0, tol=0.0)
+    assert (np.diff(objectives) > -1e-12).all() and bool(objectives) == bool(missing)
+    for marginals, size in zip(found.marginals, cardinalities, strict=True):
+        least = 5 / (rows.total + 5) / (rows.total + size + 1)
+        assert least * (1 - 1e-9) < marginals[size] < least * (2 if missing else 1 + 1e-9)
+
+
 def test_unknown_values_cost_those_that_are_known_next_to_nothing(words):
     rows, _ = words
     model = ThinJunctionTree(2, penalty=0.0, smoothing=1.0, random_state=0).fit(rows)
@@ -398,7 +412,13 @@ def test_samples_are_of_known_values():
 
 def test_one_list_or_number_of_categories_for_all_columns():
     data = np.array([[0, 1], [1, 0], [1, 1]])
-    for categories, found in [(3, [0, 1, 2]), (np.int64(2), [0, 1]), ([1, 0], [1, 0]), (np.arange(3), [0, 1, 2])]:
+    for categories, found in [
+        (3, [0, 1, 2]),
+        (np.int64(2), [0, 1]),
+        ([1, 0], [1, 0]),
+        (np.arange(3), [0, 1, 2]),
+        (torch.arange(3), [0, 1, 2]),
+    ]:
         model = ThinJunctionTree(1, categories=categories).fit(data)
         assert [column.tolist() for column in model.categories_] == [found] * 2
         assert model.to_pyro().tree.cardinalities == (len(found),) * 2
@@ -456,3 +476,10 @@ def test_columns_without_order():
     assert np.isfinite(model.score([[things[1]]]))
     with pytest.raises(ValueError, match="X: expected numbers, strings or other categories in column 0: unhashable"):
         ThinJunctionTree(1).fit(np.array([[[0], 1], [{}, 1]], dtype=object))
+
+
+def test_too_many_categories_for_cuts():
+    with pytest.raises(
+        NotImplementedError, match="method: 'graph_cut' counts pairs of all categories, .* 20000 in X, mo"
+    ):
+        ThinJunctionTree(1, method="graph_cut", categories=10_000).fit([[0, 1], [1, 0]])
