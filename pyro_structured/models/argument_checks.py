@@ -2,26 +2,68 @@
 
 __all__ = [
     "check_binary",
+    "check_count",
     "checked_array",
     "checked_masks",
     "checked_numbers",
     "checked_pictures",
     "checked_weights",
+    "listed_columns",
     "picture_scale",
+    "plain_array",
     "remedy",
 ]
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+
+from pyro_structured.structures.argument_checks import check_size
 
 # Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
 # scaled, these would mean something else.
 MOST_WEIGHT = 1e290
 # Numbers of a pixel of a picture: grey, colours, colours and how opaque it is.
 CHANNELS = (1, 3, 4)
+# Of columns, in a message.
+MOST_LISTED = 10
+# Of whatever is counted: longer loops and larger arrays end nowhere.
+MOST_COUNTED = 2**31 - 1
+
+
+def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
+    """Raises a ValueError, with the argument's name, unless it is an integer of at least 1 that is not too large."""
+    check_size(name, value)
+    if value > most:
+        raise ValueError(f"{name}: expected an integer of at most {most}, got {value!r}")
+
+
+def plain_array(values: Any, name: str = "X") -> Any:
+    """A tensor as an array, whatever its device, its precision and its gradient; anything else as it is.
+
+    :raises ValueError: for tensors that no array can be like, and data frames whose columns have the same names.
+    """
+    if not getattr(getattr(values, "columns", None), "is_unique", True):
+        raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
+    if not isinstance(values, Tensor):
+        return values
+    found = values.detach().cpu()
+    try:
+        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    except TypeError as error:
+        raise ValueError(f"{name}: expected a dense tensor of numbers, got another: {error}") from None
+
+
+def listed_columns(estimator: Any, places: Sequence[int] | np.ndarray) -> str:
+    """Columns of the data that an estimator has seen, for a message: their names, or numbers."""
+    names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
+    shown = ", ".join(repr(names[place]) for place in places[:MOST_LISTED])
+    more = len(places) - MOST_LISTED
+    return f"column{'s' * (len(places) > 1)} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def check_binary(values: Any, fewest_columns: int = 1) -> None:
@@ -29,6 +71,8 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
     if not isinstance(values, Tensor) or values.dim() != 2 or len(values) < 1 or values.shape[1] < fewest_columns:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"values: expected a tensor of shape (N, n) with n of at least {fewest_columns}, got {got}")
+    if values.layout != torch.strided or values.is_complex():
+        raise ValueError(f"values: expected a dense tensor of real numbers, got {values.dtype}, {values.layout}")
     if not bool(((values == 0) | (values == 1)).all()):
         raise ValueError("values: expected zeros and ones, got other numbers")
 
@@ -36,7 +80,7 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
 def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
     """Weights of so many rows, all 1 for ``None``, or a ValueError."""
     try:
-        weights = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+        weights = np.asarray(1.0 if sample_weight is None else plain_array(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"sample_weight: expected numbers, got others: {error}") from None
     if weights.shape not in ((), (number,)):

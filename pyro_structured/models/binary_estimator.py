@@ -2,16 +2,18 @@
 
 __all__ = ["BinaryEstimator"]
 
-from numbers import Integral, Real
+import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, validate_data
 
-from pyro_structured.models.argument_checks import checked_weights
+from pyro_structured.models.argument_checks import checked_weights, listed_columns
+from pyro_structured.models.number_tables import nan_for_missing, read_numbers
 from pyro_structured.ops.binary_rows import BinaryRows
 
 SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
@@ -20,7 +22,7 @@ SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
     """Reads dense and sparse data, of which values may be missing (NaN), as zeros and ones."""
 
-    binarize: float | None
+    binarize: float | str | None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -28,24 +30,18 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _check_integers(self, *names: str) -> None:
-        """Raises ValueError unless these parameters are integers of at least 1."""
-        for name in names:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
-
     def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
-        return validate_data(self, X, reset=reset, dtype=np.float64, copy=True, **SPARSE_OR_NAN, **y)
+        return read_numbers(self, nan_for_missing(X), reset, **SPARSE_OR_NAN, **y)
 
     def _validate_held_out(self, X_val: Any, **options: Any) -> Any:
         """Validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        X_val = nan_for_missing(X_val, "X_val")
         try:
-            values = check_array(X_val, input_name="X_val", dtype=np.float64, copy=True, **options)
+            values = check_array(X_val, input_name="X_val", dtype=np.float64, **options)
             if values.shape[1] != self.n_features_in_:
                 raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
             validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
-        except ValueError as error:
+        except (OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"X_val: {error}") from None
         return values
 
@@ -54,20 +50,31 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         return checked_weights(sample_weight, X.shape[0])
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
-        """Zeros, ones and NaN in place of numbers, dense or sparse."""
+        """Zeros, ones and NaN in place of numbers, dense or sparse; the numbers stay as they are."""
+        automatic = isinstance(self.binarize, str) and self.binarize == "auto"
+        number = 0.0 if automatic or self.binarize is None else self.binarize
+        if not isinstance(number, Real) or np.isnan(float(number)):
+            raise ValueError(f"binarize: expected a number, 'auto' or None, got {self.binarize!r}")
         if issparse(values):
+            values = csr_matrix(values, copy=True)
             values.sum_duplicates()
         data = values.data if issparse(values) else values
-        if self.binarize is not None and (not isinstance(self.binarize, Real) or np.isnan(float(self.binarize))):
-            raise ValueError(f"binarize: expected a number or None, got {self.binarize!r}")
-        if self.binarize is None:
-            if not ((data == 0) | (data == 1) | np.isnan(data)).all():
-                raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
-            return values
-        if issparse(values) and self.binarize < 0:
+        other = ~((data == 0) | (data == 1) | np.isnan(data))
+        if self.binarize is None and other.any():
+            raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
+        if automatic and other.any():
+            columns = np.unique(values.indices[other]) if issparse(values) else np.flatnonzero(other.any(0))
+            warnings.warn(
+                f"{name}: numbers other than 0 and 1 are taken for 1 if they are above 0, otherwise for 0, in "
+                f"{listed_columns(self, columns)}; binarize=0.0 says that they should be",
+                stacklevel=3,
+            )
+        if issparse(values) and number < 0:
             raise ValueError(f"binarize: expected at least 0 for sparse data, got {self.binarize!r}")
-        known = ~np.isnan(data)
-        data[known] = data[known] > self.binarize
+        binary = np.where(np.isnan(data), np.nan, data > number)
+        if not issparse(values):
+            return binary
+        values.data = binary
         return values
 
     def _read(self, X: Any) -> BinaryRows:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.distributions import ExchangeableMixture
+from pyro_structured.models.argument_checks import check_count
 from pyro_structured.models.binary_estimator import BinaryEstimator
 from pyro_structured.models.block_mixture import BlockMixture
 from pyro_structured.models.structural_em import STRUCTURES, StructuralEM
@@ -29,18 +30,19 @@ class BlockEstimator(BinaryEstimator):
 
     def _check_parameters(self) -> None:
         """Raises ValueError for a parameter that no fit can use."""
-        self._check_integers("max_iter")
+        check_count("max_iter", self.max_iter)
         for name in ("smoothing", "tol"):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < np.inf:
                 raise ValueError(f"{name}: expected a number larger than 0, got {value!r}")
-        if self.structure not in STRUCTURES:
+        if not isinstance(self.structure, str) or self.structure not in STRUCTURES:
             raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
         check_options(self.level, self.linkage, self.correction)
 
     def _learner(self, rows: BinaryRows, allowed: np.ndarray | None = None) -> StructuralEM:
         options = {name: getattr(self, name) for name in ("level", "linkage", "correction")}
-        return StructuralEM(rows, self.structure, self.smoothing, self.tol, self.max_iter, allowed, **options)
+        smoothing, tol = float(self.smoothing), float(self.tol)
+        return StructuralEM(rows, self.structure, smoothing, tol, self.max_iter, allowed, **options)
 
     def to_pyro(self) -> ExchangeableMixture:
         """What was learned as a Pyro distribution, with all its queries.

@@ -30,11 +30,13 @@ class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[mi
         self, codes: np.ndarray, X_val: Any, generator: np.random.RandomState
     ) -> tuple[CategoricalRows, CategoricalRows]:
         """Rows to learn from, and rows to choose by: a tenth of all, at random, if there are no others."""
-        sizes = [len(column) for column in self.categories_]
         if X_val is not None:
-            return CategoricalRows(codes, sizes), CategoricalRows(self._read_held_out(X_val), sizes)
+            return self._rows(codes), self._rows(self._read_held_out(X_val))
         if len(codes) == 1:
-            return CategoricalRows(codes, sizes), CategoricalRows(codes, sizes)
+            return self._rows(codes), self._rows(codes)
         order = generator.permutation(len(codes))
         number = max(1, round(HELD_OUT * len(codes)))
-        return CategoricalRows(codes[order[number:]], sizes), CategoricalRows(codes[order[:number]], sizes)
+        return self._rows(codes[order[number:]]), self._rows(codes[order[:number]])
+
+    def _rows(self, codes: np.ndarray) -> CategoricalRows:
+        return CategoricalRows(codes, self._num_states, known=self._num_known)

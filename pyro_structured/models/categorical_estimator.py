@@ -2,7 +2,8 @@
 
 __all__ = ["CategoricalEstimator"]
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,28 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, validate_data
 
+from pyro_structured.models.argument_checks import listed_columns, plain_array
 from pyro_structured.models.missing_values import find_missing
 
 UNKNOWN = -2
 TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
+HANDLING = ("other", "error", "missing")
+# With more different values than this, numbers that are not integers are taken for measurements.
+MOST_FRACTIONS = 20
+# Of a column, where only their number is given.
+MOST_CATEGORIES = 2**16
 
 
 class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     r"""Reads columns of categories of any kind, of which values may be missing (NaN, None, or pandas' NA), as integers.
 
+    A value that is not among a column's categories is its reserve state, the one after them, if there is one.
+
     :ivar categories\_: The categories of each column, in their order.
     """
 
-    categories: str | Sequence[Any]
+    categories: str | int | Sequence[Any]
+    handle_unknown: str
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -32,10 +42,24 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_categories(self, X: Any) -> np.ndarray:
         """Codes of rows that are learned from; -1 where a value is missing."""
+        if not isinstance(self.handle_unknown, str) or self.handle_unknown not in HANDLING:
+            raise ValueError(f"handle_unknown: expected one of {HANDLING}, got {self.handle_unknown!r}")
         values = validate_data(self, _unconverted(X), **TABLES)
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
+        self._num_known = [len(column) for column in self.categories_]
+        # Two values are all there are, most of the time, and a third state would take from their probabilities.
+        other = auto and self.handle_unknown == "other"
+        self._num_states = [number + (other and number != 2) for number in self._num_known]
+        measured = [place for place, column in enumerate(self.categories_) if auto and _is_measured(column)]
+        if measured:
+            warnings.warn(
+                f"X: each of more than {MOST_FRACTIONS} different numbers, not all of them integers, is a category of "
+                f"its own in {listed_columns(self, measured)}; put them into bins, for example with "
+                "sklearn.preprocessing.KBinsDiscretizer, or give categories",
+                stacklevel=3,
+            )
         return self._codes(values, "X")
 
     def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
@@ -45,13 +69,17 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
             codes[:, place] = [places.get(value, UNKNOWN) for value in column.tolist()]
         codes[find_missing(values)] = -1
         unknown = codes == UNKNOWN
-        if unknown.any():
-            row, place = (int(index[0]) for index in unknown.nonzero())
+        if self.handle_unknown == "missing":
+            codes[unknown] = -1
+            return codes
+        refused = unknown & (np.array(self._num_states) == self._num_known)
+        if refused.any():
+            row, place = (int(index[0]) for index in refused.nonzero())
             raise ValueError(
                 f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
-                f"{values[row].tolist()[place]!r} in row {row}"
+                f"{values[row].tolist()[place]!r} in row {row}; give categories, or handle_unknown='missing'"
             )
-        return codes
+        return np.where(unknown, self._num_known, codes)
 
     def _read(self, X: Any) -> np.ndarray:
         """Codes of rows, after learning."""
@@ -59,12 +87,13 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_held_out(self, X_val: Any) -> np.ndarray:
         """Codes of validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        X_val = _unconverted(X_val, "X_val")
         try:
-            values = check_array(_unconverted(X_val), input_name="X_val", **TABLES)
+            values = check_array(X_val, input_name="X_val", **TABLES)
             if values.shape[1] != self.n_features_in_:
                 raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
             validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"X_val: {error}") from None
         return self._codes(values, "X_val")
 
@@ -75,9 +104,10 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         return np.stack([column.astype(kind) for column in columns], 1)
 
 
-def _unconverted(X: Any) -> Any:
+def _unconverted(X: Any, name: str = "X") -> Any:
     """Lists as arrays of their elements, which numpy would make strings of where only some are."""
-    return np.array(X, dtype=object) if isinstance(X, list) and X and isinstance(X[0], (list, tuple)) else X
+    rows = isinstance(X, list) and len(X) > 0 and isinstance(X[0], (list, tuple))
+    return np.array(X, dtype=object) if rows else plain_array(X, name)
 
 
 def _plain(column: np.ndarray) -> np.ndarray:
@@ -86,29 +116,58 @@ def _plain(column: np.ndarray) -> np.ndarray:
     return found if found.dtype.kind in "biuf" else column
 
 
+def _is_measured(column: np.ndarray) -> bool:
+    """Whether different values of a column are more likely measurements than categories."""
+    return column.dtype.kind == "f" and len(column) > MOST_FRACTIONS and bool((column % 1 != 0).any())
+
+
 def _present(values: np.ndarray) -> list[list[Any]]:
     """The different values of each column that are not missing, in order."""
     found = []
     for place, column in enumerate(values.T):
-        present = set(column[~find_missing(column)].tolist())
+        try:
+            present = set(column[~find_missing(column)].tolist())
+        except TypeError as error:
+            raise ValueError(f"X: expected numbers, strings or other categories in column {place}: {error}") from None
+        if any(map(np.ndim, present)):
+            raise ValueError(f"X: expected numbers, strings or other categories in column {place}, got sequences")
         if not present:
             raise ValueError(
                 f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
                 "categories"
             )
-        try:
-            found.append(sorted(present))
-        except TypeError:
-            found.append(sorted(present, key=lambda value: (str(type(value)), value)))
+        found.append(_sorted(present, place))
     return found
+
+
+def _sorted(values: set[Any], place: int) -> list[Any]:
+    """In order, those of a kind together."""
+    for key in (None, lambda value: (str(type(value)), value)):
+        try:
+            return sorted(values, key=key)
+        except (RuntimeError, TypeError, ValueError):
+            continue
+    raise ValueError(f"X: expected categories that have an order, got others in column {place}; give categories")
 
 
 def _given(categories: Any, number: int) -> list[list[Any]]:
     """The argument's values for each of so many columns."""
+    single = isinstance(categories, (int, np.integer)) and not isinstance(categories, bool)
+    if single and 0 < categories <= MOST_CATEGORIES:
+        return [list(range(int(categories)))] * number
+    try:
+        columns = [] if isinstance(categories, (str, bytes, Set, Mapping)) else list(plain_array(categories))
+    except TypeError:
+        columns = []
+    if columns and not any(isinstance(each, Iterable) and not isinstance(each, (str, bytes)) for each in columns):
+        columns = [columns] * number
     # Words and sets become arrays without axes.
-    columns = [np.asarray(each, dtype=object) for each in categories] if isinstance(categories, Iterable) else []
-    if isinstance(categories, str) or not columns or any(column.ndim != 1 for column in columns):
-        raise ValueError(f"categories: expected 'auto' or a list for each column, got {categories!r}")
+    columns = [np.asarray(each, dtype=object) for each in columns]
+    if not columns or any(column.ndim != 1 for column in columns):
+        raise ValueError(
+            "categories: expected 'auto', a list for each column, or one list, or a number of categories 0, 1, ... up "
+            f"to {MOST_CATEGORIES}, for all columns, got {categories!r}"
+        )
     if len(columns) != number:
         raise ValueError(f"categories: expected one list for each of {number} columns, got {len(columns)}")
     for place, column in enumerate(columns):

@@ -2,27 +2,35 @@
 
 __all__ = ["ExchangeableSPN"]
 
+import warnings
+from collections import deque
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import DensityMixin
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from pyro_structured.distributions import SumProductNetwork
+from pyro_structured.models.argument_checks import check_count
 from pyro_structured.models.binary_estimator import BinaryEstimator
+from pyro_structured.models.number_tables import nan_for_missing, read_numbers
+from pyro_structured.models.random_states import checked_generator, torch_draws
 from pyro_structured.models.region_network import RegionNetwork
 from pyro_structured.structures import Partition, RegionTree
-from pyro_structured.structures.argument_checks import check_size
 
 # Steps that gain a smaller share of the log-probability, after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
 # More would leave nothing of the data in single precision.
 MOST_SMOOTHING = 1e6
+# A region has a transition for each pair of its states and its parent's.
+MOST_STATES = 2**12
 # Rows times numbers of networks, states and variables that are scored at once.
 SCORED_AT_ONCE = 2**20
 
@@ -45,8 +53,9 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         leaves.
     :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
     :param int max_iter: Most steps of expectation maximisation for each network.
-    :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
-    :param random_state: Seed, or ``numpy.random.RandomState``.
+    :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
+        and 1. ``None``: values have to be zeros and ones.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the networks, and of samples.
     :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
         fall a little.
 
@@ -75,7 +84,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         max_region_size: int = 20,
         smoothing: float = 2.0,
         max_iter: int = 50,
-        binarize: float | None = 0.0,
+        binarize: float | str | None = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_networks = n_networks
@@ -89,6 +98,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ExchangeableSPN":
         """Learns the networks.
 
+        An interrupt from the keyboard ends learning: the finished networks are kept, or the best step of the first one.
+
         :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
         :param y: Not used.
         :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
@@ -96,7 +107,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
-        rows = self._binarized(validate_data(self, X, dtype=np.float64, reset=True, copy=True)).astype(np.float32)
+        rows = self._binarized(read_numbers(self, X, reset=True)).astype(np.float32)
         judged = rows[:0]
         if X_val is not None:
             judged = self._binarized(self._validate_held_out(X_val), "X_val").astype(np.float32)
@@ -108,40 +119,64 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             torch.from_numpy(np.bincount(part, minlength=len(joined)).astype(np.float32))
             for part in (places[: len(rows)], places[len(rows) :])
         )
-        generator = check_random_state(self.random_state)
-        tables: list[dict[str, Tensor]] = []
-        self.log_likelihoods_: list[list[float]] = []
-        with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
-            for index in range(self.n_networks):
-                network = RegionNetwork(values, weights, self.n_states, self.max_region_size, self.smoothing, generator)
-                tables.append(self._improve(network, held_out, bar))
-                bar.update((index + 1) * self.max_iter - bar.n)
-        self._distribution = _assemble(tables)
+        self._distribution = _assemble(self._learn(values, weights, held_out))
         return self
 
+    def _learn(self, values: Tensor, weights: Tensor, held_out: Tensor) -> list[dict[str, Tensor]]:
+        """The tables of all networks, or of those that there were when it was interrupted."""
+        generator = checked_generator(self.random_state)
+        self.log_likelihoods_: list[list[float]] = []
+        self._num_unsettled = 0
+        finished: list[dict[str, Tensor]] = []
+        unfinished: deque[dict[str, Tensor]] = deque(maxlen=1)
+        try:
+            with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
+                for index in range(self.n_networks):
+                    options = self.n_states, self.max_region_size, self.smoothing, generator
+                    unfinished.extend(self._improve(RegionNetwork(values, weights, *options), held_out, bar))
+                    finished.append(unfinished.pop())
+                    bar.update((index + 1) * self.max_iter - bar.n)
+        except KeyboardInterrupt:
+            finished = finished or list(unfinished)
+            if not finished:
+                raise
+            del self.log_likelihoods_[len(finished) :]
+            warnings.warn(f"fit was interrupted: {len(finished)} of {self.n_networks} networks are kept", stacklevel=3)
+        if self._num_unsettled:
+            warnings.warn(
+                f"no convergence in {self.max_iter} steps of {self._num_unsettled} of {self.n_networks} networks",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return finished
+
     def _check_parameters(self) -> None:
-        self._check_integers("n_networks", "n_states", "max_region_size", "max_iter")
+        for name in ("n_networks", "max_region_size", "max_iter"):
+            check_count(name, getattr(self, name))
+        check_count("n_states", self.n_states, MOST_STATES)
         if not isinstance(self.smoothing, Real) or not 0 <= float(self.smoothing) <= MOST_SMOOTHING:
             raise ValueError(f"smoothing: expected a number from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
 
-    def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> dict[str, Tensor]:
-        """Learns until nothing gets better; the tables of the best step."""
-        best, kept, waited = -np.inf, network.tables(), 0
+    def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> Iterator[dict[str, Tensor]]:
+        """Learns until nothing gets better: the tables of every step that is better than all before."""
+        best, waited = -np.inf, 0
         judging = held_out if held_out.any() else network.weights
         gained: list[float] = []
+        self.log_likelihoods_.append(gained)
         for step in range(self.max_iter + 1):
             log_prob, counts, uses = network.expect()
             gained.append(float(log_prob @ network.weights / network.weights.sum()))
             score = float(log_prob @ judging / judging.sum())
             waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
-            if score > best:
-                best, kept = score, network.tables()
-            if waited == PATIENCE or step == self.max_iter:
-                break
-            network.maximize(counts, uses)
-            bar.update()
-        self.log_likelihoods_.append(gained)
-        return kept
+            if step == 0 or score > best:
+                best = score
+                yield network.tables()
+            if waited == PATIENCE:
+                return
+            if step < self.max_iter:
+                network.maximize(counts, uses)
+                bar.update()
+        self._num_unsettled += 1
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
@@ -149,9 +184,9 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :param X: Numbers as for :meth:`fit`, and NaN, shape ``(N, n)``.
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan", copy=True)
+        rows = self._binarized(read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan"))
         missing = np.isnan(rows)
-        values = torch.from_numpy(np.nan_to_num(self._binarized(rows)))
+        values = torch.from_numpy(np.nan_to_num(rows))
         found = torch.empty(len(values), dtype=torch.float64)
         structure = self._distribution.structure
         size = structure.num_networks * structure.num_states * structure.num_variables
@@ -171,15 +206,18 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         """Mean log-probability of rows, in nats."""
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples: int = 1) -> np.ndarray:
-        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``; with torch's generator.
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``.
 
         :param int n_samples: Number of rows, at least 1.
-        :raises ValueError: if it is not.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
         """
         check_is_fitted(self)
-        check_size("n_samples", n_samples)
-        return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
+        check_count("n_samples", n_samples)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
 
     def to_pyro(self) -> SumProductNetwork:
         """The density as a Pyro distribution, in float64: samples are to be cast for models in float32."""

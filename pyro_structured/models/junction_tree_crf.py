@@ -13,21 +13,21 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from tqdm import tqdm
 
 from pyro_structured.distributions import JunctionTree
-from pyro_structured.models.argument_checks import checked_weights
+from pyro_structured.models.argument_checks import check_count, checked_weights
 from pyro_structured.models.chordal_search import grow_chordal_graph
 from pyro_structured.models.conditional_field import ConditionalField
 from pyro_structured.models.conditional_information import ConditionalScore, PairScore, ShownScore, held_out_logits
 from pyro_structured.models.field_training import FieldData, FieldOptions, train_field
 from pyro_structured.models.graph_cut_search import cut_graph
 from pyro_structured.models.label_columns import LabelColumns
-from pyro_structured.models.missing_values import find_missing
+from pyro_structured.models.number_tables import read_numbers
 from pyro_structured.ops.chordal_graph import neighbor_sets
 from pyro_structured.structures import CliqueTree
-from pyro_structured.structures.argument_checks import check_size, checked_groups
+from pyro_structured.structures.argument_checks import checked_groups
 
 METHODS = ("chordal", "pairwise", "graph_cut")
 
@@ -167,12 +167,12 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):
-            check_size(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         for name in ("penalty", "l2", "l1", "tol"):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
-        if self.method not in METHODS:
+        if not isinstance(self.method, str) or self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
         if not isinstance(self.edge_features, bool | np.bool_):
             raise ValueError(f"edge_features: expected True or False, got {self.edge_features!r}")
@@ -192,13 +192,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return rows.part(rows.weights > 0)
 
     def _inputs(self, X: Any, reset: bool) -> np.ndarray:
-        try:
-            inputs: np.ndarray = validate_data(self, X, dtype=np.float64, reset=reset)
-        except TypeError:
-            values = np.asarray(X, dtype=object)
-            if values.ndim and find_missing(values).any():
-                raise ValueError("X: expected numbers, got missing ones") from None
-            raise
+        inputs: np.ndarray = read_numbers(self, X, reset)
         return inputs
 
     def _learned_edges(

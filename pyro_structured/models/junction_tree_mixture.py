@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.special import logsumexp, softmax
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from pyro_structured.distributions import MixtureOfJunctionTrees
-from pyro_structured.models.argument_checks import checked_numbers
+from pyro_structured.models.argument_checks import check_count, checked_numbers
 from pyro_structured.models.categorical_density import CategoricalDensity
+from pyro_structured.models.random_states import checked_generator, torch_draws
 from pyro_structured.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
+from pyro_structured.models.tree_tables import without_rare_states
 from pyro_structured.ops.categorical_rows import CategoricalRows
-from pyro_structured.structures.argument_checks import check_size
 
 
 class MixtureCandidate(NamedTuple):
@@ -71,8 +71,10 @@ class JunctionTreeMixture(CategoricalDensity):
     :param float tol: Nats per row: a smaller increase of the objective, also by new structures, ends the iterations.
     :param int max_iter: Largest number of iterations.
     :param int n_iter_no_change: After so many iterations without a better validation score, a start ends.
-    :param categories: ``"auto"``: those in the data; or a list for each column, in their order.
-    :param random_state: Seed, or ``numpy.random.RandomState``, of the starts, and of the choice of validation rows.
+    :param categories: As for :class:`ThinJunctionTree`.
+    :param str handle_unknown: As for :class:`ThinJunctionTree`.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the starts, of the choice of validation rows, and of
+        samples.
     :ivar weights\_: Weights of the components, shape ``(K,)``.
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
     :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of
@@ -124,7 +126,8 @@ class JunctionTreeMixture(CategoricalDensity):
         tol: float = 1e-3,
         max_iter: int = 100,
         n_iter_no_change: int = 10,
-        categories: str | Sequence[Any] = "auto",
+        categories: str | int | Sequence[Any] = "auto",
+        handle_unknown: str = "other",
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -136,6 +139,7 @@ class JunctionTreeMixture(CategoricalDensity):
         self.max_iter = max_iter
         self.n_iter_no_change = n_iter_no_change
         self.categories = categories
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "JunctionTreeMixture":
@@ -148,11 +152,11 @@ class JunctionTreeMixture(CategoricalDensity):
         :param X_val: More rows, on which the mixture is chosen. ``None``: a tenth of the rows, at random, from which
             nothing is learned then.
         :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
-            has no value, or a validation row has a category that is not in the data.
+            has no value, or there is a category that ``handle_unknown`` makes an error.
         """
         settings = self._settings()
         codes = self._learn_categories(X)
-        generator = check_random_state(self.random_state)
+        generator = checked_generator(self.random_state)
         training, judged = self._divide(codes, X_val, generator)
         if training.total < self.n_components:
             raise ValueError(
@@ -161,8 +165,11 @@ class JunctionTreeMixture(CategoricalDensity):
             )
         self.candidates_: list[MixtureCandidate] = []
         try:
-            for penalty, smoothing, _ in tqdm(settings, desc="starts", unit="start", disable=None, leave=False):
-                self._start(training, judged, penalty, smoothing, generator)
+            with tqdm(total=len(settings) * self.n_init, desc="starts", unit="start", disable=None, leave=False) as bar:
+                for setting in settings:
+                    for _ in range(self.n_init):
+                        self._start(training, judged, *setting, generator)
+                        bar.update()
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
@@ -194,21 +201,21 @@ class JunctionTreeMixture(CategoricalDensity):
             elif len(objectives) - self.candidates_[place].num_iterations >= self.n_iter_no_change:
                 return
 
-    def _settings(self) -> list[tuple[float, float, int]]:
+    def _settings(self) -> list[tuple[float, float]]:
         for name in ("n_components", "treewidth", "n_init", "max_iter", "n_iter_no_change"):
-            check_size(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         if len(checked_numbers("tol", self.tol)) != 1:
             raise ValueError(f"tol: expected one number, got {self.tol!r}")
         smoothings = checked_numbers("smoothing", self.smoothing)
         if 0 in smoothings:
             raise ValueError(f"smoothing: expected more than 0, got {self.smoothing!r}")
-        return list(product(checked_numbers("penalty", self.penalty), smoothings, range(self.n_init)))
+        return list(product(checked_numbers("penalty", self.penalty), smoothings))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries are summed out.
 
         :param X: Categories, shape ``(N, n)``.
-        :raises ValueError: if there is a category that was not in the data, and is not among ``categories``.
+        :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
         """
         found: np.ndarray = logsumexp(self._log_joint(X), axis=1)
         return found
@@ -231,23 +238,30 @@ class JunctionTreeMixture(CategoricalDensity):
         check_is_fitted(self)
         return self._mixture.log_joint(self._read(X))
 
-    def sample(self, n_samples: int = 1) -> np.ndarray:
-        """Draws rows of categories, shape ``(n_samples, n)``; with torch's generator.
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
 
         :param int n_samples: Number of rows, at least 1.
-        :raises ValueError: if it is not.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
         """
         check_is_fitted(self)
-        check_size("n_samples", n_samples)
-        chosen = torch.multinomial(torch.from_numpy(self.weights_), n_samples, replacement=True)
+        check_count("n_samples", n_samples)
+        known = [without_rare_states(each, self._num_known) for each in self.components_]
+        shares = torch.stack([each.log_partition_function for each in known]).exp() * torch.from_numpy(self.weights_)
         codes = np.empty((n_samples, len(self.categories_)), dtype=np.int64)
-        for place, component in enumerate(self.components_):
-            rows = (chosen == place).numpy()
-            codes[rows] = component.sample((int(rows.sum()),)).numpy()
+        with torch_draws(self.random_state if random_state is None else random_state):
+            chosen = torch.multinomial(shares, n_samples, replacement=True).numpy()
+            for place, component in enumerate(known):
+                rows = chosen == place
+                codes[rows] = component.sample((int(rows.sum()),)).numpy()
         return self._decode(codes)
 
     def to_pyro(self) -> MixtureOfJunctionTrees:
-        """The density as a Pyro distribution of codes: places in ``categories_``; in float64."""
+        """The density as a Pyro distribution of codes: places in ``categories_``, and the one after them for unknown
+        values, where a column has a state for them; in float64.
+        """
         check_is_fitted(self)
         tables = torch.cat([each.clique_logits for each in self.components_])
         return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 
+from pyro_structured.models.argument_checks import plain_array
 from pyro_structured.models.missing_values import find_missing
 
 
@@ -66,7 +67,7 @@ class LabelColumns:
 def _read(y: Any) -> np.ndarray:
     dtype = object if isinstance(y, list | tuple) else None
     matrix: np.ndarray = check_array(
-        y,
+        plain_array(y, "y"),
         input_name="y",
         dtype=dtype,
         ensure_2d=False,

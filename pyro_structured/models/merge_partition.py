@@ -8,7 +8,7 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from pyro_structured.distributions.argument_checks import check_weights
-from pyro_structured.models.argument_checks import check_binary
+from pyro_structured.models.argument_checks import check_binary, plain_array
 from pyro_structured.ops.binary_rows import Matrix
 from pyro_structured.structures import Partition
 
@@ -58,7 +58,7 @@ def merge_partition(values: Tensor, weights: Tensor | None = None, start: Partit
     check_weights(weights, len(values))
     if start is not None and (not isinstance(start, Partition) or start.num_variables != values.shape[1]):
         raise ValueError(f"start: expected a Partition of {values.shape[1]} variables, got {start!r}")
-    rows, shape = values.detach().cpu().numpy(), weights.shape[:-1] + values.shape[1:]
+    rows, shape = plain_array(values), weights.shape[:-1] + values.shape[1:]
     classes = weights.detach().double().cpu().reshape(-1, len(values)).numpy()
     labels = (Partition(torch.arange(values.shape[1])) if start is None else start).expand(weights.shape[:-1]).labels
     first = labels.cpu().reshape(len(classes), -1).numpy()

@@ -2,16 +2,21 @@
 
 __all__ = ["MEVMClassifier"]
 
+import warnings
+from collections import deque
 from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from pyro_structured.models.argument_checks import plain_array
 from pyro_structured.models.block_estimator import BlockEstimator
+from pyro_structured.models.missing_values import find_missing
+from pyro_structured.models.random_states import checked_generator
+from pyro_structured.models.structural_em import Phase
 from pyro_structured.ops.binary_rows import BinaryRows
 
 
@@ -35,7 +40,8 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations.
-    :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
+    :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
+        and 1. ``None``: values have to be zeros and ones.
     :param unlabeled: The label, such as -1 or ``"?"``, but neither ``None`` nor NaN, that marks rows whose class is not
         known; they are learned from by expectation maximisation. ``None``: all are known.
     :param float level: Significance level of Welch's tests.
@@ -66,7 +72,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         smoothing: float = 0.1,
         tol: float = 1e-3,
         max_iter: int = 500,
-        binarize: float | None = 0.0,
+        binarize: float | str | None = "auto",
         unlabeled: Any = None,
         level: float = 0.1,
         linkage: str = "anchor",
@@ -87,11 +93,18 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "MEVMClassifier":
         """Learns blocks and parameters.
 
+        An interrupt from the keyboard ends the iterations; the last mixture is kept.
+
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Labels, shape ``(N,)``.
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         """
         self._check_parameters()
+        y = plain_array(y, "y")
+        if y is not None and find_missing(np.asarray(y, dtype=object)).any():
+            raise ValueError(
+                "y: expected labels, got missing ones; the parameter unlabeled says which label marks them"
+            )
         X, y = self._validate(X, reset=True, y=y)
         check_classification_targets(y)
         weights = self._check_weights(sample_weight, X)
@@ -102,17 +115,24 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         merged[place] = labels
         allowed = (np.equal.outer(np.arange(len(self.classes_)), merged) | (merged < 0)).astype(np.float64)
         learner = self._learner(rows, allowed)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        *_, last = learner.run(allowed * (merged >= 0), rng)  # rows without labels wait for the first E-step
-        self._mixture, self.n_iter_ = last.mixture, last.num_iterations
+        rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
+        last: deque[Phase] = deque(maxlen=1)
+        try:
+            last.extend(learner.run(allowed * (merged >= 0), rng))  # rows without labels wait for the first E-step
+        except KeyboardInterrupt:
+            if not last:
+                raise
+            warnings.warn("fit was interrupted: the last mixture is kept", stacklevel=2)
+        self._mixture, self.n_iter_ = last[0].mixture, last[0].num_iterations
         self.partition_ = self._mixture.partition
         return self
 
     def _number(self, y: np.ndarray) -> np.ndarray:
         """Places of the labels among the classes; -1 for missing ones."""
-        if np.ndim(self.unlabeled) > 0:
+        label = np.asarray(plain_array(self.unlabeled), dtype=object)
+        if label.ndim or self.unlabeled is not None and find_missing(label):
             raise ValueError(f"unlabeled: expected a label or None, got {self.unlabeled!r}")
-        known = np.ones(len(y), dtype=bool) if self.unlabeled is None else y != self.unlabeled
+        known = np.ones(len(y), dtype=bool) if self.unlabeled is None else y != label.item()
         if not known.any():
             raise ValueError(f"y: expected at least one label other than {self.unlabeled!r}, got none")
         self.classes_, numbers = np.unique(y[known], return_inverse=True)

@@ -2,17 +2,22 @@
 
 __all__ = ["MEVMDensity"]
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import DensityMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from pyro_structured.models.argument_checks import check_count
 from pyro_structured.models.block_estimator import BlockEstimator
+from pyro_structured.models.random_states import checked_generator
 from pyro_structured.ops.binary_rows import BinaryRows
+
+# Classes beyond the number of rows are empty, and so many numbers of theirs no memory holds.
+FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 
 
 class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
@@ -39,7 +44,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     :param int max_iter: Largest number of iterations.
     :param int n_init: Number of random starts. The best mixture has the largest log-likelihood: of the validation rows,
         if there are any.
-    :param float binarize: Values above it are ones. ``None``: values have to be zeros and ones.
+    :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
+        and 1. ``None``: values have to be zeros and ones.
     :param float level: Significance level of Welch's tests.
     :param str linkage: Which means are compared; see :func:`welch_partition`.
     :param str correction: Of the level; see :func:`welch_partition`.
@@ -72,7 +78,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         tol: float = 1e-3,
         max_iter: int = 500,
         n_init: int = 10,
-        binarize: float | None = 0.0,
+        binarize: float | str | None = "auto",
         level: float = 0.1,
         linkage: str = "anchor",
         correction: str = "none",
@@ -93,27 +99,39 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: None = None, sample_weight: Any = None, X_val: Any = None) -> "MEVMDensity":
         """Learns blocks and parameters.
 
+        An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
+
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Ignored.
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
         """
         self._check_parameters()
-        self._check_integers("n_components", "n_init")
+        check_count("n_components", self.n_components)
+        check_count("n_init", self.n_init)
         values = self._binarized(self._validate(X, reset=True))
         weights = self._check_weights(sample_weight, values)
         rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
+        most = min(max(len(rows), FEW_CLASSES), MOST_SHARES // max(len(rows), rows.num_variables))
+        check_count("n_components", self.n_components, most)
         held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
         learner = self._learner(rows)
-        best = -np.inf
-        for _ in tqdm(range(self.n_init), desc="starts", unit="start", disable=None, leave=False):
-            for phase in learner.run(self._deal(len(rows), rng), rng):
-                score = phase.log_likelihood
-                if held_out is not None:
-                    score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
-                if score > best:
-                    best, self._mixture, self.n_iter_ = score, phase.mixture, phase.num_iterations
+        best, reached = None, -np.inf
+        try:
+            for _ in tqdm(range(self.n_init), desc="starts", unit="start", disable=None, leave=False):
+                for phase in learner.run(self._deal(len(rows), rng), rng):
+                    score = phase.log_likelihood
+                    if held_out is not None:
+                        score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
+                    if best is None or score > reached:
+                        best, reached = phase, score
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=2)
+        assert best is not None
+        self._mixture, self.n_iter_ = best.mixture, best.num_iterations
         self.weights_ = np.exp(self._mixture.parameters.log_classes)
         self.partition_ = self._mixture.partition
         return self

@@ -28,3 +28,6 @@ def _is_missing(value: Any) -> bool:
     except TypeError:
         # Whether pandas' NA differs from anything is neither true nor false.
         return True
+    except (RuntimeError, ValueError):
+        # An array, or a tensor.
+        return False

@@ -87,29 +87,34 @@ class StructuralEM:
         """Mixtures whose parameters have settled, one after each change of the structure.
 
         :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
-        :return: The last mixture has the largest objective.
+        :return: The last mixture has the largest objective. An interrupt from the keyboard comes after what the last
+            iteration led to.
         """
         state = self._start(self._single_labels(len(posterior)), posterior)
         if "welch" in self.structure:
             state = self._start(self._labels(state, rng), posterior)
-        tried, reached = None, -np.inf
-        for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
-            best = self._advance(state)
-            settled = best.objective - state.objective < self.smallest
-            if settled:
-                yield Phase(best.mixture, best.log_likelihood, iteration + 1)
-                if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
+        iteration, tried, reached = 0, None, -np.inf
+        try:
+            for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+                best = self._advance(state)
+                settled = best.objective - state.objective < self.smallest
+                if settled:
+                    yield Phase(best.mixture, best.log_likelihood, iteration + 1)
+                    if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
+                        return
+                    reached = best.objective
+                # Where all classes are known, they never change, and the blocks depend on nothing else.
+                changing = tried is None or not np.array_equal(tried, state.posterior)
+                if changing and (self.structure == "welch" or ("merge" in self.structure and settled)):
+                    tried = state.posterior
+                    changed = self._start(self._labels(state, rng), state.posterior)
+                    best = max(best, changed, key=lambda each: each.objective)
+                if best.objective - state.objective < self.smallest:
                     return
-                reached = best.objective
-            # Where all classes are known, they never change, and the blocks depend on nothing else.
-            changing = tried is None or not np.array_equal(tried, state.posterior)
-            if changing and (self.structure == "welch" or ("merge" in self.structure and settled)):
-                tried = state.posterior
-                changed = self._start(self._labels(state, rng), state.posterior)
-                best = max(best, changed, key=lambda each: each.objective)
-            if best.objective - state.objective < self.smallest:
-                return
-            state = best
+                state = best
+        except KeyboardInterrupt:
+            yield Phase(state.mixture, state.log_likelihood, iteration)
+            raise
         warnings.warn(f"no convergence in {self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
         yield Phase(state.mixture, state.log_likelihood, self.max_iter)
 

@@ -8,21 +8,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from pyro_structured.distributions import JunctionTree
-from pyro_structured.models.argument_checks import checked_numbers
+from pyro_structured.models.argument_checks import check_count, checked_numbers, listed_columns
 from pyro_structured.models.categorical_density import CategoricalDensity
 from pyro_structured.models.junction_tree_plot import plot_junction_tree
+from pyro_structured.models.random_states import checked_generator, torch_draws
 from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
-from pyro_structured.models.tree_tables import fit_tree_tables, log_probs_of_codes, parts_of_codes
+from pyro_structured.models.tree_tables import (
+    fit_tree_tables,
+    log_probs_of_codes,
+    parts_of_codes,
+    without_rare_states,
+)
 from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
-from pyro_structured.structures.argument_checks import check_size
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
+# Their table of counts takes 2 GB.
+MOST_PAIRED = 2**14
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
 
 
@@ -73,9 +79,15 @@ class ThinJunctionTree(CategoricalDensity):
     :param float tolerance: Nats that a graph cut may lose to split a clique, or to have a smaller separator.
     :param float polish: Seconds of processor time in which the chosen tree is improved by simulated annealing. How far
         it gets depends on the machine.
-    :param categories: ``"auto"``: those in the data; or a list for each column, in their order.
+    :param categories: ``"auto"``: those in the data. Otherwise, all that there are: a list for each column, in their
+        order; or one list, or one number k of categories 0, ..., k - 1, for all columns.
+    :param str handle_unknown: What a value that is not among a column's categories is. ``"other"``: the reserve state
+        that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a probability, as
+        if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
+        ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
     :param int max_iter: Largest number of iterations of expectation maximisation.
-    :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, and of the choice of validation rows.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
+        samples.
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
     :ivar separators\_: What neighbouring cliques have in common.
     :ivar float smoothing\_: The chosen one.
@@ -113,7 +125,8 @@ class ThinJunctionTree(CategoricalDensity):
         information: str | Sequence[str] = ("mutual", "least"),
         tolerance: float = 0.0,
         polish: float = 0.0,
-        categories: str | Sequence[Any] = "auto",
+        categories: str | int | Sequence[Any] = "auto",
+        handle_unknown: str = "other",
         max_iter: int = 100,
         random_state: Any = None,
     ) -> None:
@@ -126,6 +139,7 @@ class ThinJunctionTree(CategoricalDensity):
         self.tolerance = tolerance
         self.polish = polish
         self.categories = categories
+        self.handle_unknown = handle_unknown
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -138,29 +152,45 @@ class ThinJunctionTree(CategoricalDensity):
         :param y: Not used.
         :param X_val: More rows, on which settings are chosen. ``None``: a tenth of the rows, at random, from which only
             the tables of the chosen tree are learned.
-        :raises ValueError: if a parameter is out of range, a column has no value, or a validation row has a category
-            that is not in the data.
+        :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
+            ``handle_unknown`` makes an error.
+        :raises NotImplementedError: if there are too many categories for graph cuts.
         """
         smoothings = checked_numbers("smoothing", self.smoothing)
-        settings = self._settings()
+        self._check_parameters()
         codes = self._learn_categories(X)
-        generator = check_random_state(self.random_state)
+        number = sum(self._num_known)
+        if self.method == "graph_cut" and number > MOST_PAIRED:
+            raise NotImplementedError(
+                f"method: 'graph_cut' counts pairs of all categories, of which there are {number} in X, more than "
+                f"{MOST_PAIRED}; take 'chordal'"
+            )
+        generator = checked_generator(self.random_state)
         training, judged = self._divide(codes, X_val, generator)
         self.candidates_: list[TreeCandidate] = []
-        best = self._search(training, judged, settings, smoothings, generator)
+        best = self._search(training, judged, smoothings, generator)
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
-        everything = CategoricalRows(codes, best.tree.cardinalities)
         self._distribution, self.log_likelihoods_ = fit_tree_tables(
-            everything, best.tree, best.smoothing, self.max_iter
+            self._rows(codes), best.tree, best.smoothing, self.max_iter
         )
+        self._warn_of_unknown(judged.values.T, "X_val")
         return self
+
+    def _warn_of_unknown(self, codes: np.ndarray, name: str) -> None:
+        """Names columns with values that nothing gives a probability."""
+        columns = np.flatnonzero((codes >= np.array(self._num_known)).any(0))
+        if not self.smoothing_ and len(columns):
+            warnings.warn(
+                f"{name}: without smoothing, values that were not in the data learned from have probability 0, so that "
+                f"rows have log-probability -inf: {listed_columns(self, columns)}",
+                stacklevel=3,
+            )
 
     def _search(
         self,
         training: CategoricalRows,
         judged: CategoricalRows,
-        settings: list[TreeSetting],
         smoothings: Sequence[float],
         generator: Any,
     ) -> TreeCandidate:
@@ -176,7 +206,7 @@ class ThinJunctionTree(CategoricalDensity):
             self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
 
         try:
-            for setting in tqdm(settings, desc="trees", disable=None, leave=False):
+            for setting in tqdm(self._settings(), desc="trees", disable=None, leave=False):
                 try_tree(search.tree(setting), setting)
             if self.polish:
                 start = self._best()
@@ -197,39 +227,50 @@ class ThinJunctionTree(CategoricalDensity):
     def _penalties(self) -> tuple[float, ...]:
         return PENALTIES[self.method] if self.penalty is None else checked_numbers("penalty", self.penalty)
 
-    def _settings(self) -> list[TreeSetting]:
-        check_size("treewidth", self.treewidth)
-        check_size("max_iter", self.max_iter)
-        if self.method not in METHODS:
+    def _check_parameters(self) -> None:
+        check_count("treewidth", self.treewidth)
+        check_count("max_iter", self.max_iter)
+        if not isinstance(self.method, str) or self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
-        information = (self.information,) if isinstance(self.information, str) else self.information
-        if (
-            not isinstance(information, Sequence)
-            or not information
-            or any(each not in INFORMATION for each in information)
-        ):
+        kinds = self._information
+        if not isinstance(kinds, Sequence) or not kinds or any(each not in INFORMATION for each in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
             if len(checked_numbers(name, getattr(self, name))) != 1:
                 raise ValueError(f"{name}: expected one number, got {getattr(self, name)!r}")
+        for name, value in (("discount", self.discount), ("penalty", 1.0 if self.penalty is None else self.penalty)):
+            checked_numbers(name, value)
+
+    @property
+    def _information(self) -> Any:
+        return (self.information,) if isinstance(self.information, str) else self.information
+
+    def _settings(self) -> list[TreeSetting]:
+        # No graph is wider than its variables are many.
+        treewidth = min(int(self.treewidth), max(1, self.n_features_in_ - 1))
         discounts = checked_numbers("discount", self.discount)
-        return tree_settings(self.method, int(self.treewidth), self._penalties(), discounts, information)
+        return tree_settings(self.method, treewidth, self._penalties(), discounts, self._information)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries are summed out.
 
+        Without smoothing, rows with unknown values have -inf, and a warning names the columns.
+
         :param X: Categories, shape ``(N, n)``.
-        :raises ValueError: if there is a category that was not in the data, and is not among ``categories``.
+        :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
         """
         check_is_fitted(self)
-        return log_probs_of_codes(self._distribution, self._read(X))
+        codes = self._read(X)
+        self._warn_of_unknown(codes, "X")
+        return log_probs_of_codes(self._distribution, codes)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of all categories of each variable, given the entries of a row that are not missing.
 
         :param X: Categories and gaps, shape ``(N, n)``.
-        :return: Shape ``(N, n, largest number of categories)``, in the order of ``categories_``, zeros past a column's
-            own; observed entries have probability 1.
+        :return: Shape ``(N, n, largest number of states)``: probabilities of the categories in the order of
+            ``categories_``, then that of unknown values, where a column has a state for them, then zeros; observed
+            entries have probability 1.
         :raises ValueError: if the observed entries of a row are impossible, which happens only without smoothing.
         """
         check_is_fitted(self)
@@ -240,18 +281,24 @@ class ThinJunctionTree(CategoricalDensity):
         parts = parts_of_codes(codes, self.tree_.table_size)
         return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
 
-    def sample(self, n_samples: int = 1) -> np.ndarray:
-        """Draws rows of categories, shape ``(n_samples, n)``; with torch's generator.
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
 
         :param int n_samples: Number of rows, at least 1.
-        :raises ValueError: if it is not.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
         """
         check_is_fitted(self)
-        check_size("n_samples", n_samples)
-        return self._decode(self._distribution.sample((n_samples,)).numpy())
+        check_count("n_samples", n_samples)
+        known = without_rare_states(self._distribution, self._num_known)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return self._decode(known.sample((n_samples,)).numpy())
 
     def to_pyro(self) -> JunctionTree:
-        """The density as a Pyro distribution of codes: places in ``categories_``; in float64."""
+        """The density as a Pyro distribution of codes: places in ``categories_``, and the one after them for unknown
+        values, where a column has a state for them; in float64.
+        """
         check_is_fitted(self)
         return self._distribution
 

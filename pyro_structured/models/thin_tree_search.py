@@ -52,12 +52,12 @@ def tree_settings(
 class TreeSearch:
     """Finds junction trees for rows.
 
-    :param CategoricalRows rows: The data.
+    :param CategoricalRows rows: The data. States for values to come cost an edge nothing.
     :param float tolerance: Of graph cuts, in nats.
     """
 
     def __init__(self, rows: CategoricalRows, tolerance: float = 0.0) -> None:
-        self._rows, self._tolerance = rows, tolerance
+        self._rows, self._cardinalities, self._tolerance = rows.known, rows.cardinalities, tolerance
 
     def tree(self, setting: TreeSetting) -> CliqueTree:
         """By forward selection or graph cuts."""
@@ -65,7 +65,7 @@ class TreeSearch:
         if setting.information is None:
             neighbors = neighbor_sets(len(sizes), [])
             grow_chordal_graph(ChordalScore(self._rows, setting.penalty), neighbors, setting.treewidth)
-            return _tree_of(neighbors, sizes)
+            return _tree_of(neighbors, self._cardinalities)
         weights = self._significant(setting)
         if setting.discount is None:
             edges = list(zip(*minimum_spanning_tree(-weights).nonzero(), strict=True))
@@ -78,7 +78,7 @@ class TreeSearch:
                 self._tolerance,
                 float(MOST_STATES),
             )
-        return CliqueTree.from_edges([(int(one), int(other)) for one, other in edges], sizes)
+        return CliqueTree.from_edges([(int(one), int(other)) for one, other in edges], self._cardinalities)
 
     def polish(self, tree: CliqueTree, setting: TreeSetting, rng: np.random.Generator) -> CliqueTree:
         """Improves the penalised likelihood of a tree."""

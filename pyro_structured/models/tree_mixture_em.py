@@ -70,9 +70,11 @@ class _Component:
     ) -> None:
         self.distribution, self.prior, tree = distribution, prior, distribution.tree
         self.training, self.judged = TreeRows(training, tree), TreeRows(judged, tree)
-        self.num_parameters = sum(tree.table_sizes) - sum(
-            math.prod(tree.cardinalities[d] for d in separator) for separator in tree.separators
+        cliques, separators = (
+            sum(math.prod(training.known.cardinalities[d] for d in scope) for scope in scopes)
+            for scopes in (tree.cliques, tree.separators)
         )
+        self.num_parameters = cliques - separators
 
 
 class _Expectation(NamedTuple):

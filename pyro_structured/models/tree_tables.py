@@ -1,6 +1,15 @@
 """Tables of a junction tree from rows of which entries may be missing."""
 
-__all__ = ["TreeRows", "fit_tree_tables", "log_prior", "log_probs_of_codes", "parts_of_codes", "pseudo_counts"]
+__all__ = [
+    "TreeRows",
+    "even_shares",
+    "fit_tree_tables",
+    "log_prior",
+    "log_probs_of_codes",
+    "parts_of_codes",
+    "pseudo_counts",
+    "without_rare_states",
+]
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
@@ -99,6 +108,24 @@ def pseudo_counts(tree: CliqueTree, number: float, singles: Sequence[np.ndarray]
     return torch.from_numpy(number * np.concatenate(tables))
 
 
+def even_shares(rows: CategoricalRows) -> list[np.ndarray]:
+    """Probabilities of the states of each variable, all alike; that for values to come is one among so many as rows."""
+    found = []
+    for size, known in zip(rows.cardinalities, rows.known.cardinalities, strict=True):
+        rare = 1 / (rows.total + size)
+        found.append(np.where(np.arange(size) < known, (1 - rare * (size - known)) / known, rare))
+    return found
+
+
+def without_rare_states(distribution: JunctionTree, known: Sequence[int]) -> JunctionTree:
+    """The distribution given that all variables are in one of so many first states; its tables are not conditional."""
+    tree, logits = distribution.tree, distribution.clique_logits.clone()
+    for clique, table in zip(tree.cliques, tree.split(logits), strict=True):
+        for axis, d in enumerate(clique):
+            table.narrow(axis, known[d], tree.cardinalities[d] - known[d]).fill_(-torch.inf)
+    return JunctionTree(logits, tree)
+
+
 def fit_tree_tables(
     rows: CategoricalRows,
     tree: CliqueTree,
@@ -117,11 +144,12 @@ def fit_tree_tables(
     :param float smoothing: Pseudo-observations of the prior, at least 0.
     :param int max_iter: Largest number of iterations.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param singles: What the prior is like, as for :func:`pseudo_counts`.
+    :param singles: What the prior is like, as for :func:`pseudo_counts`; ``None``: :func:`even_shares`.
     :return: The distribution, in float64, and the objective at the start of every iteration: the log-likelihood of the
         observed entries and the prior's, over the number of rows. It never falls.
     """
-    entries, prior = TreeRows(rows, tree), pseudo_counts(tree, smoothing, singles)
+    prior = pseudo_counts(tree, smoothing, even_shares(rows) if singles is None else singles)
+    entries = TreeRows(rows, tree)
     if rows.is_complete:
         return entries.tables(entries.counts(rows.weights), prior), []
     found = _start(rows, tree)

@@ -84,7 +84,7 @@ def check_options(level: float, linkage: str, correction: str) -> None:
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
     for name, value, known in (("linkage", linkage, LINKAGES), ("correction", correction, CORRECTIONS)):
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name}: expected one of {known}, got {value!r}")
 
 

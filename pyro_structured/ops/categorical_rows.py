@@ -19,12 +19,21 @@ class CategoricalRows:
     :param np.ndarray values: States, integers of shape ``(N, n)``; -1 where one is missing.
     :param cardinalities: Numbers of states of the variables.
     :param np.ndarray weights: Weights of the rows, at least 0, shape ``(N,)``; ``None``: all are 1.
+    :param known: How many of the states, the first ones, rows that are learned from can have; ``None``: all. The others
+        are for values to come.
     :ivar values: Different rows, column by column, shape ``(n, R)``.
     :ivar weights: Their weights, shape ``(R,)``.
     """
 
-    def __init__(self, values: np.ndarray, cardinalities: Sequence[int], weights: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        values: np.ndarray,
+        cardinalities: Sequence[int],
+        weights: np.ndarray | None = None,
+        known: Sequence[int] | None = None,
+    ) -> None:
         self.cardinalities = tuple(int(size) for size in cardinalities)
+        self._known = self.cardinalities if known is None else tuple(int(size) for size in known)
         weights = np.ones(len(values)) if weights is None else weights
         rows, inverse = np.unique(values, axis=0, return_inverse=True)
         self.values = np.ascontiguousarray(rows.T.astype(np.int64))
@@ -35,9 +44,17 @@ class CategoricalRows:
 
         :param np.ndarray weights: At least 0, shape ``(R,)``.
         """
-        found, kept = CategoricalRows.__new__(CategoricalRows), weights > 0
-        found.cardinalities = self.cardinalities
-        found.values, found.weights = np.ascontiguousarray(self.values[:, kept]), weights[kept]
+        kept = weights > 0
+        return self._copy(np.ascontiguousarray(self.values[:, kept]), weights[kept], self.cardinalities)
+
+    @cached_property
+    def known(self) -> "CategoricalRows":
+        """The same rows without the states that are only for values to come."""
+        return self if self._known == self.cardinalities else self._copy(self.values, self.weights, self._known)
+
+    def _copy(self, values: np.ndarray, weights: np.ndarray, cardinalities: tuple[int, ...]) -> "CategoricalRows":
+        found = CategoricalRows.__new__(CategoricalRows)
+        found.values, found.weights, found.cardinalities, found._known = values, weights, cardinalities, self._known
         return found
 
     @cached_property

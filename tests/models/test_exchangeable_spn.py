@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.models import ExchangeableSPN
+from pyro_structured.models.region_network import RegionNetwork
 
 # Mean log-probability of the data of the next function.
 TRUTH = np.log(0.5) + (2 * np.log(1 / 2) + 2 * np.log(1 / 6)) / 2
@@ -108,6 +109,7 @@ def test_states_join_the_regions():
     assert abs(apart.score(rows) - (TRUTH - np.log(2))) < 0.05
 
 
+@pytest.mark.filterwarnings("ignore:no convergence in 50 steps")
 def test_expectation_maximization_improves_the_likelihood():
     generator = np.random.default_rng(2)
     centers = generator.random((5, 12))
@@ -163,6 +165,10 @@ def test_conventions(fitted):
         ({"n_states": 1.5}, "n_states: expected an integer of at least 1, got 1.5"),
         ({"max_region_size": 0}, "max_region_size: expected an integer"),
         ({"max_iter": 0}, "max_iter: expected an integer"),
+        ({"n_states": 10**6}, "n_states: expected an integer of at most 4096, got 1000000"),
+        ({"max_iter": 10**30}, "max_iter: expected an integer of at most 2147483647, got 10+$"),
+        ({"random_state": "x"}, "random_state: expected None, an integer .*, got 'x'"),
+        ({"binarize": [0]}, r"binarize: expected a number, 'auto' or None, got \[0\]"),
         ({"smoothing": -1.0}, "smoothing: expected a number from 0 to 1e\\+06, got -1.0"),
     ],
 )
@@ -200,3 +206,44 @@ def test_wrong_number_of_samples(fitted, n_samples):
 def test_wrong_validation_data(held_out, message):
     with pytest.raises(ValueError, match=message):
         small().fit([[0, 1]], X_val=held_out)
+
+
+def test_samples_have_a_seed(fitted):
+    model, _ = fitted
+    state = torch.random.get_rng_state()
+    drawn = model.sample(20, random_state=1)
+    np.testing.assert_array_equal(model.sample(20, random_state=1), drawn)
+    np.testing.assert_array_equal(model.sample(20), model.sample(20, random_state=0))
+    assert (model.sample(20) != drawn).any() and torch.equal(torch.random.get_rng_state(), state)
+    with pytest.raises(ValueError, match="random_state: expected None, an integer .*, got 'x'"):
+        model.sample(random_state="x")
+
+
+@pytest.mark.filterwarnings("ignore:no convergence")
+@pytest.mark.parametrize("networks", [0, 1])
+def test_an_interrupt_keeps_what_there_is(monkeypatch, networks):
+    rows = classes_of_blocks(300)
+    whole = small(max_iter=20).fit(rows)
+    expect, number, allowed = RegionNetwork.expect, 0, 3 + networks * len(whole.log_likelihoods_[0])
+
+    def interrupted(self):
+        nonlocal number
+        number += 1
+        if number > allowed:
+            raise KeyboardInterrupt
+        return expect(self)
+
+    monkeypatch.setattr(RegionNetwork, "expect", interrupted)
+    with pytest.warns(UserWarning, match="fit was interrupted: 1 of 2 networks are kept") as caught:
+        model = small(max_iter=20).fit(rows)
+    assert caught[0].filename == __file__ and model.to_pyro().structure.num_networks == 1
+    assert model.log_likelihoods_ == [whole.log_likelihoods_[0][: None if networks else 3]]
+    assert model.score(rows) == pytest.approx(max(model.log_likelihoods_[0]), abs=1e-4)
+    with pytest.raises(KeyboardInterrupt):
+        small().fit(rows)
+
+
+def test_too_few_steps():
+    with pytest.warns(ConvergenceWarning, match="no convergence in 1 steps of 2 of 2 networks") as caught:
+        small(max_iter=1).fit(classes_of_blocks(100))
+    assert caught[0].filename == __file__

@@ -104,8 +104,8 @@ def test_one_component_is_a_thin_junction_tree():
         if missing:
             data[np.random.default_rng(0).random(data.shape) < 0.05] = np.nan
         codes = np.where(np.isnan(data), -1, data).astype(int)
-        tree = ThinJunctionTree(2, penalty=0.5).fit(data[:300], X_val=data[300:]).tree_
-        model = JunctionTreeMixture(1, smoothing=smoothing, tol=1e-9, n_iter_no_change=100)
+        tree = ThinJunctionTree(2, penalty=0.5, handle_unknown="error").fit(data[:300], X_val=data[300:]).tree_
+        model = JunctionTreeMixture(1, smoothing=smoothing, tol=1e-9, n_iter_no_change=100, handle_unknown="error")
         model.fit(data[:300], X_val=data[300:])
         assert model.trees_ == [tree] and model.weights_ == pytest.approx(1.0)
         weights = np.concatenate([np.ones(300), smoothing * independent(codes[:300], states)])
@@ -253,3 +253,55 @@ def test_an_interrupt_keeps_the_best_mixture(monkeypatch):
     allowed = 0
     with pytest.raises(KeyboardInterrupt):
         JunctionTreeMixture(2).fit(values)
+
+
+def reserved():
+    """A constant column, one of two and one of three values, and two rows with values that those do not have."""
+    rng = np.random.default_rng(0)
+    rows = np.stack([np.zeros(200, dtype=int), rng.integers(2, size=200), rng.integers(3, size=200)], 1)
+    return rows, np.array([[7, 0, 0], [0, 1, 7]])
+
+
+def test_unknown_values_have_a_reserve_state():
+    rows, other = reserved()
+    model = JunctionTreeMixture(2, smoothing=4.0, random_state=0).fit(rows, X_val=np.vstack([rows, other]))
+    assert model.trees_[0].cardinalities == (2, 2, 4)
+    states = torch.cartesian_prod(*map(torch.arange, (2, 2, 4)))
+    log_probs = model.to_pyro().log_prob(states)
+    assert log_probs.exp().sum() == pytest.approx(1.0)
+    values = states.numpy().copy()
+    values[values[:, 0] == 1, 0] = 7
+    np.testing.assert_allclose(model.score_samples(values), log_probs)
+    # Components have so many rows of such columns, one in 202 of which has an unknown value.
+    sizes = 200 * model.weights_
+    expected = model.weights_ @ (4 / 202 / (sizes + 4))
+    assert np.exp(model.score_samples([[7, np.nan, np.nan]]))[0] == pytest.approx(expected, rel=1e-3)
+    np.testing.assert_allclose(model.predict_proba(other).sum(1), 1.0)
+
+
+def test_unknown_values_that_are_errors_or_missing():
+    rows, other = reserved()
+    model = JunctionTreeMixture(2, handle_unknown="missing", random_state=0).fit(rows, X_val=other)
+    np.testing.assert_array_equal(model.score_samples(other), model.score_samples(np.where(other == 7, np.nan, other)))
+    model = JunctionTreeMixture(2, handle_unknown="error", random_state=0).fit(rows)
+    with pytest.raises(ValueError, match=r"X: expected categories of column 0 among \[0\], got 7 in row 0"):
+        model.score_samples(other)
+    assert JunctionTreeMixture(2, categories=3).fit(rows).trees_[0].cardinalities == (3, 3, 3)
+
+
+def test_samples_are_of_known_values_and_have_a_seed():
+    rows, _ = reserved()
+    model = JunctionTreeMixture(2, smoothing=1000.0, random_state=0).fit(rows[:8], X_val=rows[:8])
+    state = torch.random.get_rng_state()
+    drawn = model.sample(20_000, random_state=1)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    states = torch.cartesian_prod(torch.zeros(1, dtype=torch.long), torch.arange(2), torch.arange(3)).numpy()
+    expected = np.exp(model.score_samples(states))
+    assert expected.sum() < 0.9
+    counts = (drawn[:, None] == states).all(2).sum(0)
+    assert counts.sum() == len(drawn)
+    np.testing.assert_allclose(counts / len(drawn), expected / expected.sum(), atol=0.02)
+    np.testing.assert_array_equal(model.sample(20_000, random_state=1), drawn)
+    np.testing.assert_array_equal(model.sample(5), model.sample(5, random_state=0))
+    with pytest.raises(ValueError, match="random_state: expected None, an integer .*, got -1"):
+        model.sample(random_state=-1)

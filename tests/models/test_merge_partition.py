@@ -115,6 +115,8 @@ def test_large_blocks_take_little_memory():
         ([[[0, 1]]], r"values: expected a tensor of shape \(N, n\) with n of at least 1, got list"),
         ([torch.zeros(0, 3)], r"values: expected a tensor of shape .* got \(0, 3\)"),
         ([torch.full((2, 2), torch.nan)], "values: expected zeros and ones"),
+        ([torch.eye(3).to_sparse()], "values: expected a dense tensor of real numbers, got torch.float32, torch.spa"),
+        ([torch.eye(3, dtype=torch.cfloat)], "values: expected a dense tensor of real numbers, got torch.complex64"),
         ([torch.zeros(3, 2), torch.ones(2)], r"weights: expected a tensor with a last axis of 3 numbers, got \(2,\)"),
         ([torch.zeros(3, 2), [1, 1, 1]], r"weights: expected a tensor with a last axis of 3 numbers, got list"),
         ([torch.zeros(2, 2), torch.tensor([1.0, -1.0])], "weights: expected finite numbers of at least 0"),
@@ -127,3 +129,9 @@ def test_large_blocks_take_little_memory():
 def test_wrong_arguments(args, message):
     with pytest.raises(ValueError, match=message):
         merge_partition(*args)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16])
+def test_kinds_of_numbers(dtype):
+    values = torch.randint(2, (30, 2), generator=torch.Generator().manual_seed(0)).repeat_interleave(2, dim=1)
+    assert merge_partition(values.to(dtype)).blocks() == [[0, 1], [2, 3]]

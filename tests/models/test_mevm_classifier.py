@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from pyro_structured.datasets import conjunction_task, disjunction_task, symmetric_task
 from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.models import MEVMClassifier
-from pyro_structured.models.structural_em import STRUCTURES
+from pyro_structured.models.structural_em import STRUCTURES, StructuralEM
 
 
 def blobs(number, seed=0):
@@ -140,3 +140,41 @@ def test_variables_that_are_never_ones_are_one_block():
         classifier = MEVMClassifier(structure=structure).fit(X, y)
         assert all([6, 7, 8] in partition.blocks() for partition in classifier.partition_)
         assert MEVMClassifier(structure=structure).fit(X[:, 6:], y).partition_[0].blocks() == [[0, 1, 2]]
+
+
+def test_an_interrupt_keeps_the_last_mixture(monkeypatch):
+    X, y = blobs(200)
+    y = np.where(np.arange(200) % 3, y, "?")
+    advance, allowed = StructuralEM._advance, 2
+
+    def interrupted(self, *arguments):
+        nonlocal allowed
+        allowed -= 1
+        if allowed < 0:
+            raise KeyboardInterrupt
+        return advance(self, *arguments)
+
+    monkeypatch.setattr(StructuralEM, "_advance", interrupted)
+    classifier = MEVMClassifier(unlabeled="?", tol=1e-9, random_state=0)
+    with pytest.warns(UserWarning, match="fit was interrupted: the last mixture is kept") as caught:
+        classifier.fit(X, y)
+    assert caught[0].filename == __file__ and classifier.n_iter_ == 2 and classifier.score(X, blobs(200)[1]) > 0.6
+    monkeypatch.setattr(StructuralEM, "_start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.fit(X, y)
+
+
+def test_numbers_that_are_binarised_are_named():
+    X, y = blobs(50)
+    with pytest.warns(UserWarning, match="X: numbers other than 0 and 1 .* in columns 0, 1, 2, 3, 4, 5; binarize=0.0"):
+        MEVMClassifier().fit(2 * X, y)
+
+
+def test_labels_that_are_none():
+    X, y = blobs(20)
+    for labels in (np.where(y == "a", None, y), np.where(y == "a", np.nan, 1.0)):
+        with pytest.raises(ValueError, match="y: expected labels, got missing ones; the parameter unlabeled says"):
+            MEVMClassifier().fit(X, labels)
+    for unlabeled in (np.nan, ["?"]):
+        with pytest.raises(ValueError, match="unlabeled: expected a label or None, got"):
+            MEVMClassifier(unlabeled=unlabeled).fit(X, y)

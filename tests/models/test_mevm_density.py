@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import ExchangeablePartition
 from pyro_structured.models import MEVMDensity
-from pyro_structured.models.structural_em import STRUCTURES
+from pyro_structured.models.structural_em import STRUCTURES, StructuralEM
 from pyro_structured.structures import Partition
 
 PARTITION = Partition(torch.tensor([[0, 0, 0, 0, 4, 5, 6, 7], [0, 1, 2, 3, 4, 4, 4, 4]]))
@@ -95,6 +95,8 @@ def test_weights_count_rows(structure):
     density = MEVMDensity(2, structure=structure, n_init=1, random_state=0)
     repeated = clone(density).fit(np.repeat(values, weights, 0)).score_samples(values)
     np.testing.assert_allclose(density.fit(values, None, weights).score_samples(values), repeated)
+    tensor = torch.tensor(weights, dtype=torch.float64, requires_grad=True)
+    np.testing.assert_allclose(density.fit(values, None, tensor).score_samples(values), repeated)
 
 
 def test_values_are_binarised():
@@ -169,9 +171,13 @@ def test_constant_variables_with_extreme_weights(structure, scale):
         ({"structure": "welch", "level": 2.0}, "level: expected a number between 0 and 1, got 2.0"),
         ({"structure": "welch", "linkage": "all"}, "linkage: expected one of"),
         ({"correction": 3}, "correction: expected one of"),
-        ({"binarize": np.nan}, "binarize: expected a number or None, got nan"),
-        ({"binarize": "a"}, "binarize: expected a number or None, got 'a'"),
+        ({"binarize": np.nan}, "binarize: expected a number, 'auto' or None, got nan"),
+        ({"binarize": "a"}, "binarize: expected a number, 'auto' or None, got 'a'"),
         ({"n_components": True}, "n_components: expected an integer of at least 1, got True"),
+        ({"n_components": 10**9}, "n_components: expected an integer of at most 4096, got 1000000000"),
+        ({"max_iter": 2**31}, "max_iter: expected an integer of at most 2147483647, got 2147483648"),
+        ({"structure": ["merge"]}, r"structure: expected one of \('merge', .* got \['merge'\]"),
+        ({"random_state": -1}, "random_state: expected None, an integer .*, got -1"),
     ],
 )
 def test_wrong_parameters(parameters, message):
@@ -203,3 +209,44 @@ def test_validation_data_may_have_gaps_and_be_sparse():
 def test_too_few_iterations():
     with pytest.warns(ConvergenceWarning, match="no convergence in 1 iterations"):
         MEVMDensity(2, max_iter=1, n_init=1, random_state=0).fit(planted(100)[0])
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_an_interrupt_keeps_the_best_mixture(monkeypatch, structure):
+    values, _ = planted(100)
+    advance, allowed = StructuralEM._advance, 3
+
+    def interrupted(self, *arguments):
+        nonlocal allowed
+        allowed -= 1
+        if allowed < 0:
+            raise KeyboardInterrupt
+        return advance(self, *arguments)
+
+    monkeypatch.setattr(StructuralEM, "_advance", interrupted)
+    density = MEVMDensity(2, structure=structure, tol=1e-9, random_state=0)
+    with pytest.warns(UserWarning, match="fit was interrupted: the best mixture so far is kept") as caught:
+        density.fit(values)
+    assert caught[0].filename == __file__ and density.n_iter_ <= 3
+    first, allowed = density.score(values), 30
+    with pytest.warns(UserWarning, match="fit was interrupted"):
+        assert density.fit(values, X_val=values).score(values) >= first
+    monkeypatch.setattr(StructuralEM, "_start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        density.fit(values)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_matrix])
+def test_numbers_that_are_binarised_are_named(form):
+    values, _ = planted(50)
+    counts = values + values * (np.arange(8) == 3)
+    density = MEVMDensity(2, n_init=1, random_state=0)
+    expected = density.fit(values).score_samples(values)
+    with pytest.warns(UserWarning, match="X: numbers other than 0 and 1 .* in column 3; binarize=0.0 says") as caught:
+        density.fit(form(counts))
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="X: numbers other than 0 and 1 .* in column 3;"):
+        np.testing.assert_allclose(density.score_samples(form(counts)), expected)
+    with pytest.warns(UserWarning, match="X_val: numbers other than 0 and 1 .* in column 3;"):
+        density.fit(values, X_val=form(counts))
+    density.set_params(binarize=0.0).fit(form(counts), X_val=form(counts))

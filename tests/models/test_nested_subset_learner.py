@@ -118,6 +118,7 @@ def test_two_variables():
         ([[[0, 1]]], r"values: expected a tensor .* got list"),
         ([torch.zeros(3, 1)], r"values: .* got \(3, 1\)"),
         ([torch.full((3, 2), 0.5)], r"values: expected zeros and ones"),
+        ([torch.eye(3).to_sparse()], r"values: expected a dense tensor of real numbers, got torch.float32, torch.spa"),
         ([torch.zeros(3, 2), torch.ones(2, 1)], r"memberships: expected a tensor of shape \(3, K\), got \(2, 1\)"),
         ([torch.zeros(3, 2), torch.ones(3, 2)], r"memberships: expected probabilities that add up to 1"),
         ([torch.zeros(3, 2), torch.full((3, 1), torch.nan)], r"memberships: expected probabilities"),

@@ -195,11 +195,27 @@ def test_bad_input():
         ({"information": [["mutual"]]}, r"information: expected some of .*, got \[\['mutual'\]\]"),
         ({"tolerance": [1, 2]}, r"tolerance: expected one number, got \[1, 2\]"),
         ({"polish": -1.0}, "polish: expected a number of at least 0"),
-        ({"categories": "all"}, "categories: expected 'auto' or a list for each column, got 'all'"),
-        ({"categories": 3}, "categories: expected 'auto' or a list for each column, got 3"),
-        ({"categories": [2, 2]}, r"categories: expected 'auto' or a list for each column, got \[2, 2\]"),
-        ({"categories": None}, "categories: expected 'auto' or a list for each column, got None"),
-        ({"categories": ["ab", "cd"]}, "categories: expected 'auto' or a list for each column, got .'ab', 'cd'"),
+        ({"categories": "all"}, "categories: expected 'auto', a list for each column, .* for all columns, got 'all'"),
+        ({"categories": 0}, "categories: expected 'auto', a list for each column, .* for all columns, got 0"),
+        ({"categories": 10**9}, "categories: expected 'auto', .* up to 65536, for all columns, got 1000000000"),
+        ({"categories": True}, "categories: expected 'auto', a list for each column, .* for all columns, got True"),
+        ({"categories": np.array(2)}, "categories: expected 'auto', a list for each column, .* got array\\(2\\)"),
+        ({"categories": None}, "categories: expected 'auto', a list for each column, .* for all columns, got None"),
+        ({"categories": {0, 1}}, "categories: expected 'auto', a list for each column, .* for all columns, got {0, 1}"),
+        ({"categories": [{0, 1}, [0, 1]]}, "categories: expected 'auto', a list for each column"),
+        ({"categories": [[0, 1], 1]}, r"categories: expected 'auto', a list for each column, .* got \[\[0, 1\], 1\]"),
+        (
+            {"categories": [2, 2]},
+            "categories: expected different values, at least one, none missing, for column 0, got",
+        ),
+        ({"categories": ["ab", "cd"]}, r"X: expected categories of column 0 among \['ab', 'cd'\], got 0 in row 0"),
+        ({"categories": 1}, r"X: expected categories of column 1 among \[0\], got 1 in row 0"),
+        (
+            {"handle_unknown": "ignore"},
+            r"handle_unknown: expected one of \('other', 'error', 'missing'\), got 'ignore'",
+        ),
+        ({"handle_unknown": None}, "handle_unknown: expected one of .*, got None"),
+        ({"random_state": "x"}, "random_state: expected None, an integer .*, got 'x'"),
         ({"categories": [[], [0, 1]]}, "categories: expected different values, at least one, .* for column 0, got"),
         ({"categories": [[0, 1]]}, "categories: expected one list for each of 2 columns, got 1"),
         ({"categories": [[0], [0, 1]]}, r"X: expected categories of column 0 among \[0\], got 1 in row 1"),
@@ -212,6 +228,8 @@ def test_bad_input():
             "categories: expected different values, at least one, none missing, for column 1",
         ),
         ({"max_iter": 0}, "max_iter: expected"),
+        ({"treewidth": 2**63}, "treewidth: expected an integer of at most 2147483647, got 9223372036854775808"),
+        ({"method": ["chordal"]}, r"method: expected one of \('chordal', 'graph_cut'\), got \['chordal'\]"),
     ]:
         with pytest.raises(ValueError, match=message):
             ThinJunctionTree(**arguments).fit(data)
@@ -281,3 +299,187 @@ def test_picture():
     assert shown.count("•") == 8 and "a" in shown
     with pytest.raises(ValueError, match="feature_names: expected 8, one for each column, got 1"):
         model.plot(feature_names=["a"])
+
+
+@pytest.fixture(scope="module")
+def words():
+    """A constant column, one of two and one of three values, and the same with values that those do not have."""
+    rng = np.random.default_rng(0)
+    rows = np.array([["a"] * 200, rng.choice(["a", "b"], 200), rng.choice(["a", "b", "c"], 200)], dtype=object).T
+    other = rows[:3].copy()
+    other[0, 0], other[1, 2] = "z", "z"
+    return rows, other
+
+
+def test_unknown_values_have_a_reserve_state(words):
+    rows, other = words
+    model = ThinJunctionTree(2, penalty=0.0, smoothing=3.0, random_state=0).fit(rows)
+    assert model.to_pyro().tree.cardinalities == (2, 2, 4)
+    assert [column.tolist() for column in model.categories_] == [["a"], ["a", "b"], ["a", "b", "c"]]
+    # All of the states are all there is.
+    states = all_states((2, 2, 4))
+    assert model.to_pyro().log_prob(states).exp().sum() == pytest.approx(1.0)
+    values = np.array(["a", "b", "c", "z"], dtype=object)[states.numpy()]
+    values[values[:, 0] == "b", 0] = "z"
+    np.testing.assert_allclose(model.score_samples(values), model.to_pyro().log_prob(states))
+    # As if one in so many pseudo-observations as there are rows, and states, had it.
+    assert np.exp(model.score_samples([["z", None, None]]))[0] == pytest.approx(3 / 203 / 202)
+    assert np.exp(model.score_samples([[None, None, "z"]]))[0] == pytest.approx(3 / 203 / 204)
+    with pytest.raises(
+        ValueError, match=r"X: expected categories of column 1 among \['a', 'b'\], got 'z' in row 0; give"
+    ):
+        model.score_samples([["a", "z", "a"]])
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_reserve_states_and_gaps(missing):
+    _, values, cardinalities = random_data(1, missing=missing)
+    rows = CategoricalRows(values, [size + 1 for size in cardinalities], known=cardinalities)
+    tree = TreeSearch(rows).tree(TreeSetting(2, 0.5))
+    assert tree.edges == TreeSearch(CategoricalRows(values, cardinalities)).tree(TreeSetting(2, 0.5)).edges
+    found, objectives = fit_tree_tables(rows, tree, 5.0, tol=0.0)
+    assert (np.diff(objectives) > -1e-12).all() and bool(objectives) == bool(missing)
+    for marginals, size in zip(found.marginals, cardinalities, strict=True):
+        least = 5 / (rows.total + 5) / (rows.total + size + 1)
+        assert least * (1 - 1e-9) < marginals[size] < least * (2 if missing else 1 + 1e-9)
+
+
+def test_unknown_values_cost_those_that_are_known_next_to_nothing(words):
+    rows, _ = words
+    model = ThinJunctionTree(2, penalty=0.0, smoothing=1.0, random_state=0).fit(rows)
+    plain = ThinJunctionTree(2, penalty=0.0, smoothing=1.0, handle_unknown="error", random_state=0).fit(rows)
+    assert model.tree_.cliques == plain.tree_.cliques and plain.to_pyro().tree.cardinalities == (1, 2, 3)
+    assert abs(model.score(rows) - plain.score(rows)) < 1e-3
+
+
+def test_unknown_values_that_are_errors_or_missing(words):
+    rows, other = words
+    model = ThinJunctionTree(1, handle_unknown="error", random_state=0).fit(rows)
+    with pytest.raises(ValueError, match=r"X: expected categories of column 0 among \['a'\], got 'z' in row 0"):
+        model.score_samples(other)
+    with pytest.raises(ValueError, match=r"X_val: expected categories of column 0 among \['a'\], got 'z' in row 0"):
+        model.fit(rows, X_val=other)
+    model = ThinJunctionTree(1, handle_unknown="missing", random_state=0).fit(rows, X_val=other)
+    gaps = np.where(other == "z", None, other)
+    np.testing.assert_array_equal(model.score_samples(other), model.score_samples(gaps))
+    np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(gaps))
+    missing = ThinJunctionTree(1, handle_unknown="missing", categories=["a", "b"], random_state=0).fit(rows)
+    assert missing.tree_.cardinalities == (2, 2, 2) and np.isfinite(missing.score(rows))
+
+
+def test_unknown_values_are_impossible_without_smoothing(words):
+    rows, other = words
+    frame = pytest.importorskip("pandas").DataFrame(rows, columns=["kind", "side", "size"])
+    model = ThinJunctionTree(1, smoothing=0.0, random_state=0).fit(frame)
+    with pytest.warns(UserWarning, match="X: without smoothing, .* -inf: columns 'kind', 'size'$"):
+        log_probs = model.score_samples(frame.iloc[:3].assign(kind=["z", "a", "a"], size=["a", "z", "a"]))
+    assert np.isneginf(log_probs).tolist() == [True, True, False]
+    with pytest.warns(UserWarning, match="X_val: without smoothing, .* -inf: columns 0, 2$"):
+        ThinJunctionTree(1, smoothing=0.0, random_state=0).fit(rows, X_val=other)
+
+
+def test_unknown_values_among_validation_rows_choose_a_smoothing(words):
+    rows, other = words
+    model = ThinJunctionTree(1, smoothing=(0.0, 1.0, 50.0), random_state=0).fit(rows, X_val=np.vstack([rows, other]))
+    assert model.smoothing_ > 0 and np.isfinite(max(each.score for each in model.candidates_))
+
+
+def test_unknown_values_given_and_where_nothing_is_known(words):
+    rows, _ = words
+    model = ThinJunctionTree(2, penalty=0.0, smoothing=3.0, random_state=0).fit(rows)
+    found = model.predict_proba([["z", None, "c"], [None, None, "z"]])
+    assert found.shape == (2, 3, 4)
+    assert found[0, 0].tolist() == [0.0, 1.0, 0.0, 0.0] and found[0, 2].tolist() == [0.0, 0.0, 1.0, 0.0]
+    np.testing.assert_allclose(found.sum(-1), 1.0)
+    joint = model.to_pyro().log_prob(all_states((2, 2, 4))).exp().reshape(2, 2, 4)
+    np.testing.assert_allclose(found[0, 1, :2], joint[1, :, 2] / joint[1, :, 2].sum())
+    np.testing.assert_allclose(found[1, 0, :2], joint[:, :, 3].sum(1) / joint[:, :, 3].sum())
+
+
+def test_samples_are_of_known_values():
+    """With so much smoothing that unknown ones are frequent."""
+    rows = np.array([[0, 0, 5], [0, 1, 6], [0, 2, 7], [0, 1, 6]])
+    model = ThinJunctionTree(2, smoothing=100.0, penalty=0.0, random_state=0).fit(rows, X_val=rows)
+    drawn = model.sample(20_000)
+    states = all_states((1, 3, 3))
+    assert model.to_pyro().tree.cardinalities == (2, 4, 4)
+    expected = model.to_pyro().log_prob(states).exp()
+    assert expected.sum() < 0.8
+    counts = (drawn[:, None] == states.numpy() + [0, 0, 5]).all(2).sum(0)
+    assert counts.sum() == len(drawn)
+    np.testing.assert_allclose(counts / len(drawn), expected / expected.sum(), atol=0.02)
+
+
+def test_one_list_or_number_of_categories_for_all_columns():
+    data = np.array([[0, 1], [1, 0], [1, 1]])
+    for categories, found in [
+        (3, [0, 1, 2]),
+        (np.int64(2), [0, 1]),
+        ([1, 0], [1, 0]),
+        (np.arange(3), [0, 1, 2]),
+        (torch.arange(3), [0, 1, 2]),
+    ]:
+        model = ThinJunctionTree(1, categories=categories).fit(data)
+        assert [column.tolist() for column in model.categories_] == [found] * 2
+        assert model.to_pyro().tree.cardinalities == (len(found),) * 2
+    model = ThinJunctionTree(1, categories=["no", "yes"]).fit([["no", "yes"]])
+    assert [column.tolist() for column in model.categories_] == [["no", "yes"]] * 2
+    with pytest.raises(
+        ValueError, match=r"X: expected categories of column 0 among \['no', 'yes'\], got 'nein' in row 0"
+    ):
+        model.score_samples([["nein", "no"]])
+
+
+def test_measurements_are_no_categories():
+    data = np.random.default_rng(0).normal(size=(100, 3))
+    data[:, 1] = data[:, 1] > 0
+    with pytest.warns(UserWarning, match="each of more than 20 different numbers, .* columns 0, 2; put them into bins"):
+        model = ThinJunctionTree(1).fit(data)
+    assert len(model.categories_[0]) == 100
+    # Halves are as good as integers, and lists of categories are what they are.
+    ThinJunctionTree(1).fit(data.round() / 2)
+    ThinJunctionTree(1, smoothing=1.0, categories=[np.unique(column) for column in data.T]).fit(data)
+
+
+def test_samples_have_a_seed():
+    _, values, _ = random_data(3)
+    model = ThinJunctionTree(1, penalty=1.0, smoothing=1.0).fit(values, X_val=values)
+    state = torch.random.get_rng_state()
+    first = model.sample(20, random_state=3)
+    np.testing.assert_array_equal(model.sample(20, random_state=3), first)
+    assert (model.sample(20, random_state=4) != first).any()
+    np.testing.assert_array_equal(model.set_params(random_state=3).sample(20), first)
+    generator = np.random.RandomState(0)
+    assert (model.sample(20, random_state=generator) != model.sample(20, random_state=generator)).any()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        free = model.set_params(random_state=None).sample(20)
+        assert (model.sample(20) != free).any()
+        torch.manual_seed(0)
+        np.testing.assert_array_equal(model.sample(20), free)
+    with pytest.raises(ValueError, match="random_state: expected None, an integer .*, got 'x'"):
+        model.sample(random_state="x")
+
+
+def test_more_treewidth_than_columns():
+    data = np.array([[0, 1], [1, 0], [1, 1]])
+    model = ThinJunctionTree(2**30, penalty=0.0, smoothing=1.0).fit(data)
+    assert model.tree_.treewidth == 1 and len(model.candidates_) == 1
+
+
+def test_columns_without_order():
+    things = [object(), object()]
+    with pytest.raises(ValueError, match="X: expected categories that have an order, got others in column 0; give"):
+        ThinJunctionTree(1).fit([[things[0]], [things[1]]])
+    model = ThinJunctionTree(1, categories=[things]).fit([[things[0]], [things[1]]])
+    assert np.isfinite(model.score([[things[1]]]))
+    with pytest.raises(ValueError, match="X: expected numbers, strings or other categories in column 0: unhashable"):
+        ThinJunctionTree(1).fit(np.array([[[0], 1], [{}, 1]], dtype=object))
+
+
+def test_too_many_categories_for_cuts():
+    with pytest.raises(
+        NotImplementedError, match="method: 'graph_cut' counts pairs of all categories, .* 20000 in X, mo"
+    ):
+        ThinJunctionTree(1, method="graph_cut", categories=10_000).fit([[0, 1], [1, 0]])
