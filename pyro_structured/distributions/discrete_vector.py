@@ -110,6 +110,10 @@ class DiscreteVector(TorchDistribution):
         # The constraints of torch cannot be checked where there are no rows.
         if not isinstance(value, Tensor) or value.numel():
             super()._validate_sample(value)
+        elif value.shape[-len(self.event_shape) :] != self.event_shape:
+            raise ValueError(
+                f"value: expected shape (..., {', '.join(map(str, self.event_shape))}), got {tuple(value.shape)}"
+            )
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
