@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-# Bytes, decompressed: ten times what the largest of the files holds.
+# Bytes, decompressed: eight times what the largest of the files holds.
 LARGEST_CONTENT = 2**26
 # Such as the letters of numpy's kinds of numbers.
 KINDS = {"u": "unsigned integers", "iu": "integers", "f": "floating point numbers", "iuf": "numbers", "U": "strings"}

@@ -64,7 +64,10 @@ def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.S
 
 def expanded_batch(batch: torch.Size, wanted: Any) -> torch.Size:
     """The wanted batch shape, or a ValueError if the present one does not expand to it."""
-    shape = torch.Size(wanted)
+    try:
+        shape = torch.Size(wanted)
+    except TypeError:
+        raise ValueError(f"batch_shape: expected a sequence of integers, got {wanted!r}") from None
     extra = len(shape) - len(batch)
     fits = extra >= 0 and all(old in (1, new) for old, new in zip(batch, shape[extra:], strict=True))
     if not fits or min(shape, default=0) < 0:

@@ -164,7 +164,9 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         """
         if observed is None:
             observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.clique_logits.device)
-        return Categorical(logits=self._cast(self.condition(value, observed)._log_classes))
+        logits = self._cast(self.condition(value, observed)._log_classes)
+        # The constraints of torch cannot be checked where there are no rows.
+        return Categorical(logits=logits, validate_args=None if logits.numel() else False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws a component, then a value; shape ``sample_shape + batch_shape + (n,)``."""

@@ -3,8 +3,9 @@
 __all__ = ["BayesianNetwork"]
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class BayesianNetwork:
         _check_names("names", self.names)
         size = len(self.names)
         for name, given in (("states", self.states), ("parents", self.parents), ("tables", self.tables)):
-            if len(given) != size:
+            if _length(name, given) != size:
                 raise ValueError(f"{name}: expected {size}, one for each variable, got {len(given)}")
         for each in self.states:
             _check_names("states", each)
@@ -106,9 +107,17 @@ class BayesianNetwork:
         )
 
 
+def _length(argument: str, given: Sequence[Any]) -> int:
+    """The length of a sequence, or a ValueError with the argument's name."""
+    try:
+        return len(given)
+    except TypeError:
+        raise ValueError(f"{argument}: expected a sequence, got {given!r}") from None
+
+
 def _check_names(argument: str, names: Sequence[str]) -> None:
     """Raises a ValueError unless these are different strings."""
-    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, Sequence | np.ndarray) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{argument}: expected strings, got {names!r}")
     if len(names) == 0 or len(set(names)) < len(names):
         raise ValueError(f"{argument}: expected different ones, at least one, got {list(names)}")

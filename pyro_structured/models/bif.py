@@ -16,7 +16,7 @@ from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif_scanner import BifScanner, is_word
 from pyro_structured.ops.table_budget import check_table_entries
 
-# The largest networks that are public have a tenth of it.
+# Bytes: published networks of a thousand variables have less than a tenth of it.
 LARGEST_TEXT = 2**26
 # What arrays of all versions of numpy can have, with the variable itself.
 MOST_PARENTS = 31

@@ -13,12 +13,14 @@ __all__ = [
     "checked_indices",
     "checked_parents",
     "checked_partition",
+    "checked_sequence",
     "checked_tensor",
     "checked_undirected_edges",
 ]
 
 import operator
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -89,6 +91,14 @@ def checked_indices(name: str, indices: Iterable[int]) -> list[int]:
         return [operator.index(d) for d in indices]
     except TypeError:
         raise ValueError(f"{name}: expected a sequence of integers, got {indices!r}") from None
+
+
+def checked_sequence(name: str, given: Iterable[Any]) -> list[Any]:
+    """The members of a sequence, or a ValueError with the argument's name."""
+    try:
+        return list(given)
+    except TypeError:
+        raise ValueError(f"{name}: expected a sequence, got {given!r}") from None
 
 
 def checked_edges(name: str, edges: object, num_nodes: int) -> Tensor:

@@ -25,6 +25,7 @@ from pyro_structured.structures.argument_checks import (
     checked_broadcast,
     checked_groups,
     checked_indices,
+    checked_sequence,
 )
 
 
@@ -135,6 +136,7 @@ class CliqueTree:
         """
         check_size("num_variables", num_variables)
         check_size("num_states", num_states)
+        check_table_entries("num_variables", "the tables of a chain", num_variables * num_states)
         pairs = [(d, d + 1) for d in range(num_variables - 1)]
         return cls(pairs or [(0,)], [num_states] * num_variables)
 
@@ -149,6 +151,14 @@ class CliqueTree:
         """
         for name, size in (("height", height), ("width", width), ("num_states", num_states)):
             check_size(name, size)
+        side = min(height, width)
+        check_table_entries("height", "the tables of a grid", height * width * max(num_states, side))
+        if side > 1:
+            # Variables that follow each other in the order of their elimination are in one clique.
+            places = range(side - 1, 2 * side)
+            clique = sorted(k if side == width else k % side * width + k // side for k in places)
+            what = f"the table of a single clique of a grid, {tuple(clique)}"
+            check_table_entries("height", what, num_states ** (side + 1))
         across = [(y * width + x, y * width + x + 1) for y in range(height) for x in range(width - 1)]
         down = [(d, d + width) for d in range((height - 1) * width)]
         neighbors = neighbor_sets(height * width, across + down)
@@ -209,6 +219,7 @@ class CliqueTree:
         :param tables: One for each clique, shape ``(..., *table_shapes[c])``; leading axes broadcast.
         :return: Shape ``(..., table_size)``.
         """
+        tables = checked_sequence("tables", tables)
         if len(tables) != len(self.cliques):
             raise ValueError(f"tables: expected {len(self.cliques)}, one for each clique, got {len(tables)}")
         for index, (table, shape) in enumerate(zip(tables, self.table_shapes, strict=True)):

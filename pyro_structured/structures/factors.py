@@ -4,14 +4,18 @@ __all__ = ["conditional_factors", "multiply_factors"]
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.clique_tables import spread_table
-from pyro_structured.structures.argument_checks import checked_broadcast, checked_indices, checked_parents
+from pyro_structured.structures.argument_checks import (
+    checked_broadcast,
+    checked_indices,
+    checked_parents,
+    checked_sequence,
+)
 from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 
 
@@ -27,7 +31,7 @@ def multiply_factors(
     :raises ValueError: if a table does not fit its variables, the others' batches or the tree.
     """
     sizes = tuple(checked_indices("cardinalities", cardinalities))
-    pairs = [_checked_factor(factor, sizes) for factor in _checked_sequence("factors", factors)]
+    pairs = [_checked_factor(factor, sizes) for factor in checked_sequence("factors", factors)]
     if tree is None:
         tree = CliqueTree.from_cliques([scope for scope, _ in pairs if scope], sizes)
     check_tree(tree)
@@ -54,7 +58,7 @@ def conditional_factors(
     :raises ValueError: if there is a cycle, or a row of a table is not of non-negative numbers with a positive sum.
     """
     groups = checked_parents(parents)
-    tables = _checked_sequence("tables", tables)
+    tables = checked_sequence("tables", tables)
     if len(tables) != len(groups):
         raise ValueError(f"tables: expected {len(groups)}, one for each variable, got {len(tables)}")
     factors = []
@@ -69,12 +73,6 @@ def conditional_factors(
         )
         factors.append(((*above, d), (table / total).log()))
     return factors
-
-
-def _checked_sequence(name: str, given: Iterable[Any]) -> list[Any]:
-    if not isinstance(given, Iterable):
-        raise ValueError(f"{name}: expected a sequence, got {given!r}")
-    return list(given)
 
 
 def _checked_factor(factor: tuple[Iterable[int], Tensor], sizes: tuple[int, ...]) -> tuple[list[int], Tensor]:

@@ -25,7 +25,7 @@ from pyro_structured.testing.goodness_of_fit import density_goodness_of_fit, dis
 from pyro_structured.testing.support_table import SupportTable, event_rank, flat_events
 
 NUM_SAMPLES = 2000
-# Of each comparison, as that of six standard errors: those of a whole check of a correct sampler together stay below 1e-6.
+# Of each comparison, as that of six standard errors: all of a correct sampler together fail less often than 1e-6.
 FAILURE_RATE = 2e-9
 # The test by nearest neighbours is approximate: too small p-values are too frequent in three dimensions.
 VECTOR_FAILURE_RATE = 1e-10

@@ -250,12 +250,12 @@ def impossible_rows(case: DistributionCase) -> None:
     value = distribution.sample().expand(NUM_ROWS, *case.batch_shape, *distribution.event_shape)
     others = distribution.sample((200,))
     different = (others != value[0]).flatten(1 + len(case.batch_shape)).any(-1)
+    if not different.any():
+        return
     observed = torch.ones(distribution.event_shape, dtype=torch.bool, device=value.device)
     try:
         given = distribution.condition(value, observed)
     except NotImplementedError:
-        return
-    if not different.any():
         return
     chosen = different.float().argmax(0)
     other = others.gather(0, chosen.reshape(1, *chosen.shape, *(1,) * event_rank(distribution)).expand_as(value[:1]))

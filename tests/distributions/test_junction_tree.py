@@ -343,6 +343,7 @@ def test_vmap():
     [
         ([([0], torch.zeros(3))], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got shape \(3,\)"),
         (5, [2], "factors: expected a sequence, got 5"),
+        (torch.zeros(()), [2], r"factors: expected a sequence, got tensor\(0.\)"),
         ([5], [2], "factors: expected pairs of variables and a tensor, got 5"),
         ([([0],)], [2], r"factors: expected pairs of variables and a tensor, got \(\[0\],\)"),
         ([([0], [0.0, 1.0])], [2], r"factors: expected a tensor of shape \(..., 2\) for \[0\], got list"),
@@ -367,6 +368,16 @@ def test_factors_that_the_tree_does_not_hold():
         JunctionTree.from_factors([([0], one)], [2], CliqueTree([[0]], [3]))
     with pytest.raises(ValueError, match=r"factors: expected .* in one clique of the tree, got \[0, 1\]"):
         JunctionTree.from_factors([([0, 1], both)], [2, 2], CliqueTree([[0], [1]], [2, 2]))
+
+
+def test_values_without_rows():
+    d = JunctionTree(torch.zeros(8), CliqueTree.chain(3, 2))
+    assert d.log_prob(torch.zeros(0, 3)).shape == (0,)
+    for shape in ((0,), (3, 0), (0, 2)):
+        with pytest.raises(ValueError, match=r"value: expected shape \(..., 3\), got \("):
+            d.log_prob(torch.zeros(shape))
+    with pytest.raises(ValueError, match="batch_shape: expected a sequence of integers, got 3"):
+        d.expand(3)
 
 
 def test_what_is_no_tree():

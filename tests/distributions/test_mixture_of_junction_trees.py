@@ -94,6 +94,7 @@ def test_no_rows_and_no_samples():
     none = MixtureOfJunctionTrees(d.mixture_logits[:0], d.clique_logits, d.trees)
     assert none.sample((3,)).shape == (3, 0, 5) and none.mode.shape == (0, 5)
     assert none.log_prob(torch.zeros(0, 5)).shape == none.entropy().shape == (0,)
+    assert none.posterior(torch.zeros(0, 5)).probs.shape == (0, 3)
 
 
 def test_bad_input():

@@ -337,6 +337,11 @@ def test_bad_networks(tmp_path):
     for names in (3, [3]):
         with pytest.raises(ValueError, match=r"names: expected strings, got \[?3"):
             BayesianNetwork(names, [["t", "f"]], [[]], [fair])
+    for states, message in ((3, "states: expected a sequence, got 3"), ([3], "states: expected strings, got 3")):
+        with pytest.raises(ValueError, match=message):
+            BayesianNetwork(["a"], states, [[]], [fair])
+    with pytest.raises(ValueError, match="names: expected strings, got <list_iterator"):
+        BayesianNetwork(iter(["a"]), [["t", "f"]], [[]], [fair])
     with pytest.raises(ValueError, match="states: expected 1, one for each variable, got 0"):
         BayesianNetwork(["a"], [], [[]], [fair])
     with pytest.raises(ValueError, match="network: expected names without double quotes, got 'a\"b'"):

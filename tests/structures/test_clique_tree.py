@@ -1,6 +1,7 @@
 """Cliques of junction trees and their packed tables."""
 
 import pickle
+import re
 from itertools import combinations
 
 import pyro
@@ -53,7 +54,6 @@ def test_equality_and_pickle():
 @pytest.mark.parametrize(
     "make, clique, size",
     [
-        (lambda: CliqueTree.grid(40, 40, 2), r"\(\d+, .*\d+\)", 2**41),
         (lambda: CliqueTree.from_edges(combinations(range(30), 2), [2] * 30), r"\(0, 1, .*, 29\)", 2**30),
         (lambda: CliqueTree.from_cliques([range(30), [0]], [2] * 30), r"\(0, 1, .*, 29\)", 2**30),
         (lambda: CliqueTree([[0], [1, 0]], [3, 2**25]), r"\(0, 1\)", 3 * 2**25),
@@ -69,6 +69,34 @@ def test_budget(make, clique, size):
         make()
     with pyro.settings.context(pyro_structured_max_table_entries=2**60):
         assert make().table_size >= size
+
+
+@pytest.mark.parametrize(
+    "make, what, size",
+    [
+        (lambda: CliqueTree.grid(40, 40, 2), r"height: .* a single clique of a grid, \(39, 40, .*, 79\)", 2**41),
+        (lambda: CliqueTree.grid(25, 40, 2), r"height: .* a single clique of a grid, \(1, 41, .*, 960, 961\)", 2**26),
+        (lambda: CliqueTree.grid(10**9, 10**9, 2), "height: .* the tables of a grid", 10**27),
+        (lambda: CliqueTree.grid(3000, 3000, 1), "height: .* the tables of a grid", 3000**3),
+        (lambda: CliqueTree.grid(2, 2, 10**9), "height: .* the tables of a grid", 4 * 10**9),
+        (lambda: CliqueTree.chain(10**9, 3), "num_variables: .* the tables of a chain", 3 * 10**9),
+    ],
+)
+def test_budget_of_chains_and_grids(make, what, size):
+    """No time is spent on what is going to be refused."""
+    with pytest.raises(NotImplementedError, match=f"{what}, got {size};"):
+        make()
+
+
+def test_cliques_of_grids_are_named():
+    for height, width in ((3, 4), (4, 3), (3, 3), (2, 7)):
+        size = 2 ** (min(height, width) + 1)
+        with pyro.settings.context(pyro_structured_max_table_entries=size - 1):
+            with pytest.raises(NotImplementedError) as error:
+                CliqueTree.grid(height, width, 2)
+        if "single clique" in str(error.value):
+            clique = re.search(r"\((\d.*?)\), got", str(error.value)).group(1)
+            assert tuple(map(int, clique.split(", "))) in CliqueTree.grid(height, width, 2).cliques
 
 
 def test_setting():
@@ -102,6 +130,7 @@ def test_setting():
         (lambda: CliqueTree.from_cliques([[0, 5]], [2, 2]), r"cliques: expected variables in range\(2\), got \[5\]"),
         (lambda: CliqueTree.chain(2, 2).pack([]), "tables: expected 1, one for each clique, got 0"),
         (lambda: CliqueTree.chain(2, 2).pack([torch.zeros(3, 2)]), r"tables: expected shape .* for number 0"),
+        (lambda: CliqueTree.chain(2, 2).pack(3), "tables: expected a sequence, got 3"),
         (lambda: CliqueTree.chain(2, 2).pack([[[0.0, 1.0]] * 2]), "tables: expected shape .* for number 0, got list"),
         (lambda: CliqueTree.chain(2, 2).pack([torch.zeros(2)]), r"tables: expected shape .* for number 0, got \(2,\)"),
         (
