@@ -124,6 +124,11 @@ class BipartiteAssignment(PairProblem):
         feasible = feasible & (assigned.sum(-2) <= self._column_capacities.to(device)).all(-1)
         return (feasible & (self._allowed.to(device) | ~assigned).all(-1).all(-1)).expand(batch)
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where only so many columns as they need are left for one row after the other."""
+        return self._is_forced(self._row_counts, self._column_capacities)
+
     def incidence(self, value: Tensor) -> Tensor:
         """The value."""
         return value.double()

@@ -72,6 +72,10 @@ class LinearProblem(Problem):
             if not callable(function) and (function is not None or name == "solve_fn"):
                 raise ValueError(f"{name}: expected a function, got {function!r}")
         self.cost_shape = torch.Size(checked_indices("cost_shape", cost_shape))
+        if not len(self.cost_shape) or min(self.cost_shape) < 1:
+            raise ValueError(
+                f"cost_shape: expected one or more axes of at least one cost, got {tuple(self.cost_shape)}"
+            )
         self.event_shape = (
             self.cost_shape if event_shape is None else torch.Size(checked_indices("event_shape", event_shape))
         )

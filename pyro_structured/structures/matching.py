@@ -107,6 +107,11 @@ class Matching(PairProblem):
         feasible = self.is_feasible(values.reshape(-1, *(1,) * len(self.batch_shape), self.num_rows))
         return values[feasible.flatten(1).any(-1)] if self.batch_shape else values[feasible]
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where only one column is left for one row after the other."""
+        return self._is_forced(*(torch.ones(size, dtype=torch.long) for size in self.cost_shape))
+
     def incidence(self, value: Tensor) -> Tensor:
         """1 at matched pairs, shape ``(..., num_rows, num_columns)``."""
         columns = torch.arange(self.num_columns, device=value.device)

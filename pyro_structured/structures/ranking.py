@@ -70,6 +70,11 @@ class Ranking(Problem):
         """All permutations, if there are few."""
         return self.support.enumerate_values()
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where there is one item."""
+        return torch.tensor(self.num_items == 1)
+
     def incidence(self, value: Tensor) -> Tensor:
         """The number of places behind each item."""
         return (self.num_items - 1 - value.argsort(-1)).double()

@@ -85,6 +85,11 @@ class SpanningTree(Problem):
         feasible: Tensor = self.support.check(value) & (value.sum(-1) == self.num_nodes - 1) & connected
         return feasible.expand(batch)
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where the graph is a tree."""
+        return torch.tensor(self.num_edges == self.num_nodes - 1)
+
     def incidence(self, value: Tensor) -> Tensor:
         """1 for the edges of the tree."""
         return value.double()

@@ -97,6 +97,11 @@ class TopK(Problem):
         ordered: Tensor = values.unique(dim=0)
         return ordered
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where none or all of the items are chosen."""
+        return (self.k == 0) | (self.k == self.num_items)
+
     def incidence(self, value: Tensor) -> Tensor:
         """1 for items that are chosen."""
         return value.double()
