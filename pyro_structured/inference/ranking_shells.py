@@ -119,7 +119,8 @@ def _least_slack(distance: Tensor, before: Tensor) -> Tensor:
 
 
 def _log_above(bound: Tensor) -> Tensor:
-    return torch.special.log_ndtr(-bound)
+    found: Tensor = torch.special.log_ndtr(-bound)
+    return found
 
 
 def _above(bound: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.structures.argument_checks import checked_indices
+from pyro_structured.structures.argument_checks import check_flag, checked_indices, checked_tensor
 from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
@@ -84,14 +84,16 @@ class LinearProblem(Problem):
                 f"event_shape: expected that of the costs, {tuple(self.cost_shape)}, unless there is an incidence_fn, "
                 f"got {tuple(self.event_shape)}"
             )
+        if support is not None and not isinstance(support, constraints.Constraint):
+            raise ValueError(f"support: expected a constraint, such as constraints.real_vector, got {support!r}")
         if support is not None and support.event_dim != len(self.event_shape):
             raise ValueError(
                 f"support: expected a constraint with {len(self.event_shape)} event axes, got {support.event_dim}"
             )
-        if bool((torch.as_tensor(cost_low) > 0).any()):
-            raise ValueError(
-                f"cost_low: expected numbers of at most 0, as problems are solved for multiples, got {cost_low}"
-            )
+        expected = "numbers of at most 0, as problems are solved for multiples"
+        if not bool((checked_tensor("cost_low", expected, cost_low) <= 0).all()):
+            raise ValueError(f"cost_low: expected {expected}, got {cost_low}")
+        check_flag("maximize", maximize)
         self.maximize, self.cost_low = maximize, cost_low
         self._solve_fn, self._incidence_fn, self._support = solve_fn, incidence_fn, support
         self._is_feasible_fn = is_feasible_fn
