@@ -120,7 +120,7 @@ class LinearProblem(Problem):
         """Whether values belong to the support, and to the feasible set if ``is_feasible_fn`` is given."""
         batch = self._batch(value=value)
         # Constraints of torch cannot be checked where there are no rows.
-        feasible = self.support.check(value) if value.numel() else torch.ones(batch, dtype=torch.bool)
+        feasible = self.support.check(value) if value.numel() else value.new_ones(batch).bool()
         if self._is_feasible_fn is not None:
             found = self._is_feasible_fn(value)
             if not isinstance(found, Tensor) or found.shape != feasible.shape or found.dtype != torch.bool:

@@ -63,7 +63,9 @@ class PairProblem(Problem):
         for _ in range(self.num_rows):
             used = (allowed & done.unsqueeze(-1)).sum(-2)
             allowed = allowed & (done.unsqueeze(-1) | (used < capacities.cpu()).unsqueeze(-2))
-            done = allowed.sum(-1) == counts.cpu()
+            before, done = done, allowed.sum(-1) == counts.cpu()
+            if torch.equal(before, done):
+                break
         return done.all(-1)
 
     @abstractmethod

@@ -114,7 +114,7 @@ def test_bad_arguments(arguments, message):
         TruncatedNormal(*arguments, validate_args=True)
 
 
-@pytest.mark.parametrize("wrong", [None, "a", [1.0], 10**30, torch.tensor([1.0 + 2.0j])])
+@pytest.mark.parametrize("wrong", [None, "a", [1.0], torch.tensor([1.0 + 2.0j])])
 @pytest.mark.parametrize("name", ["loc", "scale", "low", "high"])
 def test_arguments_of_other_kinds(name, wrong):
     with pytest.raises(ValueError, match="loc, scale, low, high: expected "):
