@@ -20,6 +20,7 @@ def estimated_log_prob(
 
     :param base: Distribution of the costs, of the batch shape of the values.
     :param Problem problem: Of the same batch shape.
+    :return: Both of the batch shape; an ``EstimateWarning`` is given where a standard error is above 0.5.
     :raises ValueError: if gradients are asked for with respect to parameters that the costs' support depends on.
     """
     if torch.is_grad_enabled():

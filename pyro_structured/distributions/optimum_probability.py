@@ -14,6 +14,7 @@ from torch import distributions as td
 from pyro_structured.distributions.cost_entries import CostEntries, cost_entries
 from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.distributions.plackett_luce import plackett_luce
+from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.line_probability import LineVariables
 from pyro_structured.ops.line_quadrature import IMPOSSIBLE
 from pyro_structured.ops.order_probability import log_chain, log_separation
@@ -46,7 +47,25 @@ def exact_log_prob(base: Any, problem: Problem) -> ExactLogProb | None:
     :return: Takes values, and returns their log-probabilities in double precision; -inf where they are not feasible.
     """
     found: ExactLogProb | None = _exact(problem, base)
-    return found
+    certain = problem.has_one_value
+    if not anywhere(certain) or (found is None and anywhere(~certain)):
+        return found
+    return _partly_certain(base, problem, certain, found)
+
+
+def _partly_certain(base: Any, problem: Problem, certain: Tensor, others: ExactLogProb | None) -> ExactLogProb:
+    """Some values are the only ones; others have their log-probabilities."""
+    if others is None:
+        with torch.random.fork_rng(devices=[]):
+            drawn = base.sample()
+        # Their derivatives are zero.
+        others = ExactLogProb(lambda value: base.log_prob(drawn).double() * 0.0, drawn)
+
+    def log_prob(value: Tensor) -> Tensor:
+        found = others.log_prob(value).masked_fill(certain.to(value.device), 0.0)
+        return found.masked_fill(~problem.is_feasible(value), -torch.inf)
+
+    return ExactLogProb(log_prob, others.like)
 
 
 @singledispatch

@@ -35,8 +35,9 @@ class RandOM(TorchDistribution):
 
     Values are those of the problem: matchings, paths, cuts, trees, components. **Exact**: ``sample``, one call of the
     problem's solver for every draw; and ``log_prob`` in the cases below, also of improbable values, with first and
-    second derivatives. Elsewhere it needs an ``estimator``, and is an estimate whose standard error
-    ``estimate_log_prob`` tells; or, given an observed value, the costs themselves become latent variables, and
+    second derivatives. Elsewhere (larger matchings, assignments, paths, cuts, trees, and other costs) it needs an
+    ``estimator``, and is an estimate whose standard error ``estimate_log_prob`` tells; an ``EstimateWarning`` says
+    where that is above 0.5. Or, given an observed value, the costs themselves become latent variables, and
     :class:`~pyro_structured.inference.ConstrainedSlice` samples them, and all other latent variables of the model.
 
     ============================  ==================================  =============================================
@@ -47,9 +48,11 @@ class RandOM(TorchDistribution):
     TopK with k = 1, Matching     exponential costs, or Gumbel        O(n): shares of rates
     with one row                  rewards (minus costs) of one scale
     Ranking                       exponential; Gumbel of one scale    O(n): Plackett and Luce's distribution
-    Matching of 2 x 2             independent or jointly normal       O(1)
+    Matching of 2 x 2             normal, independent or jointly      O(1)
     ConnectedComponents           independent                         O(3^n) for the largest component with a cycle,
                                                                       of n ≤ 12 nodes; O(n) for trees
+    all with one feasible value   any                                 to find that there is no other, which takes a few
+    (LinearProblem knows of none)                                     searches at most
     ============================  ==================================  =============================================
 
     Independent costs are normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace or logistic

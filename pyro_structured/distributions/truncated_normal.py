@@ -69,6 +69,11 @@ class TruncatedNormal(TorchDistribution):
         except RuntimeError:
             shapes = [tuple(getattr(each, "shape", ())) for each in (loc, scale, low, high)]
             raise ValueError(f"loc: expected shapes that broadcast, got {shapes}") from None
+        except (TypeError, ValueError):
+            given = f"{loc!r}, {scale!r}, {low!r} and {high!r}"
+            raise ValueError(f"loc, scale, low, high: expected numbers or tensors, got {given}") from None
+        if any(each.is_complex() for each in (self.loc, self.scale, self.low, self.high)):
+            raise ValueError("loc, scale, low, high: expected real numbers, got complex ones")
         super().__init__(self.loc.shape, validate_args=validate_args)
         if self._validate_args and anywhere(~(self.low < self.high)):
             raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")

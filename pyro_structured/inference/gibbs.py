@@ -57,7 +57,7 @@ class Gibbs(MCMCKernel):
 
     def __init__(self, blocks: Sequence[tuple[MCMCKernel, Sites]]) -> None:
         pairs = isinstance(blocks, Sequence) and all(isinstance(block, tuple) and len(block) == 2 for block in blocks)
-        if not blocks or not pairs:
+        if not pairs or not blocks:
             raise ValueError(f"blocks: expected pairs of a kernel and its sites, got {blocks!r}")
         models = [getattr(kernel, "model", None) for kernel, _ in blocks]
         if models[0] is None or any(model != models[0] for model in models):

@@ -13,8 +13,9 @@ from pyro_structured.distributions.entries import entry_distribution
 from pyro_structured.ops.truncated_normal import truncated_quantile
 from pyro_structured.structures.ranking import Ranking
 
-# In units of the scale: normal variables are larger than minus this number; and steps to find a slack.
-CERTAIN, HALVINGS = 10.0, 40
+# In units of the scale: normal variables are larger than minus this number; steps to find a slack; and slacks after
+# which there is none, whatever that does to the weights.
+CERTAIN, HALVINGS, MOST_SLACKS = 10.0, 40, 100
 
 
 class RankingShells:
@@ -57,16 +58,18 @@ class RankingShells:
         Particles may be selected and moved in between.
         """
         scale, self._slack = self._tril[:, step, step], torch.full_like(self._loc[:, 0], torch.inf)
-        while bool((self._slack > 0).any()):
+        for remaining in reversed(range(MOST_SLACKS)):
             before = (self._costs[..., :step] - self._loc[:, :step]).unsqueeze(-1)
             noise = torch.linalg.solve_triangular(self._tril[:, :step, :step], before, upper=False).squeeze(-1)
             loc = self._loc[:, step] + (self._tril[:, step, :step] * noise).sum(-1)
             distance = (self._costs[..., step - 1] - loc) / scale if step else torch.full_like(loc, -torch.inf)
-            slack = _least_slack(distance, self._slack)
+            slack = _least_slack(distance, self._slack) if remaining else torch.zeros_like(self._slack)
             self._costs[..., step] = loc + scale * _above(distance - slack)
             increments = _log_above(distance - slack) - _log_above(distance - self._slack)
             self._slack = slack
             yield increments
+            if not bool(slack.any()):
+                break
 
     def select(self, chosen: Tensor) -> None:
         """Replaces particles by others of their group."""
@@ -119,7 +122,8 @@ def _least_slack(distance: Tensor, before: Tensor) -> Tensor:
 
 
 def _log_above(bound: Tensor) -> Tensor:
-    return torch.special.log_ndtr(-bound)
+    found: Tensor = torch.special.log_ndtr(-bound)
+    return found
 
 
 def _above(bound: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 __all__ = [
     "INTEGERS",
     "MAX_LEVELS",
+    "check_flag",
     "check_last_axis",
     "check_levels",
     "check_size",
@@ -34,9 +35,17 @@ INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def check_size(name: str, size: object, least: int = 1) -> None:
-    """Raises a ValueError, with the argument's name, unless it is an integer that is large enough."""
+    """Raises a ValueError, with the argument's name, unless it is an integer from some least one to 2 ** 31 - 1."""
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {size!r}")
+    if size >= 2**31:
+        raise ValueError(f"{name}: expected an integer below 2 ** 31, got {size!r}")
+
+
+def check_flag(name: str, flag: object) -> None:
+    """Raises a ValueError, with the argument's name, unless it is True or False."""
+    if not isinstance(flag, bool):
+        raise ValueError(f"{name}: expected True or False, got {flag!r}")
 
 
 def checked_tensor(name: str, expected: str, given: object, dtype: torch.dtype | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from torch.distributions import constraints
 
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.transport import has_transport, solve_transport
-from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_batch, checked_tensor
+from pyro_structured.structures.argument_checks import INTEGERS, check_flag, check_size, checked_batch, checked_tensor
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.pair_problem import PairProblem
@@ -81,6 +81,7 @@ class BipartiteAssignment(PairProblem):
             "num_columns", num_columns, [capacities.shape[-1:], () if allowed is None else allowed.shape[-1:]]
         )
         self.cost_shape = self.event_shape = torch.Size([rows, columns])
+        check_flag("maximize", maximize)
         self.maximize = maximize
         pairs = torch.ones(self.cost_shape, dtype=torch.bool) if allowed is None else allowed
         self.batch_shape = checked_batch(
@@ -123,6 +124,11 @@ class BipartiteAssignment(PairProblem):
         feasible: Tensor = self.support.check(value) & (assigned.sum(-1) == self._row_counts.to(device)).all(-1)
         feasible = feasible & (assigned.sum(-2) <= self._column_capacities.to(device)).all(-1)
         return (feasible & (self._allowed.to(device) | ~assigned).all(-1).all(-1)).expand(batch)
+
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where only so many columns as they need are left for one row after the other."""
+        return self._is_forced(self._row_counts, self._column_capacities)
 
     def incidence(self, value: Tensor) -> Tensor:
         """The value."""

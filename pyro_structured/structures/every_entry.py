@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 
-class EveryEntry(constraints.independent):  # type: ignore[misc]
+class EveryEntry(constraints.independent):
     """Values all of whose entries satisfy a constraint, as torch's ``independent``; also of batches without rows, which
     that cannot check.
 
@@ -17,15 +17,14 @@ class EveryEntry(constraints.independent):  # type: ignore[misc]
     """
 
     def __init__(self, entry: Any, rank: int) -> None:
-        super().__init__(entry, rank)
+        super().__init__(entry, rank)  # type: ignore[no-untyped-call]
 
     def check(self, value: Tensor) -> Tensor:
         """Booleans of the shape of the value without its last axes."""
-        found: Tensor = super().check(value) if value.numel() else value.new_ones(self._rows(value)).bool()
+        if not value.numel():
+            return value.new_ones(value.shape[: value.dim() - self.reinterpreted_batch_ndims]).bool()
+        found: Tensor = super().check(value)  # type: ignore[no-untyped-call]
         return found
-
-    def _rows(self, value: Tensor) -> Any:
-        return value.shape[: value.dim() - self.reinterpreted_batch_ndims]
 
     def __repr__(self) -> str:
         return f"EveryEntry({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"

@@ -89,6 +89,11 @@ class JointProblem(Problem):
         parts = self._parts(value, self._batch(value=value))
         return torch.stack([problem.is_feasible(own).all(0) for problem, own in parts]).all(0)
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where all problems have only one."""
+        return torch.stack([problem.has_one_value.all(0) for problem in self._problems]).all(0)
+
     def incidence(self, value: Tensor) -> Tensor:
         """The sum over all problems, where that of rewards is negative, shape ``(..., *cost_shape)``."""
         parts = self._parts(value, value.shape[:-1])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.structures.argument_checks import checked_indices
+from pyro_structured.structures.argument_checks import check_flag, checked_indices, checked_tensor
 from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
 
@@ -72,6 +72,10 @@ class LinearProblem(Problem):
             if not callable(function) and (function is not None or name == "solve_fn"):
                 raise ValueError(f"{name}: expected a function, got {function!r}")
         self.cost_shape = torch.Size(checked_indices("cost_shape", cost_shape))
+        if not len(self.cost_shape) or min(self.cost_shape) < 1:
+            raise ValueError(
+                f"cost_shape: expected one or more axes of at least one cost, got {tuple(self.cost_shape)}"
+            )
         self.event_shape = (
             self.cost_shape if event_shape is None else torch.Size(checked_indices("event_shape", event_shape))
         )
@@ -80,14 +84,16 @@ class LinearProblem(Problem):
                 f"event_shape: expected that of the costs, {tuple(self.cost_shape)}, unless there is an incidence_fn, "
                 f"got {tuple(self.event_shape)}"
             )
+        if support is not None and not isinstance(support, constraints.Constraint):
+            raise ValueError(f"support: expected a constraint, such as constraints.real_vector, got {support!r}")
         if support is not None and support.event_dim != len(self.event_shape):
             raise ValueError(
                 f"support: expected a constraint with {len(self.event_shape)} event axes, got {support.event_dim}"
             )
-        if bool((torch.as_tensor(cost_low) > 0).any()):
-            raise ValueError(
-                f"cost_low: expected numbers of at most 0, as problems are solved for multiples, got {cost_low}"
-            )
+        expected = "numbers of at most 0, as problems are solved for multiples"
+        if not bool((checked_tensor("cost_low", expected, cost_low) <= 0).all()):
+            raise ValueError(f"cost_low: expected {expected}, got {cost_low}")
+        check_flag("maximize", maximize)
         self.maximize, self.cost_low = maximize, cost_low
         self._solve_fn, self._incidence_fn, self._support = solve_fn, incidence_fn, support
         self._is_feasible_fn = is_feasible_fn
@@ -114,7 +120,7 @@ class LinearProblem(Problem):
         """Whether values belong to the support, and to the feasible set if ``is_feasible_fn`` is given."""
         batch = self._batch(value=value)
         # Constraints of torch cannot be checked where there are no rows.
-        feasible = self.support.check(value) if value.numel() else torch.ones(batch, dtype=torch.bool)
+        feasible = self.support.check(value) if value.numel() else value.new_ones(batch).bool()
         if self._is_feasible_fn is not None:
             found = self._is_feasible_fn(value)
             if not isinstance(found, Tensor) or found.shape != feasible.shape or found.dtype != torch.bool:

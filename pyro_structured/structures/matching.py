@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.assignment import has_matching, solve_assignment
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_flag, check_size
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.injection import Injection
 from pyro_structured.structures.pair_problem import PairProblem
@@ -63,15 +63,16 @@ class Matching(PairProblem):
         if num_columns < num_rows:
             raise ValueError(f"num_columns: expected at least as many as rows, {num_rows}, got {num_columns}")
         self.cost_shape, self.event_shape = torch.Size([num_rows, num_columns]), torch.Size([num_rows])
+        check_flag("maximize", maximize)
         self.maximize = maximize
         self._allowed = torch.ones(self.cost_shape, dtype=torch.bool) if allowed is None else self._checked(allowed)
         self.batch_shape = self._allowed.shape[:-2]
 
     def _checked(self, allowed: Tensor) -> Tensor:
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool or allowed.shape[-2:] != self.cost_shape:
+            got = f"{allowed.dtype} of shape {tuple(allowed.shape)}" if isinstance(allowed, Tensor) else repr(allowed)
             raise ValueError(
-                f"allowed: expected booleans of shape (..., {self.num_rows}, {self.num_columns}), got "
-                f"{getattr(allowed, 'dtype', type(allowed).__name__)} of shape {tuple(getattr(allowed, 'shape', ()))}"
+                f"allowed: expected booleans of shape (..., {self.num_rows}, {self.num_columns}), got {got}"
             )
         if not has_matching(allowed.reshape(-1, *self.cost_shape).cpu().numpy()).all():
             raise ValueError("allowed: expected pairs that leave every row a column of its own, got none")
@@ -106,6 +107,11 @@ class Matching(PairProblem):
             return None
         feasible = self.is_feasible(values.reshape(-1, *(1,) * len(self.batch_shape), self.num_rows))
         return values[feasible.flatten(1).any(-1)] if self.batch_shape else values[feasible]
+
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where only one column is left for one row after the other."""
+        return self._is_forced(*(torch.ones(size, dtype=torch.long) for size in self.cost_shape))
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 at matched pairs, shape ``(..., num_rows, num_columns)``."""

@@ -51,6 +51,23 @@ class PairProblem(Problem):
             raise ValueError("costs: expected some value without infinite costs, got infinite costs in all of them")
         return matrices
 
+    def _is_forced(self, counts: Tensor, capacities: Tensor) -> Tensor:
+        """Whether there is one value, booleans of shape ``batch_shape``; there is another one as soon as all rows that
+        are left have a choice, since whoever has to leave a column for them has one, too.
+
+        :param Tensor counts: Numbers of columns of the rows, shape ``(..., rows)``.
+        :param Tensor capacities: Places of the columns, shape ``(..., columns)``.
+        """
+        allowed = self._allowed.cpu()
+        done = torch.zeros(allowed.shape[:-1], dtype=torch.bool)
+        for _ in range(self.num_rows):
+            used = (allowed & done.unsqueeze(-1)).sum(-2)
+            allowed = allowed & (done.unsqueeze(-1) | (used < capacities.cpu()).unsqueeze(-2))
+            before, done = done, allowed.sum(-1) == counts.cpu()
+            if torch.equal(before, done):
+                break
+        return done.all(-1)
+
     @abstractmethod
     def _has_value(self, allowed: np.ndarray, batch: torch.Size) -> np.ndarray:
         """Whether some value has only allowed pairs, for each row of a batch."""

@@ -84,6 +84,13 @@ class Problem(ABC):
         return None
 
     @property
+    def has_one_value(self) -> Tensor:
+        """Whether there is only one feasible value, whatever the costs, booleans of shape ``batch_shape``; also False
+        where that is not known.
+        """
+        return torch.zeros(self.batch_shape, dtype=torch.bool)
+
+    @property
     def cost_support(self) -> constraints.Constraint:
         """The costs for which there is an exact solver."""
         low = self.cost_low

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_flag, check_size
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.injection import Injection
 from pyro_structured.structures.problem import Problem
@@ -44,6 +44,7 @@ class Ranking(Problem):
     def __init__(self, num_items: int, maximize: bool = False) -> None:
         check_size("num_items", num_items)
         self.cost_shape = self.event_shape = torch.Size([num_items])
+        check_flag("maximize", maximize)
         self.maximize = maximize
 
     @property
@@ -69,6 +70,11 @@ class Ranking(Problem):
     def feasible_values(self) -> Tensor | None:
         """All permutations, if there are few."""
         return self.support.enumerate_values()
+
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where there is one item."""
+        return torch.tensor(self.num_items == 1)
 
     def incidence(self, value: Tensor) -> Tensor:
         """The number of places behind each item."""

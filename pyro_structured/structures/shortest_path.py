@@ -164,6 +164,24 @@ class ShortestPath(Problem):
             node, met = torch.where(going, step.gather(-1, node.clamp(0, self.num_nodes - 1)), node), met + going
         return met.squeeze(-1)
 
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where no edge of a path can be avoided; one search for each edge, until one can."""
+        rows = self.flatten(self.batch_shape)
+        pairs = torch.stack([rows.source, rows.target], -1).cpu()
+        different, row = pairs.unique(dim=0, return_inverse=True)
+        found = [self._is_bound(int(source), int(target)) for source, target in different]
+        return torch.tensor(found, dtype=torch.bool)[row].reshape(self.batch_shape)
+
+    def _is_bound(self, source: int, target: int) -> bool:
+        path = ShortestPath(self._edges, self.num_nodes, source, target).solve(torch.zeros(len(self._edges)))
+        for edge in path.nonzero().flatten().tolist():
+            costs = np.zeros(len(self._edges))
+            costs[edge] = np.inf
+            if np.isfinite(self._network.distances(costs, source)[target]):
+                return False
+        return True
+
     def incidence(self, value: Tensor) -> Tensor:
         """The value."""
         return value.double()

@@ -12,7 +12,7 @@ from torch.distributions import constraints
 from pyro_structured.ops.fundamental_cycles import fundamental_cycles
 from pyro_structured.solvers.connected_components import connected_components
 from pyro_structured.solvers.spanning_tree import solve_spanning_tree
-from pyro_structured.structures.argument_checks import check_size, checked_undirected_edges
+from pyro_structured.structures.argument_checks import check_flag, check_size, checked_undirected_edges
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
@@ -54,7 +54,12 @@ class SpanningTree(Problem):
         check_size("num_nodes", num_nodes)
         self.edges, self.num_nodes = checked_undirected_edges("edges", edges, num_nodes), num_nodes
         self.cost_shape = self.event_shape = self.edges.shape[:1]
+        check_flag("maximize", maximize)
         self.maximize = maximize
+        if num_nodes > self.num_edges + 1:
+            raise ValueError(
+                f"edges: expected a connected graph, of {num_nodes - 1} edges at least, got {self.num_edges}"
+            )
         unreached = self._components(np.ones((1, self.num_edges), dtype=bool))[0].nonzero()[0]
         if len(unreached):
             raise ValueError(f"edges: expected a connected graph, got no path from node 0 to node {unreached[0]}")
@@ -84,6 +89,11 @@ class SpanningTree(Problem):
         connected = torch.from_numpy((self._components(rows) == 0).all(-1)).reshape(value.shape[:-1]).to(value.device)
         feasible: Tensor = self.support.check(value) & (value.sum(-1) == self.num_nodes - 1) & connected
         return feasible.expand(batch)
+
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where the graph is a tree."""
+        return torch.tensor(self.num_edges == self.num_nodes - 1)
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 for the edges of the tree."""

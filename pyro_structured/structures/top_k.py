@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
-from pyro_structured.structures.argument_checks import INTEGERS, check_size, checked_tensor
+from pyro_structured.structures.argument_checks import INTEGERS, check_flag, check_size, checked_tensor
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.problem import Problem
@@ -57,6 +57,7 @@ class TopK(Problem):
         if self.k.dtype not in INTEGERS or bool(((self.k < 0) | (self.k > num_items)).any()):
             raise ValueError(f"k: expected {expected}, got {k}")
         self.batch_shape = self.k.shape
+        check_flag("maximize", maximize)
         self.maximize = maximize
 
     @property
@@ -96,6 +97,11 @@ class TopK(Problem):
             row[items] = 1.0
         ordered: Tensor = values.unique(dim=0)
         return ordered
+
+    @property
+    def has_one_value(self) -> Tensor:
+        """Where none or all of the items are chosen."""
+        return (self.k == 0) | (self.k == self.num_items)
 
     def incidence(self, value: Tensor) -> Tensor:
         """1 for items that are chosen."""

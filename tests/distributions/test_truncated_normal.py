@@ -114,3 +114,10 @@ def test_copies():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         TruncatedNormal(*arguments, validate_args=True)
+
+
+@pytest.mark.parametrize("wrong", [None, "a", [1.0], torch.tensor([1.0 + 2.0j])])
+@pytest.mark.parametrize("name", ["loc", "scale", "low", "high"])
+def test_arguments_of_other_kinds(name, wrong):
+    with pytest.raises(ValueError, match="loc, scale, low, high: expected "):
+        TruncatedNormal(**{"loc": 0.0, "scale": 1.0, "low": -1.0, "high": 1.0, name: wrong})

@@ -108,6 +108,7 @@ def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, bat
     assert ((found - TRUTH).abs() < 6 * error).all()
 
 
+@pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 @pytest.mark.parametrize("uses_svi, num_steps", [(False, 160), (True, 25)], ids=["MCEM", "SVI"])
 def test_matchings_with_a_prior(uses_svi, num_steps):
     """MAP estimates, within three standard errors of the truth, which are those of estimated scores."""

@@ -85,6 +85,7 @@ def test_monte_carlo_em(optim, num_steps):
     assert_recovered(data, torch.stack(found).mean(0))
 
 
+@pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 def test_svi():
     pyro.set_rng_seed(0)
     data, num_steps = simulate(40), 14

@@ -25,6 +25,8 @@ from pyro_structured.structures import (
     TopK,
 )
 
+# Few particles, as numbers are compared with each other.
+pytestmark = pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 LOC = torch.tensor([0.0, 1.0, 0.3, -0.7, 0.5]).double()
 SQUARE = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]])
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])

@@ -221,3 +221,26 @@ def test_infinite_costs_everywhere_are_refused(problem, costs):
         ValueError, match="costs: expected some value without infinite costs, got infinite costs in all"
     ):
         problem.solve(costs)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Matching(3, maximize=1), "maximize: expected True or False, got 1"),
+        (lambda: TopK(3, 1, maximize=torch.ones(3)), r"maximize: expected True or False, got tensor\("),
+        (lambda: Ranking(3, maximize="yes"), "maximize: expected True or False, got 'yes'"),
+        (lambda: SpanningTree(GRAPH, 5, maximize=None), "maximize: expected True or False, got None"),
+        (lambda: BipartiteAssignment(1, 1, num_rows=1, num_columns=1, maximize=[]), "maximize: expected True or False"),
+        (lambda: LinearProblem(torch.neg, [3], maximize=0.0), "maximize: expected True or False, got 0.0"),
+        (lambda: Matching(3, allowed=int), "allowed: expected booleans .*, got <class 'int'>"),
+        (lambda: SpanningTree(GRAPH, 10**30), "num_nodes: expected an integer below 2 .* 31, got 1000"),
+        (lambda: SpanningTree(GRAPH, 10**9), "edges: expected a connected graph, of 999999999 edges at least, got 7"),
+        (lambda: ConnectedComponents(GRAPH, 10**30, 0.0), "num_nodes: expected an integer below 2"),
+        (lambda: LinearProblem(torch.neg, [3], support=2.5), "support: expected a constraint, .*got 2.5"),
+        (lambda: LinearProblem(torch.neg, [3], cost_low="low"), "cost_low: expected numbers of at most 0, .*got 'low'"),
+        (lambda: LinearProblem(torch.neg, [3], cost_low=torch.nan), "cost_low: expected numbers of at most 0, .*nan"),
+    ],
+)
+def test_arguments_of_other_kinds(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
