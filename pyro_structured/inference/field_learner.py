@@ -112,7 +112,8 @@ def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor
     except ValueError as error:
         raise ValueError(f"{name}: expected labels inside the support, got others: {error}") from None
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
-    if not bool(possible.all()) and bool(field.unnormalized_log_prob(expanded).isnan().any()):
+    parameters = [part for part in (getattr(field, each) for each in field.arg_constraints) if isinstance(part, Tensor)]
+    if not bool(possible.all()) and any(bool(part.isnan().any()) for part in parameters):
         raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
     if not bool(possible.all()):
         wrong = (~possible).nonzero()[0].tolist()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pyro.optim import SGD, Adam
 
-from pyro_structured.distributions import GridCRF, RandOM
+from pyro_structured.distributions import GridCRF, PatternCRF, RandOM
 from pyro_structured.inference import (
     MCEM,
     ContrastiveDivergence,
@@ -181,6 +181,18 @@ def test_losses_of_your_own():
         fields, no_guide, SGD({"lr": 0.1}), lambda labels, truth: torch.full((2, 8), torch.nan), on_nonfinite="skip"
     )
     assert math.isnan(learner.step(1.0)) and learner.num_skipped == 1
+
+
+@pytest.mark.parametrize("composition", ["sum", "min"])
+def test_fields_that_are_not_numbers(composition):
+    def model(factor):
+        unary = pyro.param("unary", torch.zeros(3, 3)) * factor
+        with pyro.plate("rows", 8):
+            field = PatternCRF(unary, NONE, torch.ones(2, 3, 3), torch.zeros(2), GRID, composition)
+            pyro.sample("y", field, obs=LABELS)
+
+    learner = PseudoLikelihood(model, no_guide, Adam({"lr": 0.1}), on_nonfinite="skip")
+    assert math.isnan(learner.step(math.nan)) and math.isfinite(learner.step(1.0)) and learner.num_skipped == 1
 
 
 @pytest.mark.parametrize("learner", [MCEM, HardEM, PerturbAndMAP, MaxMargin])
