@@ -107,9 +107,11 @@ class DiscreteVector(TorchDistribution):
         return self._cast(self._score(value) - self._supported_log_z)
 
     def _validate_sample(self, value: Tensor) -> None:
-        # The constraints of torch cannot be checked where there are no rows.
         if not isinstance(value, Tensor) or value.numel():
             super()._validate_sample(value)
+        else:
+            # The constraints of torch cannot be checked where there are no rows.
+            check_entries(self.batch_shape + self.event_shape, len(self.event_shape), value=value)
 
     def unnormalized_log_prob(self, value: Tensor) -> Tensor:
         """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
