@@ -89,8 +89,8 @@ def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> Non
         try:
             joined = torch.Size(torch.broadcast_shapes(shape, tensor.shape))
         except RuntimeError:
-            joined = torch.Size()
-        if joined[-rank:] != shape[-rank:]:
+            joined = None
+        if joined is None or joined[len(joined) - rank :] != shape[len(shape) - rank :]:
             raise ValueError(
                 f"{name}: expected a shape that broadcasts with values of shape {tuple(shape)}, got "
                 f"{tuple(tensor.shape)}"

@@ -121,6 +121,8 @@ class LabelField(LabelWeights):
             raise ValueError(f"start: expected integers in range({self._num_labels}), got other numbers")
         shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
         number = shape[: len(shape) - len(ours)].numel()
+        if shape[len(shape) - len(ours) :] != ours:
+            raise ValueError(f"start: expected shape (..., *{tuple(ours)}), got {tuple(start.shape)}")
         if not number:
             raise ValueError(f"start: expected one or several, got shape {tuple(start.shape)}")
         return start.expand(shape).reshape(number, self.batch_shape.numel(), self._num_variables).long().cpu()

@@ -24,7 +24,7 @@ from pyro_structured.solvers.pattern_switches import ascend_by_switches
 
 @torch.no_grad()
 def maximize_labels(
-    field: LabelField, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None = None
+    field: LabelField, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
 ) -> tuple[Tensor, FieldOptimum]:
     """Labels of shape ``(rows, D)``, and what is known of them; arguments as for :func:`maximize_field`."""
     max_cuts, num_switches = checked_efforts(max_cuts, num_switches, starts)

@@ -92,7 +92,7 @@ class PatternWeights(LabelField):
 
         Besag (1975): Statistical analysis of non-lattice data. The Statistician 24(3).
         """
-        signed = (2 * value.to(torch.double) - 1) * self.conditional_logits(value).double()
+        signed = self.conditional_logits(value).double() * (2 * value.to(torch.double) - 1)
         certain = ~signed.isfinite()
         logs = torch.nn.functional.logsigmoid(signed.masked_fill(certain, 0.0)).masked_fill(certain, 0.0)
         # Where neither label is possible, the value is not.

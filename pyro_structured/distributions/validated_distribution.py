@@ -8,6 +8,8 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
+from pyro_structured.distributions.argument_checks import check_entries
+
 
 class ValidatedDistribution(TorchDistribution):
     """A distribution whose arguments and values are checked where there are any.
@@ -22,3 +24,5 @@ class ValidatedDistribution(TorchDistribution):
     def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, Tensor) or value.numel():
             super()._validate_sample(value)
+        else:
+            check_entries(self.batch_shape + self.event_shape, len(self.event_shape), value=value)

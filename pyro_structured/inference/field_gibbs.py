@@ -119,6 +119,8 @@ class FieldGibbs(StepKernel):
 
     def _move(self, name: str, values: dict[str, Tensor]) -> Tensor:
         """New labels of one field."""
+        if not values[name].numel():
+            return values[name]
         present = self._run(values)
         field = _field(name, present)
         # Chains are elements of the batch that have their parameters in common.

@@ -219,7 +219,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         for name in ("image_dependent", "positioned"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
-        if not (self.classifier is None or hasattr(self.classifier, "cross_decision_function")):
+        known = hasattr(self.classifier, "cross_decision_function") and not isinstance(self.classifier, type)
+        if self.classifier is not None and not known:
             raise ValueError(f"classifier: expected one like PixelClassifier, or None, got {self.classifier!r}")
         for name, low, high in (("learning_rate", 0, math.inf), ("validation_fraction", 0, 1)):
             value = getattr(self, name)

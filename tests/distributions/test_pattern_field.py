@@ -508,3 +508,22 @@ def test_gradients_pass_by_what_expansion_repeats():
     for node in seen:
         parents = [parent for parent, _ in node.next_functions if parent in leaves]
         assert not parents or "Expand" not in node.name()
+
+
+def test_conditionals_where_no_label_is_left():
+    """NaN, by neighbours and by what is known; what is impossible about others is not looked at."""
+
+    def check(field, value, expected):
+        found = field.conditional_logits(torch.tensor([value]))
+        torch.testing.assert_close(found, torch.tensor([expected]), equal_nan=True)
+
+    alike = torch.full((2,), torch.inf)
+    none = torch.zeros(1, 1, 3), torch.zeros(1)
+    d = PatternCRF(torch.zeros(1, 3), alike, *none, Grid(1, 3))
+    check(d, [0.0, 0.0, 1.0], [-torch.inf, torch.nan, -torch.inf])
+    assert d.pseudo_log_prob(torch.tensor([[0.0, 0.0, 1.0]])) == -torch.inf
+    certain = PatternCRF(torch.tensor([[torch.inf, 0.0, 0.0]]), None, *none, Grid(1, 3))
+    excluded = certain.condition(torch.zeros(1, 3), torch.tensor([[True, False, False]]))
+    check(excluded, [0.0, 0.0, 0.0], [torch.nan, 0.0, 0.0])
+    never = PatternCRF(torch.zeros(1, 3), None, none[0], torch.tensor([-torch.inf]), Grid(1, 3), "min")
+    check(never, [0.0, 0.0, 0.0], 3 * [torch.nan])

@@ -359,3 +359,13 @@ def test_several_labels_together():
 
     with pytest.raises(NotImplementedError, match="got entries that depend on several labels"):
         draws(model, 50)
+
+
+@pytest.mark.parametrize("composition", ["sum", "min", "table"])
+def test_no_rows(composition):
+    """Nothing is drawn, in as many draws as there are to be."""
+
+    def model():
+        pyro.sample("y", field(composition, batch=(0,)).to_event(1))
+
+    assert draws(model, 3).get_samples(group_by_chain=True)["y"].shape == (1, 3, 0, 2, 3)

@@ -287,6 +287,7 @@ def test_bad_input(figures):
         ({"positioned": "no"}, "positioned: expected True or False, got 'no'"),
         ({"image_dependent": 1}, "image_dependent: expected True or False, got 1"),
         ({"classifier": "linear"}, "classifier: expected one like PixelClassifier, or None, got 'linear'"),
+        ({"classifier": PixelClassifier}, "classifier: expected one like PixelClassifier, or None, got <class"),
         ({"loss": "dice"}, "loss: expected one of"),
     ]
     for options, message in cases:
