@@ -4,6 +4,7 @@ __all__ = ["JunctionTree"]
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from pyro_structured.ops.clique_tables import count_cliques, log_conditionals, s
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.junction_tree import maximize_tree, sample_tree
+from pyro_structured.ops.row_draws import draw_rows
 from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.structures.factors import conditional_factors, multiply_factors
 
@@ -165,7 +167,8 @@ class JunctionTree(CliqueVector):
             arguments = self._arguments
             # Rows that are all the same are so many samples of one.
             copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
-            drawn = sample_tree(*arguments, self.tree.plan, shape.numel() * copies)
+            draw = partial(sample_tree, plan=self.tree.plan, num_samples=shape.numel() * copies)
+            drawn = draw_rows(draw, *arguments)
         return drawn.reshape(shape + self.batch_shape + self.event_shape)
 
     @property

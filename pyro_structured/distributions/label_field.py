@@ -28,6 +28,7 @@ from pyro_structured.ops.hidden_states import (
 from pyro_structured.ops.labelings import MOST_PIXELS, all_labelings, number_of_labelings
 from pyro_structured.ops.marginal_inference import infer_marginals
 from pyro_structured.ops.pattern_mixture import PatternMixture
+from pyro_structured.ops.row_draws import draw_rows
 from pyro_structured.ops.unit_powers import log_worth
 
 # Numbers of the labelings that are looked at together.
@@ -289,7 +290,8 @@ class LabelField(LabelWeights):
         arguments = self._arguments(self._hidden)
         # Rows that are all the same are so many samples of one.
         copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
-        return self._mixture(self._hidden).sample(arguments, number * copies)
+        mixture = self._mixture(self._hidden)
+        return draw_rows(lambda *rows: mixture.sample(rows, number * copies), *arguments)
 
     def _exact_draws(self, shape: torch.Size) -> Tensor:
         """Samples from sums, shape ``shape + batch_shape + event_shape``."""

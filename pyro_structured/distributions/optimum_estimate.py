@@ -50,13 +50,22 @@ def _over(rows: Tensor, rank: int) -> Tensor:
     return rows.reshape(rows.shape + (1,) * rank)
 
 
+_FORWARD = (
+    "log_prob: an estimated log-probability has no forward-mode derivatives; use torch.func.grad, vjp or jacrev, or "
+    "torch.autograd.grad"
+)
+
+
 class _Fisher(torch.autograd.Function):
     """A number, with the gradient of another one."""
 
     @staticmethod
-    def forward(ctx: Any, log_prob: Tensor, log_density: Tensor) -> Tensor:
-        ctx.save_for_backward(log_density)
+    def forward(log_prob: Tensor, log_density: Tensor) -> Tensor:
         return log_prob.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
@@ -64,16 +73,28 @@ class _Fisher(torch.autograd.Function):
         once: Tensor = _Once.apply(grad, log_density)  # type: ignore[no-untyped-call]
         return None, once
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        raise NotImplementedError(_FORWARD)
+
 
 class _Once(torch.autograd.Function):
     """A gradient that has no derivatives, other than that of the log-density of given costs."""
 
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, log_density: Tensor) -> Tensor:
+    def forward(grad: Tensor, log_density: Tensor) -> Tensor:
         return grad.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Nothing is needed."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:
         raise NotImplementedError(
             "log_prob: the gradient of an estimated log-probability has no derivatives; take gradients only once"
         )
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        raise NotImplementedError(_FORWARD)

@@ -3,7 +3,7 @@
 __all__ = ["RecursiveCardinality"]
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from pyro_structured.ops.compensated_sum import compensated_sum
 from pyro_structured.ops.count_sample import most_probable, sample_counts
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import reweight
+from pyro_structured.ops.row_draws import draw_rows
 from pyro_structured.ops.rows import broadcast_rows
 from pyro_structured.structures.nested_subsets import NestedSubsets
 
@@ -188,7 +189,8 @@ class RecursiveCardinality(ValidatedDistribution):
             tables = count_logits.expand(base + count_logits.shape[-1:])
             tables = tables.reshape(math.prod(base), count_logits.shape[-1])
             num_samples = sample_shape.numel() * math.prod(copies)
-            drawn = sample_counts(rows, tables, self.subsets.forest, num_samples).to(self.logits.dtype)
+            draw = partial(sample_counts, forest=self.subsets.forest, num_samples=num_samples)
+            drawn = draw_rows(draw, rows, tables).to(self.logits.dtype)
         drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
         rank = len(base)
         pairs = [axis for i in range(rank) for axis in (1 + i, 1 + rank + i)]

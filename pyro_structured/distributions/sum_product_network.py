@@ -20,6 +20,7 @@ from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.ops.level_tables import level_tables
 from pyro_structured.ops.region_passes import region_inward, region_outward
+from pyro_structured.ops.row_draws import refuse_mapped_draws
 from pyro_structured.structures.partition import Partition
 from pyro_structured.structures.region_tree import RegionTree
 
@@ -211,6 +212,7 @@ class SumProductNetwork(ExchangeableVector):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws networks, states, leaves, then vectors; shape ``sample_shape + batch_shape + (n,)``."""
+        refuse_mapped_draws()
         with torch.no_grad():
             return self._draw(torch.Size(sample_shape)).to(self.network_logits.dtype)
 

@@ -89,8 +89,11 @@ class _Solution(NamedTuple):
     def lost(self) -> Tensor:
         """Where log Z and where a log-odds have lost digits, shape ``(rows, 2)``; certain values cannot lose any."""
         odds, error = self.marginal_logits, self.marginal_logits_error
+        lost = torch.stack([self.excess_error > LOG_PARTITION_LOST, error.amax(-1) > LOG_ODDS_LOST], -1)
+        if lost.device.type == "cpu" and not bool(lost.any()):
+            return lost
         uncertain = (error > LOG_ODDS_LOST) & (odds.abs() - error < UNDERFLOW_EXPONENT)
-        lost = torch.stack([self.excess_error > LOG_PARTITION_LOST, uncertain.any(-1)], -1)
+        lost = torch.stack([lost[:, 0], uncertain.any(-1)], -1)
         return lost & (self.excess != -math.inf).unsqueeze(-1)
 
 

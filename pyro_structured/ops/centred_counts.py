@@ -46,7 +46,7 @@ class CentredCounts(NamedTuple):
     @property
     def constant(self) -> Tensor:
         """What adds to log Z and to the logarithm of every weight, shape ``(...)``."""
-        return compensated_sum(self.terms)
+        return compensated_sum(self.terms) if self.is_moved else self.terms.squeeze(-1)
 
     @property
     def weights(self) -> Tensor:
@@ -89,6 +89,11 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
 
 def has_large(numbers: Tensor) -> bool:
     """Whether some finite numbers are so large that their sums lose digits."""
+    if numbers.device.type == "cpu" and numbers.numel() and not torch._C._are_functorch_transforms_active():
+        # Nearly always the answer, in the least time.
+        low, high = torch.aminmax(numbers.detach())
+        if -LARGE <= low.item() and high.item() <= LARGE:
+            return False
     return anywhere(_are_large(numbers))
 
 

@@ -123,7 +123,8 @@ class _LineProbability(torch.autograd.Function):
         split = len(tensors) - ctx.num_given
         along = known_tangents(tuple(tensors[:split]), tangents[:split])
         function = partial(_tangent, ctx.rule, ctx.variables, split)
-        return *apply_rows(function, edges.T, *tensors, *along), None
+        (found,) = apply_rows(function, edges.T, *tensors, *along)
+        return found, None
 
     @staticmethod
     def vmap(
@@ -267,7 +268,7 @@ def _tangent(rule: LineRule, variables: LineVariables, split: int, edges: Tensor
     for chosen in _chunks(len(edges), edges.shape[1] * NODES, parameters[0].shape[-1]):
         some, also = _chosen(whole, given, chosen)
         slopes = _gradients(rule, some, also, wanted, edges[chosen].T, torch.ones_like(edges[chosen, 0]))
-        found.append(sum((g * t[chosen]).sum(-1) for g, t in zip(slopes, tangents, strict=True)))
+        found.append(torch.stack([(g * t[chosen]).sum(-1) for g, t in zip(slopes, tangents, strict=True)]).sum(0))
     return (torch.cat(found),)
 
 

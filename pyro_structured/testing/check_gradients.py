@@ -172,8 +172,9 @@ def forward_mode(case: DistributionCase) -> None:
 def _compare_modes(
     name: str, function: Callable[..., Tensor], points: tuple[Tensor, ...], along: tuple[Tensor, ...]
 ) -> None:
-    value, tangent = torch.func.jvp(function, points, along)
-    _, pull = torch.func.vjp(function, *points)
+    found: tuple[Tensor, ...] = torch.func.jvp(function, points, along)
+    value, tangent = found
+    pull: Callable[[Tensor], tuple[Tensor, ...]] = torch.func.vjp(function, *points)[1]
     weights = torch.linspace(0.5, 1.5, value.numel(), dtype=value.dtype, device=value.device).reshape(value.shape)
     pulled = torch.stack([(g * t).sum() for g, t in zip(pull(weights), along, strict=True)]).sum()
     expect_close(f"forward derivative of {name}", (tangent * weights).sum(), pulled, 1e-8)

@@ -7,7 +7,7 @@ import copy
 import inspect
 import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -260,7 +260,9 @@ def _empty_results(distribution: Any, value: Tensor) -> Iterator[tuple[str, Tens
     """Names and results of what can be asked for, with the batch shape in front."""
     yield "log_prob", distribution.log_prob(value)[0]
     yield "expand", distribution.expand(distribution.batch_shape).log_prob(value[0])
-    queries = {query: partial(optional_query, distribution, query) for query in (*CACHED_QUERIES, "entropy")}
+    queries: dict[str, Callable[[], Any]] = {
+        query: partial(optional_query, distribution, query) for query in (*CACHED_QUERIES, "entropy")
+    }
     queries |= {name: partial(getattr(distribution, name), value[0]) for name in ("cdf", "icdf")}
     queries["kl_divergence"] = partial(kl_divergence, distribution, distribution)
     if distribution.has_enumerate_support:

@@ -391,3 +391,32 @@ def test_function_transforms_nest_when_one_parameter_is_fixed(forest):
             torch.testing.assert_close(by_table, expected[1])
     x.requires_grad_()
     assert torch.autograd.gradgradcheck(lambda x: odds(x, f), (x,))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("forest", [CountForest(3), NestedSubsets([[0, 1], [0, 1, 2], []], 3).forest])
+def test_both_modes_of_differentiation_nest_in_any_order(forest):
+    torch.manual_seed(4)
+    x, f = (torch.randn(size, dtype=torch.float64) for size in (3, forest.table_size))
+    direction = [torch.randn_like(t) for t in (x, f)]
+    forward, reverse = torch.func.jacfwd, torch.func.jacrev
+
+    def along(step):
+        return infer_counts(x + step * direction[0], f + step * direction[1], forest)
+
+    zero = torch.zeros((), dtype=torch.float64)
+    queries = (
+        lambda step: log_partition(x + step * direction[0], f + step * direction[1], forest),
+        lambda step: along(step).marginal_logits,
+        lambda step: along(step).count_marginals,
+    )
+    for query, orders in zip(queries, ((2, 3), (2,), (2,)), strict=True):
+        for order in orders:
+            expected = None
+            for modes in itertools.product((reverse, forward), repeat=order):
+                function = query
+                for mode in modes:
+                    function = mode(function)
+                found = function(zero)
+                expected = found if expected is None else expected
+                torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
