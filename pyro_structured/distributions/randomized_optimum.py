@@ -47,7 +47,7 @@ class RandOM(TorchDistribution):
     TopK with k = 1, Matching     exponential costs, or Gumbel        O(n): shares of rates
     with one row                  rewards (minus costs) of one scale
     Ranking                       exponential; Gumbel of one scale    O(n): Plackett and Luce's distribution
-    Matching of 2 x 2             independent or jointly normal       O(1)
+    Matching of 2 x 2             normal, independent or jointly      O(1)
     ConnectedComponents           independent                         O(3^n) for the largest component with a cycle,
                                                                       of n ≤ 12 nodes; O(n) for trees
     ============================  ==================================  =============================================
@@ -58,7 +58,9 @@ class RandOM(TorchDistribution):
     costs with several inversions of a thousand standard deviations may take more nodes than are allowed. First
     derivatives are right also where ends of supports of several costs coincide; second derivatives are refused there
     if the ends depend on parameters, and where kinks of Laplace's densities coincide. Where ``log_prob`` is exact and
-    there are at most 4096 values, ``enumerate_support`` lists them.
+    there are at most 4096 values, ``enumerate_support`` lists them. There is no exact ``log_prob`` for any other case,
+    small ones included: matchings of 3 x 3, or of 2 x 2 with other costs than normal, two parallel edges, cuts, the
+    trees of a triangle.
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
