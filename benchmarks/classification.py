@@ -45,6 +45,11 @@ classes over test rows. Pairs share classes, and folds and splits share training
 test assumes, and the p-values are too small. WebKB has six pairs only, and the gain over naive Bayes differs much among
 them (they are listed below the table): hence the p-value that misses its claim. Over test rows the gain is significant.
 Seconds: mean processor seconds for one problem, to fit / to predict. 5-NN only stores the rows when it is fitted.
+
+**Claims** compare figures that are rounded to the paper's three decimals. The strongest simple control is a linear SVM:
+its accuracy is larger than MEVM's on Reuters-8, Polarity, WebKB and MNIST (where 5-NN is better still). Of the
+ten cells of real data, MEVM falls short of the paper on four: both of MNIST, with fewer rows to learn from, Polarity,
+and Enron. On synthetic tasks, Welch's tests without a correction do not reach the paper on parity, counting and exact.
 """
 CLASSIFIERS = {
     "MEVM": MEVMClassifier(),
@@ -59,7 +64,8 @@ OURS, PEERS = ("MEVM", "Welch", "Bonferroni"), ("naive Bayes", "tree", "SVM", "5
 ROWS_FOR_SLOW = 10_000
 ENRON_SPLITS, ENRON_TRAIN, ENRON_TEST = 20, 4000, 1000
 MNIST_FOLDS, MNIST_THRESHOLD = 5, 50
-SLACK, SIGNIFICANT = 0.01, 0.01
+SIGNIFICANT = 0.01
+CONTROLS = "naive Bayes", "SVM"
 
 
 class Paper(NamedTuple):
@@ -201,12 +207,17 @@ def accuracies(name, contest, paper):
     return [name, *(reached[each] for each in OURS), known[0], *peers]
 
 
-def differences(title, contest, paired):
+def gains(contest, paired):
     """MEVM's accuracy minus that of each other classifier, and p-values."""
     samples = {name: getattr(outcome, paired) for name, outcome in contest.outcomes.items()}
     mine = samples.pop("MEVM")
-    cells = {name: f"{(mine - s).mean():+.3f} ({ttest_rel(mine, s).pvalue:.0e})" for name, s in samples.items()}
-    return [title, len(mine)] + [cells.get(name, "–") for name in CLASSIFIERS if name != "MEVM"]
+    return {name: ((mine - each).mean(), ttest_rel(mine, each).pvalue) for name, each in samples.items()}
+
+
+def differences(title, contest, paired):
+    cells = {name: f"{gain:+.3f} ({p:.0e})" for name, (gain, p) in gains(contest, paired).items()}
+    number = len(getattr(contest.outcomes["MEVM"], paired))
+    return [title, number] + [cells.get(name, "–") for name in CLASSIFIERS if name != "MEVM"]
 
 
 def times(name, contest):
@@ -214,18 +225,31 @@ def times(name, contest):
     return [name] + [f"{means[e][0]:.2g} / {means[e][1]:.2g}" if e in means else "–" for e in CLASSIFIERS]
 
 
-def claim_paper(report, title, contest, paper):
-    """The default, and the paper's method."""
-    for name in ("MEVM", "Welch"):
-        reached, wanted = contest.outcomes[name].accuracy, paper - SLACK
-        claim = f"{title}: {name}, at most {SLACK} below the paper"
-        report.claim(claim, f"{wanted:.3f}", f"{reached:.4f}", reached >= wanted)
+def claim_paper(report, title, reached, paper):
+    """Of the default, and of the paper's method; returns whether the default is not below the paper."""
+    for name, accuracy in reached.items():
+        report.claim(
+            f"{title}: {name}, not below the paper", f"{paper:.3f}", f"{accuracy:.3f}", reaches(accuracy, paper)
+        )
+    return reaches(reached["MEVM"], paper)
 
 
-def claim_naive_bayes(report, title, contest, paired):
-    test = ttest_rel(*(getattr(contest.outcomes[name], paired) for name in ("MEVM", "naive Bayes")))
-    met = test.statistic > 0 and test.pvalue < SIGNIFICANT
-    report.claim(f"{title}: MEVM better than naive Bayes, p", SIGNIFICANT, f"{test.pvalue:.0e}", met)
+def reaches(accuracy, paper):
+    return round(accuracy, 3) >= paper
+
+
+def claim_gain(report, title, name, gain, p):
+    met = gain > 0 and p < SIGNIFICANT
+    report.claim(f"{title}: MEVM over {name}", f"> 0, p < {SIGNIFICANT}", f"{gain:+.3f}, p {p:.0e}", met)
+
+
+def claim_contest(report, title, contest, paper, paired):
+    """Against the paper, naive Bayes, and the linear SVM if there is one."""
+    reached = {name: contest.outcomes[name].accuracy for name in ("MEVM", "Welch")}
+    for name, found in gains(contest, paired).items():
+        if name in CONTROLS:
+            claim_gain(report, title, name, *found)
+    return claim_paper(report, title, reached, paper)
 
 
 def main():
@@ -243,21 +267,21 @@ def main():
     two, several = {}, {}
     for name in SYNTHETIC:
         two[name] = compete(name, synthetic_problems(name, *sizes, options.seed), CLASSIFIERS)
-        reached = two[name].outcomes["MEVM"].accuracy
-        report.claim(f"{name}: MEVM", "0.99", f"{reached:.4f}", reached >= 0.99)
+        if name in PAPER:
+            reached = {each: two[name].outcomes[each].accuracy for each in OURS}
+            claim_paper(report, name, reached, PAPER[name].two_classes[0])
+    cells = []
     for name in names:
         rows, labels, splits = load(name, options.seed)
         title, problems = f"{name}, two classes", real_problems(name, rows, labels, splits, pairs(labels))
         two[name] = compete(title, problems, CLASSIFIERS)
-        if name != "mnist":
-            claim_paper(report, title, two[name], PAPER[name].two_classes[0])
-            claim_naive_bayes(report, title, two[name], "units")
+        cells.append(claim_contest(report, title, two[name], PAPER[name].two_classes[0], "units"))
         if PAPER[name].all_classes:
             title, problems = f"{name}, all classes", real_problems(name, rows, labels, splits, [np.unique(labels)])
             several[name] = compete(title, problems, (*OURS, "naive Bayes"))
-            if name != "mnist":
-                claim_paper(report, title, several[name], PAPER[name].all_classes[0])
-                claim_naive_bayes(report, title, several[name], "hits")
+            cells.append(claim_contest(report, title, several[name], PAPER[name].all_classes[0], "hits"))
+    if cells:
+        report.claim("cells of real data not below the paper", str(len(cells)), str(sum(cells)), all(cells))
     write_tables(report, two, several)
     report.finish()
 

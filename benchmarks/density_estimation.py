@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,29 +13,61 @@ from pyro_structured.datasets import DensityData, load_density
 from pyro_structured.demo.chow_liu_tree import ChowLiuTree
 from pyro_structured.models import MEVMDensity
 
-# Table 5: MEVM, latent naive Bayes, Chow-Liu tree. Table 4: blocks.
+
+class Paper(NamedTuple):
+    """Table 5: MEVM, latent naive Bayes, latent tree, Chow-Liu tree. Table 4: blocks."""
+
+    mevm: float
+    bayes: float
+    latent_tree: float
+    tree: float
+    blocks: float
+
+
 PAPER = {
-    "nltcs": (-6.04, -6.04, -6.76, 8.8),
-    "msnbc": (-6.23, -6.71, -6.54, 15.9),
-    "kdd": (-2.13, -2.15, -2.29, 15.8),
-    "plants": (-14.86, -15.10, -16.52, 15.9),
-    "baudio": (-40.63, -40.69, -44.37, 13.7),
-    "jester": (-53.22, -53.19, -58.23, 10.4),
-    "bnetflix": (-57.84, -57.87, -60.25, 14.8),
-    "msweb": (-9.96, -9.96, -10.19, 21.3),
-    "book": (-34.63, -34.80, -34.70, 12.4),
-    "cwebkb": (-157.21, -158.01, -163.48, 10.6),
-    "cr52": (-86.98, -87.32, -94.37, 16.7),
-    "c20ng": (-152.69, -152.78, -164.13, 17.9),
+    "nltcs": Paper(-6.04, -6.04, -6.46, -6.76, 8.8),
+    "msnbc": Paper(-6.23, -6.71, -6.52, -6.54, 15.9),
+    "kdd": Paper(-2.13, -2.15, -2.18, -2.29, 15.8),
+    "plants": Paper(-14.86, -15.10, -16.39, -16.52, 15.9),
+    "baudio": Paper(-40.63, -40.69, -41.89, -44.37, 13.7),
+    "jester": Paper(-53.22, -53.19, -55.17, -58.23, 10.4),
+    "bnetflix": Paper(-57.84, -57.87, -58.53, -60.25, 14.8),
+    "msweb": Paper(-9.96, -9.96, -10.21, -10.19, 21.3),
+    "book": Paper(-34.63, -34.80, -34.23, -34.70, 12.4),
+    "cwebkb": Paper(-157.21, -158.01, -156.84, -163.48, 10.6),
+    "cr52": Paper(-86.98, -87.32, -91.25, -94.37, 16.7),
+    "c20ng": Paper(-152.69, -152.78, -156.77, -164.13, 17.9),
 }
+# Wilcoxon's test in the paper: MEVM against naive Bayes, and against Chow-Liu trees.
+PAPER_SIGNIFICANCE = {"bayes": 0.0124, "tree": 0.0022}
 TEXT = """
 Mean test log-likelihood in nats per row of a mixture of 20 classes: the median over the seeds, and the range. *Paper's
 settings* are `MEVMDensity(structure="welch")`: Welch's tests at level 0.1 in every iteration, smoothing 0.1, tolerance
 0.001, the best training likelihood of ten starts, no validation data. *Merge* is the default, `structure="merge"`, with
-`X_val`: the best validation likelihood of three starts and all numbers of structure steps. *Naive Bayes* is
-`structure="independent"`, ten starts. Blocks: mean and standard deviation over the classes of the first seed. Seconds:
+`X_val`: the best validation likelihood of three starts and all numbers of structure steps; it sees the validation rows,
+which the others do not. *Naive Bayes* is `structure="independent"`, ten starts: the strongest simple control. The
+paper's latent trees were not learned here; its figures for them stand beside ours. Claims compare figures that are
+rounded to the paper's two decimals.
+
+With the paper's settings, seven of the twelve figures are below the paper's, by .005 to .08 nats, and there is no gain
+over naive Bayes: ours is often better than the paper's, and Wilcoxon's test, significant in the paper, is not here.
+Merging is above the paper's MEVM on all sets, above naive Bayes on all but nltcs, and below the paper's latent trees on
+book.
+
+Blocks: mean and standard deviation over the classes of the first seed. Seconds:
 processor seconds for one start, once equal rows have been merged.
 """
+LIKELIHOODS = [
+    "set",
+    "paper MEVM",
+    "paper's settings",
+    "merge",
+    "paper NB",
+    "naive Bayes",
+    "paper LTM",
+    "paper CL",
+    "Chow-Liu tree",
+]
 
 
 def quick_data(seed):
@@ -67,7 +100,7 @@ def main():
     report = Report("Density estimation: Tables 4 and 5", TEXT, options)
     rows, blocks, medians = [], [], {}
     for name in ["nltcs"] if options.quick else PAPER:
-        (mevm, bayes, tree, paper_blocks) = PAPER[name]
+        paper = PAPER[name]
         data = quick_data(options.seed) if options.quick else load_density(name)
         runs = {}
         for key, structure, number, held_out in (
@@ -81,40 +114,55 @@ def main():
         medians[name] = {key: statistics.median(each) for key, each in found.items()} | {"tree": chow_liu(data)}
         seconds = {key: statistics.median(s for _, _, s in each) for key, each in runs.items()}
         each = medians[name]
-        rows.append(
-            [name, mevm, spread(found["welch"]), spread(found["merge"]), bayes, spread(found["bayes"]), tree]
-            + [f"{each['tree']:.2f}"]
-        )
+        rows.append(likelihoods(name, {key: spread(each) for key, each in found.items()}, each["tree"]))
         sizes = {k: [len(p.blocks()) for p in runs[k][0][0].partition_] for k in ("welch", "merge")}
         blocks.append(
-            [name, data.train.shape[1], len(data.train), paper_blocks]
+            [name, data.train.shape[1], len(data.train), paper.blocks]
             + [f"{np.mean(sizes[k]):.1f} ± {np.std(sizes[k]):.1f}" for k in sizes]
             + [f"{seconds[k]:.2g}" for k in ("welch", "merge", "bayes")]
         )
-        slack = 0.1 if data.train.shape[1] <= 100 else 0.01 * abs(mevm)
-        report.claim(
-            f"{name}: paper's settings, at most {slack:.2f} below the paper",
-            f"{mevm - slack:.2f}",
-            f"{each['welch']:.3f}",
-            each["welch"] >= mevm - slack,
-        )
-        report.claim(
-            f"{name}: merging at most 0.02 below Welch's tests",
-            f"{each['welch'] - 0.02:.3f}",
-            f"{each['merge']:.3f}",
-            each["merge"] >= each["welch"] - 0.02,
-        )
-    if "plants" in medians:
-        reached = medians["plants"]["merge"]
-        report.claim("plants: merging", "-14.15", f"{reached:.3f}", reached >= -14.15)
-    header = ["set", "paper MEVM", "paper's settings", "merge", "paper NB", "naive Bayes", "paper CL", "Chow-Liu tree"]
-    report.table("Table 5: test log-likelihood, nats per row", header, rows)
+    claims(report, medians)
+    report.table("Table 5: test log-likelihood, nats per row", LIKELIHOODS, rows)
     header = ["set", "variables", "rows", "paper's blocks", "blocks, paper's settings", "blocks, merge"]
     header += ["seconds, paper's settings", "seconds, merge", "seconds, naive Bayes"]
     report.table("Table 4: blocks; time", header, blocks)
     if len(medians) > 5:
         report.table("Wilcoxon's signed-rank test over the sets: p-values, two-sided", *significance(medians))
     report.finish()
+
+
+def likelihoods(name, spreads, tree):
+    """A row of Table 5, the paper's figure before ours."""
+    paper = PAPER[name]
+    ours = [paper.mevm, spreads["welch"], spreads["merge"], paper.bayes, spreads["bayes"]]
+    return [name, *ours, paper.latent_tree, paper.tree, f"{tree:.2f}"]
+
+
+def claims(report, medians):
+    """Of each set, and of all of them, against the figures of the paper, and against naive Bayes of the same run."""
+    reached = {"welch": 0, "merge": 0, "latent trees": 0}
+    for name, each in medians.items():
+        paper = PAPER[name]
+        for key, title in (("welch", "paper's settings"), ("merge", "merging")):
+            met = round(each[key], 2) >= paper.mevm
+            reached[key] += met
+            report.claim(f"{name}: {title}, not below the paper's MEVM", f"{paper.mevm}", f"{each[key]:.3f}", met)
+        met = each["merge"] > each["bayes"]
+        report.claim(f"{name}: merging over naive Bayes", f"> {each['bayes']:.3f}", f"{each['merge']:.3f}", met)
+        reached["latent trees"] += round(each["merge"], 2) >= paper.latent_tree
+    number = len(medians)
+    for key, title in (
+        ("welch", "sets where the paper's settings are not below the paper's MEVM"),
+        ("merge", "sets where merging is not below the paper's MEVM"),
+        ("latent trees", "sets where merging is not below the paper's latent trees"),
+    ):
+        report.claim(title, str(number), str(reached[key]), reached[key] == number)
+    if number > 5:
+        for other, title in (("bayes", "naive Bayes"), ("tree", "Chow-Liu trees")):
+            gains = [each["welch"] - each[other] for each in medians.values()]
+            found, wanted = wilcoxon(gains).pvalue, PAPER_SIGNIFICANCE[other]
+            met = found <= wanted and np.median(gains) > 0
+            report.claim(f"paper's settings over {title}: Wilcoxon's p", f"<= {wanted}", f"{found:.4f}", met)
 
 
 def significance(medians):

@@ -17,6 +17,13 @@ A mixture of 20 classes, on the distinct rows of the training sets. The peer is 
 variables: one matrix product, a softmax over the classes, and for the M-step another product, in numpy; once with a
 dense and once with a sparse matrix of data, of which the faster counts. Blocks are those that `MEVMDensity` found by
 Welch's tests (the paper's settings), and by merging. Counting the ones of all blocks is part of the E-step.
+
+Niepert and Domingos (2014) write that "to compute the probability of one example, MEVMs require as many steps as there
+are blocks of exchangeable variables", and that hence EM is "significantly more efficient than EM for NB, both for a
+single EM iteration and to reach the stopping criterion", up to two orders of magnitude from 100 variables on. For a
+single iteration this is refuted: ones have to be counted first, which costs as much as the product of matrices that
+independent variables need, and the E-step takes two to three times as long. Only the merged blocks of c20ng, most of
+them of one variable, are as fast.
 """
 SETS = ("plants", "msweb", "c20ng")
 CLASSES = 20
@@ -96,7 +103,8 @@ def main():
             tables[title].append([name, shape[0], shape[1], *map(duration, times.values()), *map(ratio, ratios)])
             if title == "E-step":
                 for structure, found in zip(("Welch's tests", "merging"), ratios, strict=True):
-                    report.claim(f"E-step on {name}, {structure}", "3x (aim 1x)", ratio(found), found <= 3)
+                    claim = f"E-step on {name}, {structure}, against independent variables"
+                    report.claim(claim, "< 1x, as the paper says", ratio(found), found < 1)
     header = ["set", "distinct rows", "variables", "independent, dense", "independent, sparse"]
     header += ["blocks by Welch's tests", "blocks by merging", "ratio, Welch's tests", "ratio, merging"]
     for title, lines in tables.items():

@@ -21,10 +21,10 @@ as means of squares of them, for test images; *machine*: `RBM` of such masks wit
 contrastive divergence, 32 x 32 pixels. For each field `log_partition_bounds`, the exact log Z where it is affordable,
 and `AnnealedImportanceSampling(1000, 100)`, also in reverse from exact samples, where they are.
 
-Numbers are differences to log Z in nats, or, where it is not known (–), to the forward estimate, means over images; ±
-is the mean standard error that the estimator itself reports; forward estimates are low rather than high. *Width*: of
-the bounds of log Z, and so of `log_prob_bounds`, and for each pixel; *log-probability*: of the true mask, bounds for
-each pixel. Times are processor seconds of an image.
+Numbers are differences to log Z in nats, or, where it is not known (–), to the forward estimate, means over so many
+test images (below, `--images 1`: the first one alone); ± is the mean standard error that the estimator itself reports;
+forward estimates are low rather than high. *Width*: of the bounds of log Z, and so of `log_prob_bounds`, and for each
+pixel; *log-probability*: of the true mask, bounds for each pixel. Times are processor seconds of an image.
 
 Bounds of many patterns that add up stay wide above. The machines have islands of labels far apart. Chains start at
 several mean-field solutions, and so on these islands; one without a solution would be missed, and no standard error

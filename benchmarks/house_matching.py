@@ -1,7 +1,7 @@
 """Matching landmarks of the CMU house sequence: Monte Carlo EM against Perturb-and-MAP and max-margin.
 
-Claim: the costs that MCEM learns match more landmarks of held-out pairs of frames than plain shape contexts do, and
-more than those that a structured support vector machine learns from the same features.
+Claim: the costs that MCEM learns match more landmarks of held-out pairs of frames than chi-square distances of shape
+contexts do, and more than those of Perturb-and-MAP and of a structured support vector machine for the same features.
 """
 
 import math
@@ -78,7 +78,7 @@ MEANS = (0.1, 0.2, 0.4)
 SPREAD = 4.0
 NUM_PARTS = 3
 TRAINING, VALIDATION, TEST = range(NUM_PARTS)
-ALONE = {60: 0.676, 90: 0.438}
+GAPS, ALONE = (60, 90), "chi-square distances alone"
 BLOCK = 500
 
 
@@ -244,11 +244,14 @@ def compete(gap, options, num_draws):
 
 
 def judge(report, gap, rows):
-    learned, rival = rows["MCEM(5)"].score, rows["max-margin"].score
-    text = f"gap {gap}: score of MCEM(5)"
-    report.claim(text, f"> {ALONE[gap]}, shape contexts alone", f"{learned.mean():.3f}", learned.mean() > ALONE[gap])
-    difference = learned - rival
-    measured = f"{learned.mean():.3f} - {rival.mean():.3f} = {with_error(difference)}"
+    """Against the better of the sums that nothing is learned for, and against the other learners."""
+    learned, text = rows["MCEM(5)"].score, f"gap {gap}: score of MCEM(5)"
+    alone = rows[ALONE].score.mean()
+    report.claim(text, f"> {alone:.3f}, {ALONE}", f"{learned.mean():.3f}", learned.mean() > alone)
+    rival = rows["PM(10)"].score.mean()
+    report.claim(text, f"> {rival:.3f}, PM(10)", f"{learned.mean():.3f}", learned.mean() > rival)
+    difference = learned - rows["max-margin"].score
+    measured = f"{learned.mean():.3f} - {rows['max-margin'].score.mean():.3f} = {with_error(difference)}"
     report.claim(text, "> max-margin's, by 2 s.e.", measured, difference.mean() > 2 * error(difference))
 
 
@@ -271,7 +274,7 @@ def main():
     options = arguments(__doc__.splitlines()[0], draws=(10_000, "draws of matchings for each pair"))
     report = Report("Matching the landmarks of a house", TEXT, options)
     num_draws = 50 if options.quick else options.draws
-    results = {gap: compete(gap, options, num_draws) for gap in ALONE}
+    results = {gap: compete(gap, options, num_draws) for gap in GAPS}
     for gap, rows in results.items():
         judge(report, gap, rows)
     path = report.picture("house_matching", "Shares of landmarks matched rightly, by learner")

@@ -189,6 +189,9 @@ def main():
         report.claim(text, ">= -2 s.e.", f"{mean:.3f} ± {error:.3f}", mean >= -2 * error)
         ratio = np.median([one.seconds[-1] / other.seconds[-1] for one, other in pairs])
         report.claim(f"time of gradient(1) by that of MCEM(20), {name}", "< 1", f"{ratio:.2f}", ratio < 1)
+        ours, rival = (np.mean([each.accuracy[-1] for each in curves[key]]) for key in ("gradient(1)", "max-margin"))
+        measured = f"{ours:.3f} - {rival:.3f} = {ours - rival:+.3f}"
+        report.claim(f"accuracy at the end, gradient(1) minus max-margin, {name}", "> 0", measured, ours > rival)
     path = report.picture("learners_by_time", "Held-out log-probability and accuracy by time")
     if options.write:
         draw_picture(path, found)

@@ -35,6 +35,10 @@ penalty, neither patterns nor places; *places*: pairs, and a bias for each pixel
 patterns; *dependent*: patterns whose biases depend on the picture, for silhouettes. *Variability*: `label_variability`
 of the masks to learn from. Time: processor seconds of learning patterns, the classifier included. Settings of the
 fields were settled on seed 0 of the levels 0 and 2, with test scores in view.
+
+*Places* are the control that patterns have to be better than. Most of what is gained over pairs is theirs: of +.283 on
+level 0, +.256 is that of a bias for each pixel, and +.027 that of patterns; on level 5 patterns gain nothing. On birds
+and persons, which are at no fixed place, most of the little that is gained over pairs is that of patterns.
 """
 SIZES = {"bird": (500, 100, 200)}
 FIELDS = {
@@ -45,7 +49,6 @@ FIELDS = {
 DEPENDENT = {"dependent": {"patterns": 64, "image_dependent": True, "max_steps": 500}}
 CAPTION = """Columns: test pictures of the first seed, the four of which patterns improve most over pairs, four in the
 middle, and the four that lose most, with the gains. The last row: weights of patterns."""
-WANTED = {"level 0": 0.20, "level 1": 0.10, "level 2": 0.06}
 
 
 def masks_of(name, seed, sizes):
@@ -125,7 +128,7 @@ def measure(report, options):
         names = names[::4]
     elif os.environ.get("PYRO_STRUCTURED_DATA"):
         names += ["bird", "person"]
-    rows, gains, variabilities, first = [], {}, {}, {}
+    rows, gains, over_places, variabilities, first = [], {}, {}, {}, {}
     made = trials_of(names, options)
     for name in names:
         trials = made[name]
@@ -133,23 +136,23 @@ def measure(report, options):
         scores = {model: np.array([each.scores[model].mean() for each in trials]) for model in trials[0].scores}
         gains[name] = scores["patterns"] - scores["pairs"]
         variabilities[name] = np.mean([each.variability for each in trials])
-        over_places = shown(scores["patterns"] - scores["places"], "+")
+        over_places[name] = scores["patterns"] - scores["places"]
         times = duration(np.median([each.seconds["pixels"] + each.seconds["patterns"] for each in trials]))
         models = ["pixels", *FIELDS, *DEPENDENT]
         shares = [f"{scores[model].mean():.3f}" if model in scores else "–" for model in models]
-        rows.append([name, f"{variabilities[name]:.3f}", *shares, shown(gains[name], "+"), over_places, times])
+        both = [shown(found[name], "+") for found in (gains, over_places)]
+        rows.append([name, f"{variabilities[name]:.3f}", *shares, *both, times])
         report.progress(" ".join(rows[-1]))
     header = ["masks", "variability", *models, "patterns over pairs", "patterns over places", "time"]
     report.table("Scores", header, rows)
-    for name, wanted in WANTED.items():
-        if name in gains:
-            mean, _ = mean_and_error(gains[name])
-            report.claim(f"{name}: patterns over pairs", f">= {wanted}", shown(gains[name], "+"), mean >= wanted)
+    for name, found in over_places.items():
+        mean, error = mean_and_error(found)
+        report.claim(f"{name}: patterns over places", "> 0, beyond 2 s.e.", shown(found, "+"), mean > 2 * error)
     levels = [name for name in names if name.startswith("level")]
-    rank = spearmanr([variabilities[name] for name in levels], [gains[name].mean() for name in levels]).statistic
-    report.claim("levels: rank correlation of gain and variability", "<= -0.9", f"{rank:.2f}", rank <= -0.9)
-    least = min(gains, key=lambda name: gains[name].mean())
-    report.claim(f"least gain ({least})", ">= -0.005", shown(gains[least], "+"), gains[least].mean() >= -0.005)
+    for text, found in (("over pairs", gains), ("over places", over_places)):
+        rank = spearmanr([variabilities[name] for name in levels], [found[name].mean() for name in levels]).statistic
+        text = f"levels: rank correlation of variability and the gain of patterns {text}"
+        report.claim(text, "<= -0.9", f"{rank:.2f}", rank <= -0.9)
     if options.write:
         draw(report.picture("shape_fields", "Gains over pixels against variability"), rows)
         report.paragraph("The strongest patterns of the first seed:")

@@ -44,6 +44,9 @@ hidden variables whose most probable state is that of the row. *Error*: mean abs
 probabilities of hidden variables, *KL*: their divergence from the truth's, both against exact inference in the truth.
 *Loopy* and *residual* belief propagation have damping 0.2, the tolerance 1e-6 and at most 100 updates of each message.
 Differences are paired: mean over networks, and 95 % bootstrap intervals over them.
+
+The paper's claim is about belief propagation. Networks of this size can do better: the strongest control is exact
+inference in the compact network (*compact, exact*), against which the thin model loses everywhere.
 """
 SIZES = (10, 15, 20, 30)
 RATES = (0.2, 0.5)
@@ -131,9 +134,9 @@ class Differences:
     def show(self, *arguments):
         return "{:+.4f} [{:+.4f}, {:+.4f}]".format(*self.find(*arguments))
 
-    def is_comparable(self, kind, metric, rate, name=THIN):
+    def is_comparable(self, kind, metric, rate, name=THIN, other=RESIDUAL):
         """Whether the thin model is better, or zero is in the interval."""
-        _, low, high = self.find(name, RESIDUAL, metric, rate, kind)
+        _, low, high = self.find(name, other, metric, rate, kind)
         return high >= 0 if metric == "accuracy" else low <= 0
 
 
@@ -144,12 +147,12 @@ def add_claims(report, differences):
     _, _, high = differences.find(THIN, EXACT, "log-likelihood")
     shown = differences.show(THIN, EXACT, "log-likelihood")
     report.claim(f"log-likelihood, {THIN} minus compact", "slightly below 0", shown, high < 0)
-    for metric in METRICS[:2]:
-        for rate in RATES:
+    for other in (RESIDUAL, EXACT):
+        for metric, rate in product(METRICS[:2], RATES):
             wanted = "at least 0, or 0 inside" if metric == "accuracy" else "at most 0, or 0 inside"
-            met = differences.is_comparable("all", metric, rate)
-            text = f"{metric}, {THIN} minus {RESIDUAL}, {rate:.0%} evidence"
-            report.claim(text, wanted, differences.show(THIN, RESIDUAL, metric, rate), met)
+            met = differences.is_comparable("all", metric, rate, other=other)
+            text = f"{metric}, {THIN} minus {other}, {rate:.0%} evidence"
+            report.claim(text, wanted, differences.show(THIN, other, metric, rate), met)
 
 
 def add_verdict(report, differences):

@@ -48,8 +48,8 @@ cuts alone, on at most 50 variables. *Compact*: a Bayesian network of at most th
 Queries: for 300 test rows, evenly spaced (96 for temperature), 20 % or 50 % of the variables are evidence. *Accuracy*:
 the share of hidden variables whose most probable state is that of the row; *error*: mean absolute error of the
 conditionals, where the truth is known. Exact inference in the compact model is left out where its tables have more than
-a million entries. Intervals, of 95 %, are bootstraps over 20 blocks of consecutive rows, as neighbours in time are
-alike.
+a million entries; where it is there, it is the strongest control. Intervals, of 95 %, are bootstraps over 20 blocks of
+consecutive rows, as neighbours in time are alike.
 """
 RATES = (0.2, 0.5)
 MAX_PARENTS = 3
@@ -184,9 +184,10 @@ def main():
     for name, data in tqdm(data_sets(options).items()):
         findings = Findings(data, options)
         for metric in METRICS[1:3]:
-            met = findings.find(THIN, RESIDUAL, metric)[2] >= 0
-            text = f"{name}: {metric}, {THIN} minus {RESIDUAL}"
-            report.claim(text, "at least 0, or 0 inside", findings.show(THIN, RESIDUAL, metric), met)
+            for other in [each for each in (RESIDUAL, EXACT) if metric in findings.figures[each]]:
+                met = findings.find(THIN, other, metric)[2] >= 0
+                text = f"{name}: {metric}, {THIN} minus {other}"
+                report.claim(text, "at least 0, or 0 inside", findings.show(THIN, other, metric), met)
         header = ["", *METRICS, "converged", "learning", "query of one row"]
         report.table(
             f"{name}: width of the compact model {findings.width}", header, map(findings.row, findings.figures)

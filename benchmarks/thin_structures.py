@@ -36,7 +36,10 @@ These grids of graph cuts were settled with test figures of alarm, nltcs and pla
 
 The paper's cuts minimise a linear program for each pair of nodes. Its dual, with a price in place of the bound of the
 separator's size, is a maximum flow, so that a few flows solve it; *simplex*: ortools' GLOP, which goes on from the
-last sink.
+last sink. The paper's second program, in which pairs that are newly kept earn a bonus, has no such dual: it would take
+the simplex method for each pair of source and sink. `cut_graph` applies the bonus to cuts that were found without it.
+
+The strongest control of graph cuts is selection without polishing, which finds the better structure of alarm.
 """
 # Data, method, treewidth, seconds of polishing, and what is wanted.
 RUNS = (
@@ -110,7 +113,7 @@ def chow_liu(name):
 
 
 def structure_rows(report, runs, seeds):
-    rows, trees = [], {}
+    rows, trees, found = [], {}, {}
     for name, method, treewidth, polish, wanted in tqdm(runs, desc="structures"):
         trees.setdefault(name, chow_liu(name))
         # Graph cuts are the same for every seed.
@@ -118,6 +121,7 @@ def structure_rows(report, runs, seeds):
         learner, score, seconds = sorted(results, key=lambda result: result[1])[len(results) // 2]
         plain = learn(name, method, treewidth, 0, 0) if polish else (learner, score, seconds)
         largest = max(result[2] for result in results)
+        found[name, treewidth, method] = plain[1]
         setting = max(learner.candidates_, key=lambda each: each.score).setting
         label = "graph cuts" if method == "graph_cut" else "selection"
         rows.append(
@@ -137,10 +141,16 @@ def structure_rows(report, runs, seeds):
         )
         if wanted is not None:
             title = f"{name}, k = {treewidth}, {label}{' and polishing' if polish else ''}"
-            report.claim(title, f">= {wanted}", f"{score:.3f}", score >= wanted)
+            measured = f"{score:.3f} (Chow-Liu {trees[name]:.3f})"
+            report.claim(title, f">= {wanted}", measured, score >= max(wanted, trees[name]))
         report.claim(
             f"{name}, k = {treewidth}, {label}: time", f"<= {LIMIT:.0f} s", duration(largest), largest <= LIMIT
         )
+    for name, treewidth, method in found:
+        if method == "graph_cut" and (name, treewidth, "chordal") in found:
+            gain = found[name, treewidth, method] - found[name, treewidth, "chordal"]
+            text = f"{name}, k = {treewidth}, graph cuts over selection, without polishing"
+            report.claim(text, "> 0", f"{gain:+.3f}", gain > 0)
     header = ["data", "k", "method", "Chow-Liu", "found", "time", "polished", "time", "weights", "penalty", "smoothing"]
     report.table("Structures", header, rows)
 

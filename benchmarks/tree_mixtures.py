@@ -15,6 +15,7 @@ SETS = {"nltcs": -6.02, "plants": -12.75, "baudio": -39.95, "jester": -52.9}
 TREEWIDTHS = (1, 2, 3)
 COMPONENTS, PENALTIES = (15, 30), (0.25, 1.0)
 LIMIT = 60.0
+APART = "> 0, all seeds above all"
 TEXT = """
 Mean test log-likelihood in nats per row: the median over the seeds, and the range. For every treewidth, each of the
 same settings (15 or 30 components, a penalty of 0.25 or 1) is tried with the first seed; the one that gives the
@@ -22,6 +23,9 @@ validation rows the largest probability is fitted with the other seeds too, and 
 that the claims are about is the one of the largest median probability of the validation rows, which also end the
 iterations (`X_val`). Treewidth 1: mixtures of trees. Other options have their defaults; the default smoothing, the
 grid and the prior of the tables were settled after single runs on these sets that also showed test figures.
+
+What larger cliques gain over trees is clear on plants alone. On baudio the gain is within the range of the seeds, and
+on nltcs and jester there is none: there, mixtures of trees are as good.
 
 Seconds: processor seconds of a fit, the median and the largest of all that were tried; *all*: of these together.
 """
@@ -75,11 +79,15 @@ def main():
                 + [statistics.median(fit.iterations for fit in fits), duration(statistics.median(seconds))]
                 + [duration(max(seconds)), duration(sum(seconds))]
             )
-            reached.append((validation, statistics.median(scores), treewidth))
+            reached.append((validation, statistics.median(scores), treewidth, min(scores)))
+            if treewidth == 1:
+                trees = scores
             slowest, total = max(slowest, *seconds), total + sum(seconds)
-        _, score, treewidth = max(reached)
+        _, score, treewidth, least = max(reached)
         title = f"{name}, treewidth chosen on validation: {treewidth}"
         report.claim(title, f">= {SETS[name]}", f"{score:.3f}", score >= SETS[name])
+        gain = f"{score - statistics.median(trees):+.3f}"
+        report.claim(f"{name}: the same over mixtures of trees", APART, gain, least > max(trees))
         report.claim(f"{name}: time of a fit", f"<= {LIMIT:.0f} s", duration(slowest), slowest <= LIMIT)
     header = ["set", "treewidth", "components", "penalty", "validation", "test", "iterations"]
     report.table("Log-likelihood, nats per row", [*header, "seconds", "largest", "all"], rows)

@@ -40,8 +40,18 @@ def test_demo_runs(tmp_path, capsys):
     path = tmp_path / "picture.png"
     main(["--steps", "2", "--output", str(path)])
     printed = capsys.readouterr().out
-    for name in ("independent pixels", "Chow-Liu tree", "one RecursiveCardinality", "mixture of 10"):
+    for name in (
+        "independent pixels",
+        "Chow-Liu tree",
+        "one RecursiveCardinality",
+        "mixture of 10",
+        "ThinJunctionTree, treewidth 2",
+        "ThinJunctionTree, treewidth 3",
+        "JunctionTreeMixture of 10",
+        "ExchangeableSPN, 4 networks",
+    ):
         assert re.search(rf"{name}.* -\d\d\.\d\d \+- 0\.\d\d\n", printed)
+    assert re.search(r"Which to take\? For the likelihood alone, the best of these: \S", printed)
     assert 10_000 < path.stat().st_size < 300_000
 
 

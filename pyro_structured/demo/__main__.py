@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.steps is not None:
         limits = {
             name: min(options.steps, getattr(settings, name))
-            for name in ("single_steps", "steps", "start_steps", "num_starts")
+            for name in ("single_steps", "steps", "start_steps", "num_starts", "estimator_steps")
         }
         settings = replace(settings, **limits)
     torch.set_num_threads(1)  # the tensors are small: threads would mostly wait for each other
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pyro_structured.demo",
-        description="Learns images of handwritten digits, compares five models, draws samples and completes images.",
+        description="Learns images of handwritten digits, compares nine models, draws samples and completes images.",
     )
     parser.add_argument(
         "--output",

@@ -23,6 +23,7 @@ class Settings:
     :param int steps: Steps of SVI for the mixture.
     :param int num_starts: Mixtures of independent pixels from which the mixture is tried.
     :param int start_steps: Steps of SVI after which the best start is chosen.
+    :param int estimator_steps: Most iterations of the package's estimators, whose other options are not tuned.
     """
 
     num_components: int = 10
@@ -39,3 +40,4 @@ class Settings:
     steps: int = 200
     num_starts: int = 5
     start_steps: int = 40
+    estimator_steps: int = 50

@@ -61,7 +61,9 @@ class RandOM(TorchDistribution):
     costs with several inversions of a thousand standard deviations may take more nodes than are allowed. First
     derivatives are right also where ends of supports of several costs coincide; second derivatives are refused there
     if the ends depend on parameters, and where kinks of Laplace's densities coincide. Where ``log_prob`` is exact and
-    there are at most 4096 values, ``enumerate_support`` lists them.
+    there are at most 4096 values, ``enumerate_support`` lists them. There is no exact ``log_prob`` for any other case,
+    small ones included: matchings of 3 x 3, or of 2 x 2 with other costs than normal, two parallel edges, cuts, the
+    trees of a triangle.
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.

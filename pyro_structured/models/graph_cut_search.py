@@ -142,6 +142,12 @@ def cut_graph(
     and whose separator leaves the kept edges a triangulation of least fill with small cliques. Where no such cut is
     found, cuts may not split what is kept; then, edges are kept one by one, the heaviest first.
 
+    The second sum, the bonus, chooses among cuts that were found without it: it is not part of the linear program whose
+    solutions are rounded. ``minimum_edge_cut(..., bonus=...)`` solves the program with the bonus inside, but no learner
+    uses it: its dual is no flow, so that each pair of source and sink needs the simplex method on a program with two
+    more rows for each pair of nodes, where a few flows serve the program without, which are over a hundred times faster
+    at 100 nodes even if there is no bonus.
+
     :param np.ndarray weights: Weights of pairs, at least 0, symmetric, shape ``(n, n)``: mutual information.
     :param int treewidth: Cliques have at most one node more.
     :param log_sizes: Logarithms of the numbers of states of the nodes; ``None``: all are alike.
