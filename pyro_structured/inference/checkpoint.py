@@ -22,8 +22,8 @@ from pyro_structured.inference.chain_file import (
     write_chain,
 )
 from pyro_structured.inference.data_digest import data_digest
-from pyro_structured.inference.generator_states import generator_states, restore_generators
 from pyro_structured.inference.object_state import ObjectState
+from pyro_structured.inference.random_state import load_random_state, random_state
 from pyro_structured.structures.argument_checks import check_size
 
 
@@ -157,14 +157,14 @@ class Checkpoint(MCMCKernel):
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Starts a chain as the first time, with the same random numbers."""
         path = chain_path(self.path, self._number())
-        data, generators = data_digest((args, kwargs), "args"), generator_states()
+        data, generators = data_digest((args, kwargs), "args"), random_state()
         stored = self._stored(path, data)
         if stored:
-            restore_generators(stored["start"])
+            load_random_state(stored["start"])
             self.kernel.initial_params = stored["given"]
         self.kernel.setup(warmup_steps, *args, **kwargs)
         if stored:
-            restore_generators(generators)
+            load_random_state(generators)
         parameters = {name: data_digest(value.detach()) for name, value in pyro.get_param_store().items()}
         header = stored or {
             "run": self._run,
@@ -272,7 +272,7 @@ class _Chain:
         # Those after the saved state are drawn again.
         self._draws = list(content["draws"][: max(0, self._num_turns - self._warmup_steps)])
         if not self._num_turns:
-            restore_generators(content["random"])
+            load_random_state(content["random"])
         return dict(self._params)
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -300,7 +300,7 @@ class _Chain:
         """A turn of the file; those of the warm-up return the last values."""
         self._turn += 1
         if self._turn == self._num_turns:
-            restore_generators(self._content["random"])
+            load_random_state(self._content["random"])
         if self._turn == self._num_turns or self._turn <= self._warmup_steps:
             return dict(self._params)
         draw = _split(self._draws[self._turn - self._warmup_steps - 1], self._shapes())
@@ -321,7 +321,7 @@ class _Chain:
             turn=self._turn,
             params={name: value.detach().clone() for name, value in self._params.items()},
             state=self._state.save(),
-            random=generator_states(),
+            random=random_state(),
         )
         self._write()
 
