@@ -6,6 +6,8 @@ import warnings
 
 from torch import Tensor
 
+from pyro_structured.ops.user_frame import frames_below_user
+
 # Nats: with larger standard errors, neither they nor the estimates of logarithms can be relied on.
 LARGEST_ERROR = 0.5
 
@@ -36,5 +38,5 @@ def warn_of_spread(estimator: object, standard_error: Tensor) -> None:
             "with which neither estimates nor standard errors can be relied on; take more particles or samples, or see "
             "estimate_log_prob, which returns the standard errors, for the values that are concerned",
             EstimateWarning,
-            stacklevel=4,  # who asks for estimate_log_prob
+            stacklevel=frames_below_user(),
         )

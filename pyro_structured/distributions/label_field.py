@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries
+from pyro_structured.distributions.estimate_warning import warn_of_spread
 from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.label_weights import LabelWeights
@@ -95,6 +96,7 @@ class LabelField(LabelWeights):
             return self._no_rows, self._no_rows
         with torch.no_grad():
             log_z, error = self._estimated_log_z(estimator)
+        warn_of_spread(estimator, error)
         return self._unflatten(log_z), self._unflatten(error)
 
     @abstractmethod

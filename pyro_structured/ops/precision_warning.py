@@ -2,13 +2,13 @@
 
 __all__ = ["PrecisionWarning", "warn_of_lost_digits"]
 
-import sys
 import warnings
 
 import torch
 from torch import Tensor
 
-_LIBRARIES = ("pyro_structured", "pyro", "torch")
+from pyro_structured.ops.user_frame import frames_below_user
+
 _MESSAGES = (
     "the partition function is certified to no better than 1e-6, and with it log_prob and count_marginals",
     "a marginal log-odds is certified to no better than 1e-3",
@@ -45,13 +45,5 @@ def warn_of_lost_digits(lost: Tensor) -> None:
         "bounds. Subtract large terms that cancel, such as a * c in a table against -a in logits, before small ones "
         "are added to them; then give float64, or scale the parameters down",
         PrecisionWarning,
-        stacklevel=_frames_inside() + 1,
+        stacklevel=frames_below_user(),
     )
-
-
-def _frames_inside() -> int:
-    """The number of frames above the caller's that belong to this package, or to those that call it."""
-    frame, depth = sys._getframe(1), 0
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in _LIBRARIES:
-        frame, depth = frame.f_back, depth + 1
-    return depth
