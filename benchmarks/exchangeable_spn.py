@@ -110,7 +110,7 @@ def claims(report, name, chosen):
     score = ours.test.mean()
     report.claim(f"{name}: nats per test row", f"{wanted}, aim {aim}", f"{score:.3f}", score >= wanted)
     for other in (MIXTURE, TREES, BLOCKS):
-        gain = score - chosen[other].test.mean()
+        gain = float(score - chosen[other].test.mean())
         text = f"{gain:+.3f}" + ", no gain" * (gain < LEAST_GAIN)
         report.claim(f"{name}: over {other}", f">= {LEAST_GAIN}", text, gain >= LEAST_GAIN)
     wanted = f"< {MOST_SECONDS:.0f} s"
