@@ -12,12 +12,11 @@ from known_classifier import KnownClassifier
 from mask_pictures import draw_predictions
 from measurement import Report, arguments, duration
 from pyro.optim import SGD
+from thesis_field import BATCH, STEPS, ThesisField, chosen_scales, given_fields, machine, observed_masks
 
 from pyro_structured.datasets import ellipse_figures, load_horses
-from pyro_structured.distributions import RBM, PatternCRF
-from pyro_structured.inference import ContrastiveDivergence, EarlyStopping, ExpectedLoss
-from pyro_structured.models import SegmentationCRF, edge_features
-from pyro_structured.structures import Grid
+from pyro_structured.inference import EarlyStopping, ExpectedLoss
+from pyro_structured.models import SegmentationCRF
 
 TEXT = """
 Pictures of 32 x 32 pixels, parted at random for each seed: 200 to learn from, 64 to choose by, 64 to test on. Scores
@@ -29,7 +28,7 @@ Without a field:
   that is chosen on the pictures to choose by.
 - *Mean mask*: no picture is looked at; log-odds of the mean of the masks to learn from, with a bias.
 - *Pixels and mean mask*: the sum, with a weight of the mean mask and a bias, both chosen.
-- *Places*: `position_features` beside the others.
+- *Places*: `position_features` beside the others. With a bias, the strongest control that is no network of pictures.
 - *U-Net*: `benchmarks/small_unet.py`, 118,593 weights, on the colours of the whole picture, mirrored and shifted copies
   included; the pass that scores best on the pictures to choose by; with a bias.
 
@@ -39,7 +38,7 @@ has chosen the step of the training and the bias:
 
 - *Pairs*: penalties that depend on the picture, no patterns, no biases of places.
 - *Places and pairs*: with a bias for each pixel that is learned with the rest (`patterns=0`); the control that patterns
-  have to be better than.
+  have to be better than, of fields.
 - *Patterns*: 64 of them; *that depend on the picture*: `image_dependent=True`.
 - *Thesis*: the settings of its author: an RBM of 32 hidden units by PCD-1 with steps of .1, on masks alone; what scales
   it, the log-odds and the penalties of *pairs*, and a bias, chosen; predicted by cuts. *Thesis, joint*: its weights and
@@ -50,11 +49,20 @@ quite free of places. Scales of filters and settings of networks and fields were
 the seeds 0 to 2, and fields of these seeds with test scores in view; some of these pictures are test pictures of other
 seeds.
 
-*Gains* are on the same pictures, over pairs and over places and pairs; ± is the standard error over seeds (which share
-pictures, so that it is too small by some). Time: processor seconds for a seed; that of fields is without the
-classifier and its log-odds for pictures that it has not seen, which are a row of their own.
+*Gains* are on the same pictures, over pairs, over places and pairs, and over the classifier that sees places, with a
+bias (*control*); ± is the standard error over seeds (which share pictures, so that it is too small by some). Time:
+processor seconds for a seed; that of fields is without the classifier and its log-odds for pictures that it has not
+seen, which are a row of their own.
+
+Li (2013) has .672 before and .699 after joint learning; here there is no such gain. The start is what differs: its four
+scales are chosen by the score that joint learning is stopped by. From a start without scales, whose score is lower by
+.03, joint learning gains up to .02, and ends below the start with them, whatever the size of steps and the number of
+chains ([joint learning](joint_learning.md)):
+
+![Expected losses and scores by steps](../images/benchmark_joint_learning.png)
 """
-REFERENCES = {"pairs": "over pairs", "places and pairs": "over places and pairs"}
+CONTROL = "pixels and places, with a bias"
+REFERENCES = {"pairs": "over pairs", "places and pairs": "over places and pairs", CONTROL: "over control"}
 FIELDS = {
     "pairs": {"patterns": 0, "positioned": False, "shifts": 2},
     "places and pairs": {"patterns": 0, "shifts": 2},
@@ -63,7 +71,6 @@ FIELDS = {
 }
 BY_CUTS = ", by cuts"
 BEST = "patterns that depend on the picture"
-HIDDEN, BATCH = 32, 50
 CAPTION = """Columns: test pictures of the first seed, the four of which patterns improve most over pairs, four in the
 middle, and the four that lose most, with the gains. The last row: weights of patterns."""
 
@@ -109,88 +116,25 @@ class Trial(Controls):
         began = time.process_time()
         torch.manual_seed(self.seed)
         pyro.clear_param_store()
-        pairs = self.models["pairs" + BY_CUTS]
-        given = {name: pairs.to_pyro(self.part(name)[0]) for name in ("training", "validation", "test")}
-        # Log-odds of training pictures by classifiers that have not seen them.
-        crossed = torch.from_numpy(KnownClassifier.known["crossed"])
-        with torch.no_grad():
-            edges = torch.from_numpy(edge_features(self.part("training")[0], pairs.field_.grid))
-            given["training"] = pairs.field_(crossed, edges)
-        weights, visible, hidden = self.machine()
-        scales = self.chosen_scales(given["validation"], weights, visible, hidden)
-        field = ThesisField(weights, visible, hidden, scales)
+        images = {name: self.part(name)[0] for name in ("training", "validation", "test")}
+        given = given_fields(self.models["pairs" + BY_CUTS], KnownClassifier.known["crossed"], images)
+        learned = machine(self.truth[self.split.training], 2 if self.options.quick else STEPS)
+        scales = chosen_scales(given["validation"], self.masks[self.split.validation], learned)
+        field = ThesisField(*learned, scales)
         self.keep_labels("thesis", field.labels(given["test"]), began)
         self.joint(field, given)
         self.keep_labels("thesis, joint", field.labels(given["test"]), began)
 
-    def machine(self):
-        """Weights, visible and hidden biases of an RBM of the masks."""
-        masks = self.truth[self.split.training].flatten(1)
-        mean = (masks.sum(0) + 0.5) / (len(masks) + 1)
-
-        def model():
-            with pyro.plate("masks", len(masks), subsample_size=min(BATCH, len(masks))) as rows:
-                weights = pyro.param("weights", lambda: 0.01 * torch.randn(HIDDEN, masks.shape[1]))
-                visible = pyro.param("visible", mean.logit())
-                pyro.sample("y", RBM(weights, visible, pyro.param("hidden", torch.zeros(HIDDEN))), obs=masks[rows])
-
-        steps = 2 if self.options.quick else 1000
-        learner = ContrastiveDivergence(model, lambda: None, SGD({"lr": 0.1 / len(masks)}), persistent=True)
-        for _ in range(steps):
-            learner.step()
-        shape = self.masks.shape[1:]
-        weights, visible, hidden = (pyro.param(name).detach() for name in ("weights", "visible", "hidden"))
-        return weights.unflatten(-1, shape), visible.unflatten(-1, shape), hidden
-
-    def chosen_scales(self, given, weights, visible, hidden):
-        """Of the RBM's weights and biases, of log-odds, of penalties, and a bias, one after the other, twice."""
-        tried = [(0.25, 0.5, 0.7, 1.0), (0.5, 0.75, 1.0), (0.25, 0.5, 1.0), tuple(np.linspace(-1.5, 1.5, 11))]
-        scales, best = [0.5, 1.0, 0.5, 0.0], -1.0
-        for place in 2 * list(range(len(tried))):
-            for value in tried[place]:
-                changed = [*scales[:place], value, *scales[place + 1 :]]
-                labels = ThesisField(weights, visible, hidden, changed).labels(given)
-                score = overlaps(labels, self.masks[self.split.validation]).mean()
-                if score > best:
-                    best, scales = score, changed
-        return scales
-
     def joint(self, field, given):
-        masks, training = self.truth[self.split.training], given["training"]
-        number = len(masks)
-
-        def model():
-            learned = pyro.module("field", field)
-            with pyro.plate("pictures", number, subsample_size=min(BATCH, number)) as rows:
-                part = learned(training.unary_logits[rows], training.pairwise[rows])
-                pyro.sample("y", part, obs=masks[rows])
+        masks = self.truth[self.split.training]
 
         def score():
             return overlaps(field.labels(given["validation"]), self.masks[self.split.validation]).mean()
 
-        learner = ExpectedLoss(model, lambda: None, SGD({"lr": 10 / number}))
-        epoch = -(-number // BATCH)
+        model = observed_masks(field, given["training"], masks)
+        learner = ExpectedLoss(model, lambda: None, SGD({"lr": 10 / len(masks)}))
+        epoch = -(-len(masks) // BATCH)
         EarlyStopping(learner, score, 5 * epoch, patience=8).run(1 if self.options.quick else 200 * epoch)
-
-
-class ThesisField(torch.nn.Module):
-    """An RBM on top of a field of pairs."""
-
-    def __init__(self, weights, visible, hidden, scales):
-        super().__init__()
-        scale, self.odds_scale, self.penalty_scale, self.shift = scales
-        self.weights = torch.nn.Parameter(scale * weights)
-        self.visible = torch.nn.Parameter(scale * visible)
-        self.hidden = torch.nn.Parameter(scale * hidden)
-
-    def forward(self, odds, penalties):
-        grid = Grid(*self.visible.shape)
-        unary = self.odds_scale * odds + self.visible + self.shift
-        return PatternCRF(unary, self.penalty_scale * penalties, self.weights, self.hidden, grid)
-
-    @torch.no_grad()
-    def labels(self, given):
-        return self(given.unary_logits, given.pairwise).map("em", num_switches=0)[0].numpy()
 
 
 def quick_data(seed):
@@ -213,7 +157,8 @@ def rows(trials):
         gains = ["{:+.3f} ± {:.3f}".format(*gain(trials, name, reference)) for reference in REFERENCES]
         seconds = np.median([trial.seconds[name] for trial in trials])
         yield [name, f"{scores.mean():.3f} ± {scores.std(ddof=min(1, len(scores) - 1)):.3f}", *gains, duration(seconds)]
-    yield ["(log-odds of pixels, crossed)", "", "", "", duration(np.median([trial.crossed for trial in trials]))]
+    crossed = duration(np.median([trial.crossed for trial in trials]))
+    yield ["(log-odds of pixels, crossed)", *[""] * (1 + len(REFERENCES)), crossed]
 
 
 def cut_seconds(trial):
@@ -259,14 +204,20 @@ def claims(report, trials):
     best = max(patterned, key=lambda name: np.mean([trial.models[name].validation_score_ for trial in trials]))
     text = f"fields with patterns, the best by validation: {best}"
     report.claim(text, ">= 0.72", f"{means[best]:.3f}", means[best] >= 0.72)
-    for reference, wanted in (("pairs", 0.10), ("places and pairs", 0.0)):
-        value, error = gain(trials, best, reference)
-        report.claim(f"the same over {reference}", f">= {wanted}", f"{value:+.3f} ± {error:.3f}", value >= wanted)
-    value, error = gain(trials, best, "places and pairs")
-    text = f"{value:+.3f} ± {error:.3f}"
-    report.claim("the same, aim", ">= 0.01, beyond 2 errors", text, value >= 0.01 and value > 2 * error)
-    report.claim("thesis", ">= 0.63", f"{means['thesis']:.3f}", means["thesis"] >= 0.63)
-    report.claim("thesis, joint", ">= 0.68", f"{means['thesis, joint']:.3f}", means["thesis, joint"] >= 0.68)
+    value, error = gain(trials, best, "pairs")
+    report.claim("the same over pairs", ">= 0.1", f"{value:+.3f} ± {error:.3f}", value >= 0.1)
+    for name, reference in (
+        ("the same", "places and pairs"),
+        ("the same", CONTROL),
+        ("the same", "U-Net"),
+        ("patterns", CONTROL),
+        ("thesis", "places and pairs" + BY_CUTS),
+        ("thesis, joint", "thesis"),
+    ):
+        value, error = gain(trials, best if name == "the same" else name, reference)
+        gained = value > 2 * error
+        text = f"{value:+.3f} ± {error:.3f}" + ", no gain" * (not gained)
+        report.claim(f"{name} over {reference}", "> 0, beyond 2 s.e.", text, gained)
     seconds = np.median([cut_seconds(trial) for trial in trials])
     report.claim("labels of a picture by cuts", "<= 5 ms", duration(seconds), seconds <= 5e-3)
     slowest = max(trial.crossed + trial.seconds[name] for trial in trials for name in FIELDS)

@@ -64,6 +64,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     **References**
 
     Niepert, Domingos (2014): Exchangeable variable models. ICML. Section 6 suggests such leaves.
+    Lüdtke, Bartelt, Stuckenschmidt (2022): Exchangeability-aware sum-product networks. IJCAI: another learner, which
+    tests for exchangeability as it splits variables.
     Gens, Domingos (2013): Learning the structure of sum-product networks. ICML.
     Liu, Van den Broeck (2021): Tractable regularization of probabilistic circuits. NeurIPS: trees of latent states.
 
