@@ -77,7 +77,7 @@ class ThesisField(torch.nn.Module):
 
     @torch.no_grad()
     def labels(self, given):
-        return self(given.unary_logits, given.pairwise).map("em")[0].numpy()
+        return self(given.unary_logits, given.pairwise).map("em", num_switches=0)[0].numpy()
 
 
 def observed_masks(field, given, masks):
