@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from pyro_structured.structures.argument_checks import check_choice
+
 
 def check_labels(labels: np.ndarray) -> None:
     """Raises a ValueError unless these are fields of zeros and ones."""
@@ -16,9 +18,7 @@ def check_labels(labels: np.ndarray) -> None:
 
 def check_name(name: str, known: Iterable[str]) -> None:
     """Raises a ValueError that lists the names unless this is one of them."""
-    names = tuple(known)
-    if name not in names:
-        raise ValueError(f"name: expected one of {names}, got {name!r}")
+    check_choice("name", name, known)
 
 
 def check_number(name: str, number: object, highest: int) -> None:

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all, lazy_property
 
-from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.distributions.argument_checks import check_validation, expanded_batch
 from pyro_structured.distributions.partial_interval import PartialInterval
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
+from pyro_structured.structures.argument_checks import check_dense
 
 
 class TruncatedNormal(TorchDistribution):
@@ -74,6 +75,9 @@ class TruncatedNormal(TorchDistribution):
             raise ValueError(f"loc, scale, low, high: expected numbers or tensors, got {given}") from None
         if any(each.is_complex() for each in (self.loc, self.scale, self.low, self.high)):
             raise ValueError("loc, scale, low, high: expected real numbers, got complex ones")
+        for name in self.arg_constraints:
+            check_dense(name, getattr(self, name))
+        check_validation(validate_args)
         super().__init__(self.loc.shape, validate_args=validate_args)
         if self._validate_args and anywhere(~(self.low < self.high)):
             raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")

@@ -89,7 +89,10 @@ class NestedSubsets:
             >>> [subset.tolist() for subset in subsets.subsets]
             [[0, 1], [0, 1, 2]]
         """
-        linkage = np.asarray(linkage)
+        try:
+            linkage = np.asarray(linkage)
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got {linkage!r}") from None
         if linkage.ndim != 2 or linkage.shape[1] != 4 or linkage.shape[0] < 1 or linkage.dtype.kind not in "fiu":
             raise ValueError(
                 f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got shape {linkage.shape} and dtype "
