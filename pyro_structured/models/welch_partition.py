@@ -76,8 +76,9 @@ def _check(means: Tensor, sizes: Tensor, level: float, linkage: str, correction:
     check_dense("means", means)
     if not bool(((means >= 0) & (means <= 1)).all()):
         raise ValueError("means: expected numbers between 0 and 1, got others")
-    known = isinstance(sizes, Tensor) and not sizes.is_complex() and sizes.layout == torch.strided
-    if not known or sizes.shape != means.shape[:-1] or not bool((sizes >= 0).all()):
+    if isinstance(sizes, Tensor):
+        check_dense("sizes", sizes)
+    if not isinstance(sizes, Tensor) or sizes.shape != means.shape[:-1] or not bool((sizes >= 0).all()):
         raise ValueError(f"sizes: expected {tuple(means.shape[:-1])} numbers of at least 0, got {sizes!r}")
     check_options(level, linkage, correction)
 

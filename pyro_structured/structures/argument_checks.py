@@ -51,9 +51,9 @@ def check_flag(name: str, flag: object) -> None:
 
 
 def check_dense(name: str, tensor: Tensor) -> None:
-    """Raises a ValueError, with the argument's name, if it is a sparse tensor."""
-    if tensor.layout != torch.strided:
-        raise ValueError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
+    """Raises a ValueError, with the argument's name, if a tensor is sparse or complex."""
+    if tensor.layout != torch.strided or tensor.is_complex():
+        raise ValueError(f"{name}: expected a dense tensor of real numbers, got {tensor.dtype}, {tensor.layout}")
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
@@ -70,8 +70,6 @@ def checked_tensor(name: str, expected: str, given: object, dtype: torch.dtype |
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name}: expected {expected}, got {given!r}") from None
     check_dense(name, found)
-    if found.is_complex():
-        raise ValueError(f"{name}: expected {expected}, got complex numbers")
     return found
 
 
