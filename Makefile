@@ -39,6 +39,7 @@ mutants: $(VENV)/.installed-mutation $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python tests/fuzz/mutated_files.py
+	$(BIN)/python tests/fuzz/constructors.py
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html

@@ -1,24 +1,30 @@
 """Errors that name the argument, what was expected and what came."""
 
-__all__ = ["check_labels", "check_name", "check_noise", "check_number", "seeded_generator"]
+__all__ = ["check_name", "check_noise", "check_number", "checked_labels", "seeded_generator"]
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
+from pyro_structured.structures.argument_checks import check_choice
 
-def check_labels(labels: np.ndarray) -> None:
-    """Raises a ValueError unless these are fields of zeros and ones."""
-    if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
+
+def checked_labels(labels: Any) -> np.ndarray:
+    """An array, or a ValueError unless these are fields of zeros and ones."""
+    try:
+        found = np.asarray(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"labels: expected an array, got another: {error}") from None
+    if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
         raise ValueError("labels: expected zeros and ones, got others")
+    return found
 
 
 def check_name(name: str, known: Iterable[str]) -> None:
     """Raises a ValueError that lists the names unless this is one of them."""
-    names = tuple(known)
-    if name not in names:
-        raise ValueError(f"name: expected one of {names}, got {name!r}")
+    check_choice("name", name, known)
 
 
 def check_number(name: str, number: object, highest: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import seeded_generator
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_size, checked_indices
 
 
 def conjunction_task(
@@ -37,7 +37,7 @@ def conjunction_task(
     """
     check_size("num_rows", num_rows)
     check_size("num_variables", num_variables)
-    chosen = list(attributes)
+    chosen = checked_indices("attributes", attributes)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(num_variables)):
         raise ValueError(
             f"attributes: expected one or several different indices below {num_variables}, got {attributes!r}"

@@ -5,7 +5,7 @@ __all__ = ["label_variability"]
 import numpy as np
 from scipy.special import entr
 
-from pyro_structured.datasets.argument_checks import check_labels
+from pyro_structured.datasets.argument_checks import checked_labels
 from pyro_structured.structures.argument_checks import check_size
 
 
@@ -35,10 +35,9 @@ def label_variability(labels: np.ndarray, num_clusters: int = 32, *, seed: int) 
     """
     from sklearn.cluster import KMeans
 
-    given = np.asarray(labels)
+    given = checked_labels(labels)
     if given.ndim < 2 or not given.size:
         raise ValueError(f"labels: expected shape (N, ...), not empty, got {given.shape}")
-    check_labels(given)
     fields = given.reshape(len(given), -1).astype(float)
     check_size("num_clusters", num_clusters)
     check_size("seed", seed, 0)

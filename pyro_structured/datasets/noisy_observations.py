@@ -4,7 +4,8 @@ __all__ = ["noisy_observations"]
 
 import numpy as np
 
-from pyro_structured.datasets.argument_checks import check_labels, check_noise, seeded_generator
+from pyro_structured.datasets.argument_checks import check_noise, checked_labels, seeded_generator
+from pyro_structured.structures.argument_checks import check_size
 
 # Discs of five pixels across.
 RADIUS = 2.0
@@ -36,12 +37,10 @@ def noisy_observations(
         >>> noisy_observations(np.ones((1, 1, 2)), noise=0.0, num_discs=0, seed=0).tolist()
         [[[1.0, 1.0]]]
     """
-    labels = np.asarray(labels)
+    labels = checked_labels(labels)
     if labels.ndim != 3 or 0 in labels.shape[1:]:
         raise ValueError(f"labels: expected shape (N, H, W), got {labels.shape}")
-    check_labels(labels)
-    if isinstance(num_discs, bool) or not isinstance(num_discs, (int, np.integer)) or num_discs < 0:
-        raise ValueError(f"num_discs: expected an integer of at least 0, got {num_discs!r}")
+    check_size("num_discs", num_discs, 0)
     check_noise("noise", noise)
     check_noise("contrast", contrast)
     generator = seeded_generator(seed)

@@ -4,6 +4,8 @@ __all__ = [
     "check_data",
     "check_entries",
     "check_memberships",
+    "check_rows",
+    "check_validation",
     "check_vector",
     "check_weights",
     "common_batch",
@@ -11,6 +13,7 @@ __all__ = [
     "joined_batch",
 ]
 
+import sys
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -19,6 +22,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.cardinality import require
+from pyro_structured.structures.argument_checks import check_dense, check_flag
 
 
 def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
@@ -30,11 +34,18 @@ def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
         )
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
+    check_dense(name, tensor)
     if tensor.dim() < 1 or tensor.shape[-1] < smallest:
         shape = tuple(tensor.shape)
         raise ValueError(
             f"{name}: expected at least one axis, the last of at least {smallest} entries, got shape {shape}"
         )
+
+
+def check_validation(validate_args: object) -> None:
+    """Raises a ValueError unless it is True, False or None."""
+    if validate_args is not None:
+        check_flag("validate_args", validate_args)
 
 
 def common_batch(logits: torch.Size, count_logits: torch.Size, log_weight: torch.Size) -> torch.Size:
@@ -98,6 +109,13 @@ def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> Non
         shape = joined
 
 
+def check_rows(values: Tensor, num_variables: int) -> None:
+    """Raises a ValueError unless values have the shape ``(N, num_variables)``."""
+    if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] != num_variables:
+        raise ValueError(f"values: expected a tensor of shape (N, {num_variables}), got {_shape(values)}")
+    check_dense("values", values)
+
+
 def check_data(
     values: Tensor, num_variables: int, num_categories: int, smoothing: float, weights: Tensor | None
 ) -> Tensor:
@@ -108,11 +126,10 @@ def check_data(
     :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1.
     :return: The weights.
     """
-    if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] != num_variables:
-        raise ValueError(f"values: expected a tensor of shape (N, {num_variables}), got {_shape(values)}")
+    check_rows(values, num_variables)
     known = (values >= 0) & (values < num_categories) & (values == values.long())
     require(~known, f"values: expected integers in range({num_categories}), got other numbers or NaN")
-    if not isinstance(smoothing, Real) or not 0 <= smoothing < torch.inf:
+    if not isinstance(smoothing, Real) or not 0 <= smoothing <= sys.float_info.max:
         raise ValueError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
     if weights is None:
         return values.new_ones(len(values), dtype=torch.double)
@@ -124,6 +141,7 @@ def check_weights(weights: Any, number: int) -> None:
     """Raises a ValueError unless there is a finite weight of at least 0 for each of a number of rows."""
     if not isinstance(weights, Tensor) or weights.shape[-1:] != (number,):
         raise ValueError(f"weights: expected a tensor with a last axis of {number} numbers, got {_shape(weights)}")
+    check_dense("weights", weights)
     require(~((weights >= 0) & (weights < torch.inf)), "weights: expected finite numbers of at least 0, got others")
 
 
@@ -131,6 +149,7 @@ def check_memberships(memberships: Tensor, number: int) -> None:
     """Raises a ValueError unless these are probabilities of classes, of shape ``(number, K)``."""
     if not isinstance(memberships, Tensor) or memberships.dim() != 2 or len(memberships) != number:
         raise ValueError(f"memberships: expected a tensor of shape ({number}, K), got {_shape(memberships)}")
+    check_dense("memberships", memberships)
     total = memberships.double().sum(-1)
     wrong = (memberships < 0).any(-1) | ~torch.isclose(total, torch.ones_like(total), atol=1e-3)
     require(wrong, "memberships: expected probabilities that add up to 1 in every row, got other numbers")

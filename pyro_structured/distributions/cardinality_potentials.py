@@ -26,7 +26,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_dense, check_size
 
 
 def exactly(n: int, k: int | Tensor) -> Tensor:
@@ -253,9 +253,11 @@ def _floating(name: str, parameter: float | Tensor) -> Tensor:
 
 def _convert(name: str, given: float | Tensor, expected: str, device: torch.device | None = None) -> Tensor:
     try:
-        return torch.as_tensor(given, device=device)
+        tensor = torch.as_tensor(given, device=device)
     except (RuntimeError, TypeError, ValueError):
         raise ValueError(f"{name}: expected {expected}, got {given!r}") from None
+    check_dense(name, tensor)
+    return tensor
 
 
 def _together(**pair: Tensor) -> tuple[Tensor, Tensor]:

@@ -60,14 +60,8 @@ class ExchangeableBlock(ExchangeableVector):
     _derived = ("_weights", "_log_levels")
 
     def __init__(self, statistic_logits: Tensor, statistic: Statistic, validate_args: bool | None = None) -> None:
-        check_vector("statistic_logits", statistic_logits)
-        if not isinstance(statistic, Statistic):
-            raise ValueError(f"statistic: expected a Statistic, got {type(statistic).__name__}")
-        if statistic_logits.shape[-1] != statistic.num_levels:
-            raise ValueError(
-                f"statistic_logits: expected a last axis of {statistic.num_levels} numbers, one for each level, got "
-                f"shape {tuple(statistic_logits.shape)}"
-            )
+        _check_statistic(statistic)
+        _check_numbers("statistic_logits", statistic_logits, statistic)
         self.statistic_logits, self.statistic = statistic_logits, statistic
         self._evidence = no_evidence(statistic.num_variables, statistic_logits.device)
         self._empty = EMPTY_SUPPORT
@@ -83,6 +77,8 @@ class ExchangeableBlock(ExchangeableVector):
         :param Tensor potentials: Log-weights of single values, shape ``(..., statistic.num_levels)``.
         :param Statistic statistic: What the probability depends on.
         """
+        _check_statistic(statistic)
+        _check_numbers("potentials", potentials, statistic)
         return cls(potentials + statistic.log_sizes.to(potentials), statistic, validate_args)
 
     @classmethod
@@ -97,11 +93,12 @@ class ExchangeableBlock(ExchangeableVector):
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
             distributions; ``None``: all are 1.
         """
+        _check_statistic(statistic)
         weights = check_data(values, statistic.num_variables, statistic.num_categories, smoothing, weights)
         level = statistic.value(values).expand(weights.shape)
         number = weights.new_zeros(weights.shape[:-1] + (statistic.num_levels,)).scatter_add(-1, level, weights)
         possible = statistic.log_sizes.to(number.device) > -torch.inf
-        return cls((number + smoothing * possible).log(), statistic)
+        return cls((number + float(smoothing) * possible).log(), statistic)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -194,3 +191,17 @@ class ExchangeableBlock(ExchangeableVector):
         probs = (self._log_levels - log_z.unsqueeze(-1)).exp()
         surprise = (log_z.unsqueeze(-1) - self._weights).masked_fill(impossible, 0.0)
         return self._cast((probs * surprise).sum(-1))
+
+
+def _check_statistic(statistic: object) -> None:
+    if not isinstance(statistic, Statistic):
+        raise ValueError(f"statistic: expected a Statistic, got {type(statistic).__name__}")
+
+
+def _check_numbers(name: str, tensor: Tensor, statistic: Statistic) -> None:
+    check_vector(name, tensor)
+    if tensor.shape[-1] != statistic.num_levels:
+        raise ValueError(
+            f"{name}: expected a last axis of {statistic.num_levels} numbers, one for each level, got shape "
+            f"{tuple(tensor.shape)}"
+        )

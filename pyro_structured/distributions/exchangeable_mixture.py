@@ -9,9 +9,15 @@ from pyro.distributions import Categorical
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.distributions.argument_checks import check_entries, check_memberships, check_vector, expanded_batch
+from pyro_structured.distributions.argument_checks import (
+    check_entries,
+    check_memberships,
+    check_rows,
+    check_vector,
+    expanded_batch,
+)
 from pyro_structured.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
-from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition, check_partition
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.distributions.mixture_vector import MixtureVector
 from pyro_structured.ops.cardinality import require, require_support
@@ -107,6 +113,8 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         :param Partition partition: The blocks, batch shape ``(K,)``, or ``()`` if they are the same for all classes.
         :param float smoothing: Added to the number of rows of every count of every block, at least 0.
         """
+        check_partition(partition)
+        check_rows(values, partition.num_variables)
         check_memberships(memberships, len(values))
         if partition.batch_shape not in ((), memberships.shape[1:]):
             raise ValueError(

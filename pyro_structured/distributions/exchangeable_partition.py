@@ -1,6 +1,6 @@
 """Independent blocks of exchangeable binary variables."""
 
-__all__ = ["ExchangeablePartition"]
+__all__ = ["ExchangeablePartition", "check_partition"]
 
 import math
 from typing import Any
@@ -62,8 +62,7 @@ class ExchangeablePartition(ExchangeableVector):
 
     def __init__(self, statistic_logits: Tensor, partition: Partition, validate_args: bool | None = None) -> None:
         check_vector("statistic_logits", statistic_logits)
-        if not isinstance(partition, Partition):
-            raise ValueError(f"partition: expected a Partition, got {type(partition).__name__}")
+        check_partition(partition)
         if statistic_logits.shape[-1] != partition.table_size:
             raise ValueError(
                 f"statistic_logits: expected a last axis of {partition.table_size} numbers, two for each variable, got "
@@ -93,6 +92,7 @@ class ExchangeablePartition(ExchangeableVector):
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``; ``None``: all are 1. Where all are
             zero, counts are uniform.
         """
+        check_partition(partition)
         weights = check_data(values, partition.num_variables, 2, smoothing, weights)
         batch = torch.broadcast_shapes(weights.shape[:-1], partition.batch_shape)
         number = weights.new_zeros(batch + (partition.table_size,))
@@ -104,7 +104,7 @@ class ExchangeablePartition(ExchangeableVector):
             cells = cells.expand(batch + cells.shape[-2:])
             number.scatter_add_(-1, cells.flatten(-2), (weight * named.unsqueeze(-2)).flatten(-2))
         nothing = (number == 0).all(-1, keepdim=True)
-        return cls((number + smoothing + nothing).log(), partition)
+        return cls((number + float(smoothing) + nothing).log(), partition)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -259,3 +259,9 @@ class ExchangeablePartition(ExchangeableVector):
         names = self.partition.cell_blocks.expand(log_probs.shape)
         surprise = (self._log_blocks.gather(-1, names) - self._weights).masked_fill(impossible, 0.0)
         return self._cast((log_probs.exp() * surprise).sum(-1)).expand(self.batch_shape)
+
+
+def check_partition(partition: object) -> None:
+    """Raises a ValueError unless it is a :class:`~pyro_structured.structures.Partition`."""
+    if not isinstance(partition, Partition):
+        raise ValueError(f"partition: expected a Partition, got {type(partition).__name__}")

@@ -16,7 +16,7 @@ from pyro_structured.solvers.pattern_dual import decompose
 from pyro_structured.solvers.pattern_objective import MapResult, PatternObjective
 from pyro_structured.solvers.pattern_switches import ascend_by_switches
 from pyro_structured.solvers.signed_graph import Unbalanced
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_choice, check_size
 
 METHODS = ("em", "cut", "dual", "branch_and_bound")
 # Patterns that are switched in a round unless another number is given.
@@ -51,8 +51,7 @@ def maximize_field(
     :param int num_switches: How many single hidden units are switched in a round, as :func:`ascend_by_switches` says;
         ``None``: 8, or, from given starts, none.
     """
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
+    check_choice("method", method, METHODS)
     max_cuts, num_switches = checked_efforts(max_cuts, num_switches, starts)
     kinds = {"em": (str, Tensor), "cut": (str,), "dual": (str,), "branch_and_bound": (str,)}[method]
     if not isinstance(objective.composition, kinds) or (method == "dual" and objective.composition == "min"):

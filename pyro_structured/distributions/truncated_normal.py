@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all, lazy_property
 
-from pyro_structured.distributions.argument_checks import expanded_batch
+from pyro_structured.distributions.argument_checks import check_validation, expanded_batch
 from pyro_structured.distributions.partial_interval import PartialInterval
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
@@ -72,11 +72,19 @@ class TruncatedNormal(TorchDistribution):
         except (TypeError, ValueError):
             given = f"{loc!r}, {scale!r}, {low!r} and {high!r}"
             raise ValueError(f"loc, scale, low, high: expected numbers or tensors, got {given}") from None
-        if any(each.is_complex() for each in (self.loc, self.scale, self.low, self.high)):
-            raise ValueError("loc, scale, low, high: expected real numbers, got complex ones")
+        if any(
+            each.is_complex() or each.layout != torch.strided for each in (self.loc, self.scale, self.low, self.high)
+        ):
+            raise ValueError("loc, scale, low, high: expected dense tensors of real numbers, got others")
+        check_validation(validate_args)
         super().__init__(self.loc.shape, validate_args=validate_args)
         if self._validate_args and anywhere(~(self.low < self.high)):
             raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")
+        if self._validate_args and anywhere(torch.eq(*self._bounds)):
+            raise ValueError(
+                f"loc, scale: expected numbers for which (low - loc) / scale and (high - loc) / scale differ in double "
+                f"precision, with low {low} and high {high}, got {loc} and {scale}"
+            )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "TruncatedNormal":
         """Distribution with another batch shape; parameters are expanded without being copied."""

@@ -8,7 +8,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from pyro_structured.distributions.argument_checks import check_entries
+from pyro_structured.distributions.argument_checks import check_entries, check_validation
 
 
 class ValidatedDistribution(TorchDistribution):
@@ -18,6 +18,7 @@ class ValidatedDistribution(TorchDistribution):
     """
 
     def __init__(self, batch_shape: Any, event_shape: Any, validate_args: bool | None = None) -> None:
+        check_validation(validate_args)
         full = torch.Size(batch_shape).numel() > 0
         super().__init__(batch_shape, event_shape, validate_args=validate_args if full else False)
 

@@ -88,6 +88,8 @@ class Checkpoint(MCMCKernel):
     def __init__(self, kernel: MCMCKernel, path: str | os.PathLike[str], every: int = 100) -> None:
         if not isinstance(kernel, MCMCKernel) or isinstance(kernel, Checkpoint):
             raise ValueError(f"kernel: expected a kernel for pyro.infer.MCMC that is no Checkpoint, got {kernel!r}")
+        if not isinstance(path, (str, os.PathLike)):
+            raise ValueError(f"path: expected a path, got {path!r}")
         check_size("every", every)
         self.kernel, self.path, self.every = kernel, Path(path), every
         self.model = getattr(kernel, "model", None)

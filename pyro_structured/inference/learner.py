@@ -19,7 +19,7 @@ from pyro_structured.inference.masked_sites import MaskedSites
 from pyro_structured.inference.nonfinite_error import NonFiniteError, check_gradients, check_loss, check_values
 from pyro_structured.inference.observed_batch import ObservedBatch
 from pyro_structured.inference.row_state import RowState
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_choice, check_size
 
 # Of a step without an optimiser.
 MOST_ITERATIONS = 100
@@ -53,8 +53,7 @@ class Learner(ABC, Generic[Batch]):
                 raise ValueError(f"{name}: expected a Pyro {name}, got {function!r}")
         if not (optim is None or isinstance(optim, PyroOptim)):
             raise ValueError(f"optim: expected an optimiser of pyro.optim, or None, got {optim!r}")
-        if on_nonfinite not in ON_NONFINITE:
-            raise ValueError(f"on_nonfinite: expected one of {ON_NONFINITE}, got {on_nonfinite!r}")
+        check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
         self.model, self.guide, self.optim, self.on_nonfinite = model, guide, optim, on_nonfinite
         self.num_skipped = 0
         self._state = LearningState(model, guide, optim)

@@ -87,7 +87,7 @@ class MeanFieldLoss(FieldLearner):
         on_nonfinite: str = "raise",
     ) -> None:
         super().__init__(model, guide, optim, on_nonfinite)
-        if not callable(loss) and loss not in LOSSES:
+        if not callable(loss) and not (isinstance(loss, str) and loss in LOSSES):
             raise ValueError(f"loss: expected one of {LOSSES} or a function, got {loss!r}")
         check_size("num_rounds", num_rounds)
         self.loss, self.num_rounds = loss, num_rounds

@@ -17,7 +17,7 @@ from pyro_structured.inference.cost_density import cost_log_density
 from pyro_structured.inference.cost_learner import CostLearner
 from pyro_structured.inference.live_model import LiveModel
 from pyro_structured.inference.step_kernel import StepKernel
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_choice, check_flag, check_size
 
 OBJECTIVES = ("mean of logs", "log of mean")
 
@@ -116,8 +116,8 @@ class MCEM(CostLearner):
             raise ValueError(f"kernel: expected one that moves costs, built on the same model, got {kernel!r}")
         check_size("num_samples", num_samples)
         check_size("num_gradient_steps", num_gradient_steps)
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
+        check_choice("objective", objective, OBJECTIVES)
+        check_flag("control_variate", control_variate)
         self.kernel, self.num_samples, self.num_gradient_steps = kernel, num_samples, num_gradient_steps
         self.objective, self.control_variate = objective, control_variate
         if control_variate:

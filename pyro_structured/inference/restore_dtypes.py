@@ -2,7 +2,7 @@
 
 __all__ = ["restore_dtypes"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -36,11 +36,15 @@ def restore_dtypes(
         >>> restore_dtypes({"k": torch.tensor([2.0, 0.0])}, model)
         {'k': tensor([2, 0])}
     """
+    if not isinstance(samples, Mapping) or not all(isinstance(value, Tensor) for value in samples.values()):
+        raise ValueError(f"samples: expected a dictionary of tensors by the names of sites, got {samples!r}")
+    if not callable(model):
+        raise ValueError(f"model: expected a Pyro model, got {model!r}")
     with torch.no_grad(), poutine.block():
         trace: Any = poutine.trace(NamedCosts(model)).get_trace(*args, **kwargs)
     nodes = trace.iter_stochastic_nodes()
     dtypes = {name: node["value"].dtype for name, node in nodes if not isinstance(node["fn"], _Subsample)}
-    unknown = sorted(set(samples) - set(dtypes))
+    unknown = sorted(set(samples) - set(dtypes), key=str)
     if unknown:
         raise ValueError(f"samples: expected latent sites of the model, {sorted(dtypes)}, got {unknown}")
     return {name: _restored(name, value, dtypes[name]) for name, value in samples.items()}

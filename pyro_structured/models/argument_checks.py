@@ -105,8 +105,8 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
 def checked_array(name: str, value: Any) -> np.ndarray:
     """An array, or a ValueError, for pictures of several sizes, for example."""
     try:
-        return np.asarray(value)
-    except ValueError as error:
+        return np.asarray(plain_array(value, name))
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: expected an array, of pictures of one size, got others: {error}") from None
 
 

@@ -14,6 +14,7 @@ from pyro_structured.models.block_mixture import BlockMixture
 from pyro_structured.models.structural_em import STRUCTURES, StructuralEM
 from pyro_structured.models.welch_partition import check_options
 from pyro_structured.ops.binary_rows import BinaryRows
+from pyro_structured.structures.argument_checks import check_choice
 
 
 class BlockEstimator(BinaryEstimator):
@@ -35,8 +36,7 @@ class BlockEstimator(BinaryEstimator):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < np.inf:
                 raise ValueError(f"{name}: expected a number larger than 0, got {value!r}")
-        if not isinstance(self.structure, str) or self.structure not in STRUCTURES:
-            raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
+        check_choice("structure", self.structure, STRUCTURES)
         check_options(self.level, self.linkage, self.correction)
 
     def _learner(self, rows: BinaryRows, allowed: np.ndarray | None = None) -> StructuralEM:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from pyro_structured.models.argument_checks import listed_columns, plain_array
 from pyro_structured.models.missing_values import find_missing
+from pyro_structured.structures.argument_checks import check_choice
 
 UNKNOWN = -2
 TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
@@ -42,8 +43,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_categories(self, X: Any) -> np.ndarray:
         """Codes of rows that are learned from; -1 where a value is missing."""
-        if not isinstance(self.handle_unknown, str) or self.handle_unknown not in HANDLING:
-            raise ValueError(f"handle_unknown: expected one of {HANDLING}, got {self.handle_unknown!r}")
+        check_choice("handle_unknown", self.handle_unknown, HANDLING)
         values = validate_data(self, _unconverted(X), **TABLES)
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
@@ -156,7 +156,8 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
     if single and 0 < categories <= MOST_CATEGORIES:
         return [list(range(int(categories)))] * number
     try:
-        columns = [] if isinstance(categories, (str, bytes, Set, Mapping)) else list(plain_array(categories))
+        unordered = isinstance(categories, (str, bytes, Set, Mapping))
+        columns = [] if unordered else list(plain_array(categories, "categories"))
     except TypeError:
         columns = []
     if columns and not any(isinstance(each, Iterable) and not isinstance(each, (str, bytes)) for each in columns):

@@ -9,7 +9,7 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from pyro_structured.models.argument_checks import checked_masks
+from pyro_structured.models.argument_checks import checked_array, checked_masks
 from pyro_structured.structures.argument_checks import check_size
 
 
@@ -47,7 +47,7 @@ def clustered_patterns(masks: Any, num_patterns: int, *, seed: int) -> tuple[Ten
         >>> PatternCRF(torch.zeros(1, 2), None, weights, biases, Grid(1, 2), "min").marginals
         tensor([[0.2812, 0.7188]], dtype=torch.float64)
     """
-    pictures = np.asarray(masks)
+    pictures = checked_array("masks", masks)
     if pictures.ndim != 3 or 0 in pictures.shape:
         raise ValueError(f"masks: expected shape (N, H, W), got {pictures.shape}")
     inside = checked_masks(pictures, pictures.shape).reshape(len(pictures), -1)

@@ -2,12 +2,15 @@
 
 __all__ = ["cut_graph"]
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
+from numbers import Real
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
+from pyro_structured.models.argument_checks import checked_numbers
 from pyro_structured.models.ranked_cuts import RankedCuts
 from pyro_structured.ops.chordal_graph import Neighbors, eliminations
 from pyro_structured.solvers.edge_cut import check_weights
@@ -26,7 +29,7 @@ class _Recursion:
     ) -> None:
         number = len(weights)
         self.weights, self.treewidth, self.discount = weights, treewidth, discount
-        self.log_sizes, self.most = log_sizes, np.log(most_states) + 1e-9
+        self.log_sizes, self.most = log_sizes, math.log(most_states) + 1e-9
         self.kept = np.zeros((number, number), dtype=bool)
         self.neighbors: Neighbors = [set() for _ in range(number)]
         # Edges that do not fit together with those that are kept.
@@ -173,9 +176,11 @@ def cut_graph(
     weights = check_weights(weights)
     check_size("treewidth", treewidth)
     for name, number in (("discount", discount), ("tolerance", tolerance)):
-        if not 0 <= number < np.inf:
-            raise ValueError(f"{name}: expected a number of at least 0, got {number}")
-    sizes = [np.log(2)] * len(weights) if log_sizes is None else log_sizes
+        if not isinstance(number, Real) or not 0 <= number < np.inf:
+            raise ValueError(f"{name}: expected a number of at least 0, got {number!r}")
+    if not isinstance(most_states, Real) or not 1 <= most_states <= np.inf:
+        raise ValueError(f"most_states: expected a number of at least 1, got {most_states!r}")
+    sizes = (np.log(2),) * len(weights) if log_sizes is None else checked_numbers("log_sizes", log_sizes)
     if len(sizes) != len(weights):
         raise ValueError(f"log_sizes: expected {len(weights)} numbers, one for each node, got {len(sizes)}")
     recursion = _Recursion(weights, treewidth, sizes, most_states, discount)

@@ -27,7 +27,7 @@ from pyro_structured.models.label_columns import LabelColumns
 from pyro_structured.models.number_tables import read_numbers
 from pyro_structured.ops.chordal_graph import neighbor_sets
 from pyro_structured.structures import CliqueTree
-from pyro_structured.structures.argument_checks import checked_groups
+from pyro_structured.structures.argument_checks import check_choice, checked_groups
 
 METHODS = ("chordal", "pairwise", "graph_cut")
 
@@ -172,8 +172,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
                 raise ValueError(f"{name}: expected a number of at least 0, got {value!r}")
-        if not isinstance(self.method, str) or self.method not in METHODS:
-            raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
+        check_choice("method", self.method, METHODS)
         if not isinstance(self.edge_features, bool | np.bool_):
             raise ValueError(f"edge_features: expected True or False, got {self.edge_features!r}")
         if self.feature_map is not None and not isinstance(self.feature_map, torch.nn.Module):

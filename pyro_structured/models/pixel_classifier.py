@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, silu
 from tqdm import tqdm
 
 from pyro_structured.models.argument_checks import checked_masks
+from pyro_structured.models.random_states import checked_generator
 from pyro_structured.structures.argument_checks import check_size
 
 # Pixels for a step of the training; where there are few, a pass takes this many steps.
@@ -93,7 +93,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         if labels.all() or not labels.any():
             raise ValueError("masks: expected zeros and ones, got only one of them")
         self.n_features_in_ = pictures.shape[-1]
-        seed = int(check_random_state(self.random_state).randint(2**31))
+        seed = int(checked_generator(self.random_state).randint(2**31))
         self._weights = self._train(pictures.reshape(-1, self.n_features_in_), labels.ravel(), seed)
         return self
 
@@ -170,7 +170,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         check_size("num_folds", num_folds)
         if not 2 <= num_folds <= len(pictures):
             raise ValueError(f"num_folds: expected 2 to {len(pictures)}, the number of pictures, got {num_folds}")
-        random = check_random_state(self.random_state)
+        random = checked_generator(self.random_state)
         order = random.permutation(len(pictures))
         found = np.empty(labels.shape, dtype=np.float32)
         for fold in tqdm(np.array_split(order, num_folds), desc="folds", disable=None, leave=False):

@@ -12,7 +12,6 @@ import torch
 from pyro.optim import PyroOptim
 from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -23,11 +22,12 @@ from pyro_structured.models.argument_checks import checked_array, checked_masks,
 from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.pixel_classifier import PixelClassifier
 from pyro_structured.models.pixel_features import pixel_features
+from pyro_structured.models.random_states import checked_generator
 from pyro_structured.models.segmentation_data import SegmentationData
 from pyro_structured.models.segmentation_field import SegmentationField
 from pyro_structured.ops.label_losses import intersection_over_union
 from pyro_structured.structures import Grid
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_choice, check_size
 
 # Steps between looks at the validation pictures, and how many looks without improvement end the training.
 STEPS, PATIENCE = 25, 8
@@ -159,7 +159,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         self._are_pictures = _are_pictures(pictures)
         pixels, edges = self._described(pictures)
         self._shape = pixels.shape[1:3] if self._are_pictures else pixels.shape[1:]
-        random = check_random_state(self.random_state)
+        random = checked_generator(self.random_state)
         if (images_val is None) != (masks_val is None):
             raise ValueError("masks_val: expected both images_val and masks_val, or neither, got one of them")
         if images_val is None:
@@ -210,12 +210,10 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return numbers, np.ones((len(numbers), grid.num_edges, 1), dtype=np.float32)
 
     def _check_parameters(self) -> None:
+        check_choice("composition", self.composition, ("sum", "min", "counts"))
+        check_choice("inference", self.inference, ("mean_field", "map"))
         for name, least in (("patterns", int(self.composition == "min")), ("shifts", 0), ("max_steps", 1)):
             check_size(name, getattr(self, name), least)
-        if self.composition not in ("sum", "min", "counts"):
-            raise ValueError(f"composition: expected 'sum', 'min' or 'counts', got {self.composition!r}")
-        if self.inference not in ("mean_field", "map"):
-            raise ValueError(f"inference: expected 'mean_field' or 'map', got {self.inference!r}")
         for name in ("image_dependent", "positioned"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")

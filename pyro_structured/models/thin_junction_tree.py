@@ -25,6 +25,7 @@ from pyro_structured.models.tree_tables import (
 )
 from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
+from pyro_structured.structures.argument_checks import check_choice
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
 # Their table of counts takes 2 GB.
@@ -230,8 +231,7 @@ class ThinJunctionTree(CategoricalDensity):
     def _check_parameters(self) -> None:
         check_count("treewidth", self.treewidth)
         check_count("max_iter", self.max_iter)
-        if not isinstance(self.method, str) or self.method not in METHODS:
-            raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
+        check_choice("method", self.method, METHODS)
         kinds = self._information
         if not isinstance(kinds, Sequence) or not kinds or any(each not in INFORMATION for each in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")

@@ -10,6 +10,7 @@ from scipy import special
 from torch import Tensor
 
 from pyro_structured.structures import Partition
+from pyro_structured.structures.argument_checks import check_choice, check_dense
 
 LINKAGES = ("anchor", "single")
 CORRECTIONS = ("none", "bonferroni")
@@ -72,8 +73,11 @@ def welch_partition(
 def _check(means: Tensor, sizes: Tensor, level: float, linkage: str, correction: str) -> None:
     if not isinstance(means, Tensor) or means.dim() < 1 or not means.is_floating_point() or not means.numel():
         raise ValueError(f"means: expected a floating point tensor of shape (..., n), got {means!r}")
+    check_dense("means", means)
     if not bool(((means >= 0) & (means <= 1)).all()):
         raise ValueError("means: expected numbers between 0 and 1, got others")
+    if isinstance(sizes, Tensor):
+        check_dense("sizes", sizes)
     if not isinstance(sizes, Tensor) or sizes.shape != means.shape[:-1] or not bool((sizes >= 0).all()):
         raise ValueError(f"sizes: expected {tuple(means.shape[:-1])} numbers of at least 0, got {sizes!r}")
     check_options(level, linkage, correction)
@@ -83,9 +87,8 @@ def check_options(level: float, linkage: str, correction: str) -> None:
     """Raises ValueError for a level, linkage or correction that no test can use."""
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level: expected a number between 0 and 1, got {level!r}")
-    for name, value, known in (("linkage", linkage, LINKAGES), ("correction", correction, CORRECTIONS)):
-        if not isinstance(value, str) or value not in known:
-            raise ValueError(f"{name}: expected one of {known}, got {value!r}")
+    check_choice("linkage", linkage, LINKAGES)
+    check_choice("correction", correction, CORRECTIONS)
 
 
 def _check_pairs(pair_means: Tensor | None, means: Tensor) -> None:
@@ -96,6 +99,7 @@ def _check_pairs(pair_means: Tensor | None, means: Tensor) -> None:
         raise ValueError(
             f"pair_means: expected a tensor of shape {shape}, got {getattr(pair_means, 'shape', pair_means)}"
         )
+    check_dense("pair_means", pair_means)
     if not bool(((pair_means >= 0) & (pair_means <= 1)).all()):
         raise ValueError("pair_means: expected numbers between 0 and 1, got others")
 

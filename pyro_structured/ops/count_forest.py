@@ -57,6 +57,8 @@ class CountForest:
         merges: np.ndarray | None = None,
         tables: tuple[tuple[int, int], ...] | None = None,
     ) -> None:
+        if isinstance(num_variables, bool) or not isinstance(num_variables, (int, np.integer)) or num_variables < 0:
+            raise ValueError(f"num_variables: expected an integer of at least 0, got {num_variables!r}")
         self.num_variables = num_variables
         self.is_single = tables is None
         root = 2 * num_variables - 2 if num_variables else -1

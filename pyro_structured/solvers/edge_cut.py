@@ -26,7 +26,10 @@ class EdgeCuts(NamedTuple):
 
 def check_weights(weights: np.ndarray, name: str = "weights") -> np.ndarray:
     """A symmetric matrix of finite numbers of at least 0, with zeros on the diagonal, or a ValueError."""
-    found = np.asarray(weights, dtype=float)
+    try:
+        found = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected a square matrix of numbers, got {weights!r}") from None
     if found.ndim != 2 or found.shape[0] != found.shape[1]:
         raise ValueError(f"{name}: expected a square matrix, got shape {found.shape}")
     if not np.isfinite(found).all() or (found < 0).any() or not np.array_equal(found, found.T):

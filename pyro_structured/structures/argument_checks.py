@@ -3,6 +3,8 @@
 __all__ = [
     "INTEGERS",
     "MAX_LEVELS",
+    "check_choice",
+    "check_dense",
     "check_flag",
     "check_last_axis",
     "check_levels",
@@ -48,12 +50,27 @@ def check_flag(name: str, flag: object) -> None:
         raise ValueError(f"{name}: expected True or False, got {flag!r}")
 
 
+def check_dense(name: str, tensor: Tensor) -> None:
+    """Raises a ValueError, with the argument's name, if a tensor is sparse or complex."""
+    if tensor.layout != torch.strided or tensor.is_complex():
+        raise ValueError(f"{name}: expected a dense tensor of real numbers, got {tensor.dtype}, {tensor.layout}")
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Raises a ValueError, with the argument's name, unless it is one of some words."""
+    words = tuple(known)
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name}: expected one of {words}, got {value!r}")
+
+
 def checked_tensor(name: str, expected: str, given: object, dtype: torch.dtype | None = None) -> Tensor:
     """A number or a sequence of numbers as a tensor, or a ValueError with the argument's name."""
     try:
-        return torch.as_tensor(given, dtype=dtype)
+        found = torch.as_tensor(given, dtype=dtype)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name}: expected {expected}, got {given!r}") from None
+    check_dense(name, found)
+    return found
 
 
 def checked_batch(**shapes: torch.Size) -> torch.Size:
@@ -116,6 +133,7 @@ def checked_edges(name: str, edges: object, num_nodes: int) -> Tensor:
     if not isinstance(edges, Tensor) or not is_integer or edges.dim() != 2 or edges.shape[1] != 2:
         got = f"{edges.dtype} of shape {tuple(edges.shape)}" if isinstance(edges, Tensor) else type(edges).__name__
         raise ValueError(f"{name}: expected a tensor of integers of shape (E, 2), got {got}")
+    check_dense(name, edges)
     if not bool(((edges >= 0) & (edges < num_nodes)).all()):
         raise ValueError(
             f"{name}: expected nodes from 0 to {num_nodes - 1}, got some from {int(edges.min())} to {int(edges.max())}"
@@ -136,8 +154,9 @@ def checked_undirected_edges(name: str, edges: object, num_nodes: int) -> Tensor
 def checked_groups(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:
     """The integers of sequences of sequences, or a ValueError with the argument's name."""
     try:
-        return [[operator.index(d) for d in group] for group in groups]
-    except TypeError:
+        listed = groups.tolist() if isinstance(groups, Tensor) else groups
+        return [[operator.index(d) for d in group] for group in listed]
+    except (TypeError, RuntimeError):
         raise ValueError(f"{name}: expected sequences of integers, got {groups!r}") from None
 
 

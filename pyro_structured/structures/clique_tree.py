@@ -20,6 +20,7 @@ from pyro_structured.ops.chordal_graph import (
 from pyro_structured.ops.clique_plan import CliquePlan
 from pyro_structured.ops.table_budget import check_table_entries
 from pyro_structured.structures.argument_checks import (
+    check_choice,
     check_last_axis,
     check_size,
     checked_broadcast,
@@ -90,11 +91,11 @@ class CliqueTree:
             ((0, 1, 3), (1, 2, 3))
         """
         sizes = _checked_cardinalities(cardinalities)
-        pairs = checked_groups("edges", edges.tolist() if isinstance(edges, Tensor) else edges)
+        pairs = checked_groups("edges", edges)
         for pair in pairs:
             if len(pair) != 2 or pair[0] == pair[1] or not all(0 <= d < len(sizes) for d in pair):
                 raise ValueError(f"edges: expected pairs of different variables in range({len(sizes)}), got {pair}")
-        _check_heuristic(heuristic)
+        check_choice("heuristic", heuristic, HEURISTICS)
         neighbors = neighbor_sets(len(sizes), pairs)
         order = elimination_order(neighbors, [math.log(size) for size in sizes], heuristic)
         return cls(_maximal(elimination_cliques(neighbors, order)), sizes)
@@ -114,7 +115,7 @@ class CliqueTree:
             ((0, 1, 2), (3,))
         """
         sizes = _checked_cardinalities(cardinalities)
-        _check_heuristic(heuristic)
+        check_choice("heuristic", heuristic, HEURISTICS)
         groups = checked_groups("cliques", cliques)
         wrong = sorted(d for group in groups for d in group if not 0 <= d < len(sizes))
         if wrong:
@@ -260,11 +261,6 @@ def check_tree(tree: object) -> None:
     """Raises a ValueError unless it is a :class:`CliqueTree`."""
     if not isinstance(tree, CliqueTree):
         raise ValueError(f"tree: expected a CliqueTree, got {type(tree).__name__}")
-
-
-def _check_heuristic(heuristic: str) -> None:
-    if heuristic not in HEURISTICS:
-        raise ValueError(f"heuristic: expected one of {HEURISTICS}, got {heuristic!r}")
 
 
 def _checked_cardinalities(cardinalities: Iterable[int]) -> tuple[int, ...]:

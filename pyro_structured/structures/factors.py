@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.clique_tables import spread_table
 from pyro_structured.structures.argument_checks import (
+    check_dense,
     checked_broadcast,
     checked_indices,
     checked_parents,
@@ -61,17 +62,27 @@ def conditional_factors(
     tables = checked_sequence("tables", tables)
     if len(tables) != len(groups):
         raise ValueError(f"tables: expected {len(groups)}, one for each variable, got {len(tables)}")
+    if not groups:
+        raise ValueError("parents: expected at least one variable, got none")
     factors = []
     for d, (above, table) in enumerate(zip(groups, tables, strict=True)):
         if not isinstance(table, Tensor) or table.dim() <= len(above):
             got = f"shape {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
             raise ValueError(f"tables: expected a tensor of at least {len(above) + 1} axes for variable {d}, got {got}")
+        check_dense("tables", table)
         total = table.sum(-1, keepdim=True)
         fine = (table >= 0).all(-1, keepdim=True) & (total > 0) & (total < torch.inf)
         require(
             ~fine, f"tables: expected rows of numbers of at least 0 with a positive sum for variable {d}, got others"
         )
         factors.append(((*above, d), (table / total).log()))
+    for (*above, d), table in factors:
+        sizes = tuple(factors[other][1].shape[-1] for other in above)
+        if tuple(table.shape[-1 - len(above) : -1]) != sizes:
+            raise ValueError(
+                f"tables: expected an axis for each parent of variable {d}, of {sizes} states, got shape "
+                f"{tuple(table.shape)}"
+            )
     return factors
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_broadcast
+from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_broadcast, checked_sequence
 
 
 class NestedSubsets:
@@ -48,9 +48,8 @@ class NestedSubsets:
 
     def __init__(self, subsets: Iterable[Iterable[int]], num_variables: int) -> None:
         check_size("num_variables", num_variables)
-        if not isinstance(subsets, Iterable):
-            raise ValueError(f"subsets: expected an iterable of subsets, got {subsets!r}")
-        members = [_members(subset, index, int(num_variables)) for index, subset in enumerate(subsets)]
+        given = checked_sequence("subsets", subsets)
+        members = [_members(subset, index, int(num_variables)) for index, subset in enumerate(given)]
         self._initialise(members, int(num_variables))
 
     def _initialise(self, members: list[np.ndarray], num_variables: int) -> None:
@@ -89,7 +88,10 @@ class NestedSubsets:
             >>> [subset.tolist() for subset in subsets.subsets]
             [[0, 1], [0, 1, 2]]
         """
-        linkage = np.asarray(linkage)
+        try:
+            linkage = np.asarray(linkage)
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got {linkage!r}") from None
         if linkage.ndim != 2 or linkage.shape[1] != 4 or linkage.shape[0] < 1 or linkage.dtype.kind not in "fiu":
             raise ValueError(
                 f"linkage: expected a scipy linkage matrix of shape (D - 1, 4), got shape {linkage.shape} and dtype "

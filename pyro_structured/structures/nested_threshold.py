@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pyro_structured.structures.argument_checks import checked_partition
+from pyro_structured.structures.argument_checks import check_size, checked_partition
 from pyro_structured.structures.automaton_statistic import AutomatonStatistic
 
 
@@ -31,9 +31,10 @@ class NestedThreshold(AutomatonStatistic):
     """
 
     def __init__(self, groups: Sequence[Sequence[int]], threshold: int) -> None:
-        if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < 0:
-            raise ValueError(f"threshold: expected an integer of at least 0, got {threshold!r}")
+        check_size("threshold", threshold, 0)
         groups = checked_partition("groups", groups)
+        # Counts are cut off above.
+        threshold = min(threshold, max(map(len, groups)))
         # A state is the number of groups above the threshold so far, and the count of the present one, cut off above.
         width = threshold + 2
         count = torch.arange(width)

@@ -2,14 +2,20 @@
 
 __all__ = ["Partition"]
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.argument_checks import check_last_axis, check_size, checked_broadcast, checked_groups
+from pyro_structured.structures.argument_checks import (
+    check_dense,
+    check_last_axis,
+    check_size,
+    checked_broadcast,
+    checked_groups,
+)
 
 
 class Partition:
@@ -36,6 +42,7 @@ class Partition:
     def __init__(self, labels: Tensor) -> None:
         if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
             raise ValueError(f"labels: expected a tensor of integers, got {getattr(labels, 'dtype', labels)!r}")
+        check_dense("labels", labels)
         if labels.dim() < 1 or not labels.shape[-1]:
             raise ValueError(f"labels: expected shape (..., n) with n of at least 1, got {tuple(labels.shape)}")
         self.labels = _smallest_members(labels)
@@ -94,6 +101,9 @@ class Partition:
         if not self.batch_shape:
             raise TypeError("len() of a single partition")
         return self.batch_shape[0]
+
+    def __iter__(self) -> Iterator["Partition"]:
+        return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: Any) -> "Partition":
         chosen = self.labels[index]

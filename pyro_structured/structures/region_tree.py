@@ -5,6 +5,7 @@ __all__ = ["RegionTree"]
 import torch
 from torch import Tensor
 
+from pyro_structured.structures.argument_checks import check_dense
 from pyro_structured.structures.partition import Partition
 
 
@@ -46,6 +47,7 @@ class RegionTree:
         ):
             if not isinstance(tensor, Tensor) or tensor.is_floating_point() or tensor.dtype == torch.bool:
                 raise ValueError(f"{name}: expected a tensor of integers, got {getattr(tensor, 'dtype', tensor)!r}")
+            check_dense(name, tensor)
             if tensor.dim() != rank or not tensor.numel():
                 raise ValueError(f"{name}: expected {rank} axes that are not empty, got shape {tuple(tensor.shape)}")
         if not isinstance(partition, Partition):

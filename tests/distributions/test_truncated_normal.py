@@ -121,3 +121,9 @@ def test_bad_arguments(arguments, message):
 def test_arguments_of_other_kinds(name, wrong):
     with pytest.raises(ValueError, match="loc, scale, low, high: expected "):
         TruncatedNormal(**{"loc": 0.0, "scale": 1.0, "low": -1.0, "high": 1.0, name: wrong})
+
+
+@pytest.mark.parametrize("loc, scale", [(-1e38, 1.0), (1e20, 1.0), (0.0, math.inf)])
+def test_bounds_that_rounding_makes_equal(loc, scale):
+    with pytest.raises(ValueError, match=r"loc, scale: expected numbers for which \(low - loc\) / scale .* got"):
+        TruncatedNormal(torch.tensor(loc), torch.tensor(scale), -1.0, 1.0)
