@@ -16,7 +16,7 @@ from torch.distributions import biject_to
 
 from pyro_structured.distributions.support_bounds import support_bounds
 from pyro_structured.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
-from pyro_structured.inference.cost_start import feasible_costs
+from pyro_structured.inference.cost_start import check_feasible, feasible_costs
 from pyro_structured.inference.field_sites import field_of, log_weight, random_value
 from pyro_structured.inference.observed_optima import observed_optima
 
@@ -85,18 +85,27 @@ class LatentState:
     def _find_start(
         self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], costs: set[str]
     ) -> Any:
-        """A trace in which everything but the costs has a positive density."""
-        # Optima are looked at later, with costs that are made for them.
+        """A trace in which everything but the costs has a positive density, and the observed optima are feasible."""
+        # Which costs have these optima is looked at later.
         hidden = costs | {site.optimum for site in self.cost_sites}
+        refusal = ValueError(
+            f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
+        )
         for _ in range(ATTEMPTS):
             initialised: Any = InitMessenger(partial(_initial_value, strategy, costs))
             started = poutine.condition(initialised(model), data=given)
             trace = poutine.trace(started).get_trace(*args, **kwargs)
-            if _log_weight(trace, hidden) > -float("inf"):
-                return trace
-        raise ValueError(
-            f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
-        )
+            if not _log_weight(trace, hidden) > -float("inf"):
+                continue
+            try:
+                for site in self.cost_sites:
+                    check_feasible(site, trace)
+            except ValueError as error:
+                # Problems may depend on what was drawn.
+                refusal = error
+                continue
+            return trace
+        raise refusal
 
     def _feasible_costs(self, site: CostSite, given: bool) -> Tensor:
         """The given ones, or such as are found near a draw."""

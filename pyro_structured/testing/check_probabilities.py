@@ -22,11 +22,10 @@ from pyro_structured.testing.distribution_case import (
 )
 from pyro_structured.testing.expectation import expect, expect_close, expect_raises, expect_shape
 from pyro_structured.testing.goodness_of_fit import density_goodness_of_fit, discrete_goodness_of_fit
+from pyro_structured.testing.standard_errors import FAILURE_RATE
 from pyro_structured.testing.support_table import SupportTable, event_rank, flat_events
 
 NUM_SAMPLES = 2000
-# Of each comparison, as that of six standard errors: all of a correct sampler together fail less often than 1e-6.
-FAILURE_RATE = 2e-9
 # The test by nearest neighbours is approximate: too small p-values are too frequent in three dimensions.
 VECTOR_FAILURE_RATE = 1e-10
 

@@ -17,6 +17,7 @@ from scipy.stats import multivariate_normal
 from pyro_structured.distributions import EstimateWarning, RandOM, TruncatedNormal
 from pyro_structured.inference import PlainMonteCarlo, ShellSMC, Splitting
 from pyro_structured.structures import Matching, Ranking, ShortestPath, TopK
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
@@ -76,7 +77,7 @@ def test_gradients_against_exact(name):
     exact = torch.cat(torch.autograd.grad(RandOM(*make(*leaves)).log_prob(value), leaves))
     found = gradients(make, estimator, value, (LOC, SCALE))
     error = found.std(0) / math.sqrt(NUM_RUNS)
-    assert ((found.mean(0) - exact).abs() < 6 * error).all()
+    assert ((found.mean(0) - exact).abs() < most_standard_errors(NUM_RUNS) * error).all()
     assert error.norm() < 0.15 * exact.norm()
 
 
@@ -105,7 +106,7 @@ def test_gradients_of_three_rows_against_differences_of_scipy():
         slopes = found @ direction.flatten()
         error = slopes.std() / math.sqrt(NUM_RUNS)
         assert error < 0.1 * slopes.mean().abs()
-        assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < 6 * error + 0.01
+        assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < most_standard_errors(NUM_RUNS) * error + 0.01
 
 
 def test_second_derivatives_are_refused():
@@ -116,6 +117,7 @@ def test_second_derivatives_are_refused():
         torch.autograd.grad(grad.square().sum(), loc)
 
 
+@UNCERTAIN
 def test_parameters_that_move_the_support_are_refused():
     """Their derivatives are not what Fisher's identity says; other parameters of the same costs have theirs."""
     torch.manual_seed(0)
@@ -144,7 +146,7 @@ def test_batches_sample_axes_and_infeasible_values():
     allowed = torch.ones(2, 3, 3, dtype=torch.bool)
     allowed[1, 0, 0] = False
     loc = torch.stack([SQUARE, SQUARE.T]).unsqueeze(1).float().requires_grad_()
-    model = RandOM(dist.Normal(loc, 0.3).to_event(2), Matching(3, allowed=allowed), estimator=ShellSMC(2000))
+    model = RandOM(dist.Normal(loc, 0.3).to_event(2), Matching(3, allowed=allowed), estimator=ShellSMC(2000, 40))
     values = torch.tensor([[0, 1, 2], [1, 2, 0], [2, 0, 1]]).reshape(3, 1, 1, 3)
     found, error = model.estimate_log_prob(values)
     assert found.shape == error.shape == (3, 2, 2) and found.dtype == torch.float32
@@ -152,9 +154,10 @@ def test_batches_sample_axes_and_infeasible_values():
     found[found > -torch.inf].sum().backward()
     assert loc.grad.isfinite().all() and (loc.grad != 0).all()
     for i, j, k in itertools.product(range(3), range(2), range(2)):
-        alone = RandOM(dist.Normal(loc[j, 0].detach(), 0.3).to_event(2), model.problem[k], estimator=ShellSMC(2000))
+        alone = RandOM(dist.Normal(loc[j, 0].detach(), 0.3).to_event(2), model.problem[k], estimator=model.estimator)
         value, spread = alone.estimate_log_prob(values[i, 0, 0])
-        assert value == found[i, j, k] or (value - found[i, j, k]).abs() < 6 * (spread**2 + error[i, j, k] ** 2).sqrt()
+        distance = (value - found[i, j, k]).abs() / (spread**2 + error[i, j, k] ** 2).sqrt()
+        assert value == found[i, j, k] or distance < most_standard_errors(40)
 
 
 def test_without_validation_nothing_is_feasible_that_is_not():

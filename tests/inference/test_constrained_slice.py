@@ -13,6 +13,7 @@ from scipy.stats import ks_2samp, kstest
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, StepKernel
+from pyro_structured.inference.latent_state import LatentState
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
 
@@ -301,6 +302,23 @@ def test_problems_that_depend_on_latent_variables():
     assert (samples["w"] > samples["threshold"].unsqueeze(-1)).all()
     size = mcmc.diagnostics()["threshold"]["n_eff"].clamp(20, 120)
     assert (samples["threshold"].mean() + 1.5 / torch.pi**0.5).abs() < 6 * 0.75 / size.sqrt()
+
+
+def test_start_where_the_observed_value_is_feasible():
+    """It is in half of the draws of the initialisation."""
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(0.0, 1.0))
+        w = pyro.sample("w", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+        pyro.sample("y", Argmin(w, TopK(3, 2 if psi > 0 else 1)), obs=y)
+
+    for seed in range(30):
+        pyro.set_rng_seed(seed)
+        state = LatentState(model, (torch.eye(3)[2],), {})
+        assert state.values["psi"] <= 0 and state.values["w"].argmin() == 2
+    for y, start in ((torch.ones(3), {}), (torch.eye(3)[2], {"psi": torch.tensor(1.0)})):
+        with pytest.raises(ValueError, match="y: expected values that are feasible for TopK, got"):
+            LatentState(model, (y,), {}, start)
 
 
 @pytest.mark.parametrize("weight", ["scale", "mask"])

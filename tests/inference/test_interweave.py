@@ -11,11 +11,12 @@ from pyro.infer.mcmc import RandomWalkKernel
 from scipy.stats import kstest
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
-from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
+from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave, interweave
 from pyro_structured.inference.collapsed_move import CollapsedMove
 from pyro_structured.inference.live_model import NamedCosts
 from pyro_structured.inference.parameter_spread import ParameterSpread
 from pyro_structured.structures import Matching, ShortestPath, TopK
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
@@ -55,8 +56,8 @@ def test_posterior_of_a_weight_agrees_with_quadrature():
     effective = float(found["psi"]["n_eff"])
     assert found["Interweave collapsed moves"]["chain 0"] > 900
     assert len(samples) / effective < 10
-    assert abs(samples.mean() - mean) < 6 * deviation / math.sqrt(effective)
-    assert abs(samples.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
+    assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
 
 def test_moves_with_all_noise_held_fixed():
@@ -79,8 +80,8 @@ def test_moves_with_all_noise_held_fixed():
     effective = float(found["scale"]["n_eff"])
     assert found["Interweave collapsed moves"]["chain 0"] == 0 and found["Interweave stuck moves"]["chain 0"] == 0
     assert len(samples) / effective < 15
-    assert abs(samples.mean() - mean) < 6 * deviation / math.sqrt(effective)
-    assert abs(samples.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
+    assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
 
 @pytest.mark.parametrize("kind", ["scale", "kink"])
@@ -109,14 +110,16 @@ def test_what_is_not_linear(kind):
     deviation = (weights @ (grid - mean) ** 2).sqrt()
     walk = (RandomWalkKernel(model, init_step_size=0.5), ["psi"])
     kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), walk])
-    mcmc = MCMC(kernel, num_samples=300, warmup_steps=50, disable_progbar=True)
+    # Scales are even functions of psi; chains are not asked to leave the side that has next to no probability.
+    start = {"psi": torch.tensor(loc).double()}
+    mcmc = MCMC(kernel, num_samples=300, warmup_steps=50, disable_progbar=True, initial_params=start)
     mcmc.run(y)
     samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
     effective = float(found["psi"]["n_eff"])
     assert (found["Interweave collapsed moves"]["chain 0"] > 0) == (kind == "kink")
     assert found["Interweave stuck moves"]["chain 0"] == 0
-    assert abs(samples.mean() - mean) < 6 * deviation / math.sqrt(effective)
-    assert abs(samples.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
+    assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
 
 @pytest.mark.parametrize("correlated", [False, True])
@@ -192,8 +195,8 @@ def test_posterior_of_costs_between_bounds():
     mcmc = MCMC(kernel, num_samples=120, warmup_steps=20, disable_progbar=True)
     mcmc.run(y)
     found, effective = mcmc.get_samples()["psi"], float(mcmc.diagnostics()["psi"]["n_eff"])
-    assert abs(found.mean() - mean) < 6 * deviation / math.sqrt(effective)
-    assert abs(found.std() - deviation) < 6 * deviation / math.sqrt(2 * effective)
+    assert abs(found.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
+    assert abs(found.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
 
 def test_costs_without_noise_are_refused():
@@ -244,9 +247,12 @@ def test_spread_is_learned_while_the_chain_warms_up():
     torch.testing.assert_close(drawn.std(0), values[:200].std(0), rtol=0.1, atol=0.0)
 
 
-@pytest.mark.parametrize("limit", [0.0, 4.0])
-def test_problems_that_depend_on_parameters(limit):
-    """Noise is not summed out if draws of the prior show it, and else not across the limit."""
+@pytest.mark.parametrize("limit", [0.0, 6.0])
+def test_problems_that_depend_on_parameters(limit, monkeypatch):
+    """Noise is not summed out if draws of the prior show it, as half of them or one in a billion do, else not across
+    the limit.
+    """
+    monkeypatch.setattr(interweave, "NUM_DRAWS", 30 if limit == 0 else 10)
     pyro.set_rng_seed(0)
 
     def model(y):

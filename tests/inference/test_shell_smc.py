@@ -12,25 +12,36 @@ from scipy.stats import binom, multivariate_normal
 from pyro_structured.distributions import EstimateWarning, RandOM, TruncatedNormal
 from pyro_structured.inference import ShellSMC
 from pyro_structured.structures import Matching, Ranking, TopK
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
-NUM_DRAWS = 20_000
+NUM_DRAWS, NUM_GROUPS = 20_000, 40
 GENERATOR = torch.Generator().manual_seed(0)
 LOC = torch.rand(5, 5, dtype=torch.double, generator=GENERATOR)
 ROOT = torch.randn(4, 4, dtype=torch.double, generator=GENERATOR)
 JOINT = dist.MultivariateNormal(ROOT[0], ROOT @ ROOT.T + 0.1 * torch.eye(4, dtype=torch.double))
+# Made here, so that they are the same under all seeds: how improbable these values are depends on them.
+GENERATOR = torch.Generator().manual_seed(0)
+PLACES = torch.rand(30, 30, dtype=torch.double, generator=GENERATOR)
+NOISE = 0.1 * torch.randn(30, 30, dtype=torch.double, generator=GENERATOR)
+GENERATOR = torch.Generator().manual_seed(0)
+SCORES = torch.randn(10, dtype=torch.double, generator=GENERATOR)
+ORDER = (SCORES + 0.1 * torch.randn(10, dtype=torch.double, generator=GENERATOR)).argsort(descending=True)
 FORBIDDEN = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0], [1, 0, 1, 1]]).bool()
 
 
-def agree(model, value, expected, expected_error=0.0, most=0.2):
-    """Whether estimates are within four standard errors, which are small enough to mean something.
+def shells(num_particles):
+    """With so many groups that standard errors are known well."""
+    return ShellSMC(num_particles, NUM_GROUPS)
 
-    Standard errors have 9 degrees of freedom: one of some thousand estimates is farther away.
-    """
+
+def agree(model, value, expected, expected_error=0.0, most=0.2):
+    """Whether estimates are as near as they should be, with standard errors that are small enough to mean something."""
     found, error = model.estimate_log_prob(value)
     assert (error < most).all()
-    assert ((found - expected).abs() < 6 * (error**2 + expected_error**2).sqrt()).all()
+    distance = (found - expected).abs() / (error**2 + expected_error**2).sqrt()
+    assert (distance < most_standard_errors(NUM_GROUPS)).all()
 
 
 def matching_cdf(loc, scale):
@@ -46,32 +57,30 @@ def matching_cdf(loc, scale):
 def test_three_rows_against_scipy():
     torch.manual_seed(0)
     loc, scale = LOC[:3, :3], 0.2 + LOC[2:, 2:]
-    model = RandOM(dist.Normal(loc, scale).to_event(2), Matching(3), estimator=ShellSMC(4000))
+    model = RandOM(dist.Normal(loc, scale).to_event(2), Matching(3), estimator=shells(4000))
     agree(model, torch.arange(3), matching_cdf(loc, scale), 1e-3, most=0.03)
 
 
 def test_all_permutations_add_up_to_one():
     torch.manual_seed(0)
     values = torch.tensor(list(itertools.permutations(range(5))))
-    model = RandOM(dist.Normal(LOC, 0.3).to_event(2), Matching(5), estimator=ShellSMC(200))
+    model = RandOM(dist.Normal(LOC, 0.3).to_event(2), Matching(5), estimator=shells(400))
     log_prob, error = model.estimate_log_prob(values)
     total, spread = log_prob.exp().sum(), (log_prob.exp() * error).square().sum().sqrt()
-    assert (total - 1).abs() < 6 * spread and spread < 0.03
+    assert (total - 1).abs() < most_standard_errors(NUM_GROUPS) * spread and spread < 0.03
 
 
 def test_two_orders_of_thirty_rows():
     """The order of the rows is that of the shells; the probability does not depend on it."""
-    generator = torch.Generator().manual_seed(0)
-    loc = torch.rand(30, 30, dtype=torch.double, generator=generator)
-    value = Matching(30).solve(loc + 0.1 * torch.randn(loc.shape, dtype=torch.double, generator=generator))
-    found = []
-    for order in (torch.arange(30), torch.randperm(30, generator=generator)):
-        torch.manual_seed(0)
-        base = dist.Normal(loc[order], 0.1).to_event(2)
-        found.append(RandOM(base, Matching(30), estimator=ShellSMC(200)).estimate_log_prob(value[order]))
+    value, found = Matching(30).solve(PLACES + NOISE), []
+    torch.manual_seed(0)
+    for order in (torch.arange(30), torch.randperm(30)):
+        base = dist.Normal(PLACES[order], 0.1).to_event(2)
+        found.append(RandOM(base, Matching(30), estimator=shells(800)).estimate_log_prob(value[order]))
     (first, first_error), (second, second_error) = found
     assert -40 < first < -20 and max(first_error, second_error) < 1
-    assert (first - second).abs() < 6 * (first_error**2 + second_error**2).sqrt()
+    distance = (first - second).abs() / (first_error**2 + second_error**2).sqrt()
+    assert distance < most_standard_errors(NUM_GROUPS)
 
 
 def _most_frequent(values):
@@ -96,7 +105,7 @@ def test_bounds_spare_columns_and_forbidden_pairs(name, maximize):
     draws = problem.solve(base.sample((NUM_DRAWS, 1)).expand(-1, 2, -1, -1))
     value = torch.stack([_most_frequent(column) for column in draws.unbind(1)])
     share = (draws == value).all(-1).double().mean(0)
-    agree(RandOM(base, problem, estimator=ShellSMC(1000)), value, share.log(), ((1 - share) / share / NUM_DRAWS).sqrt())
+    agree(RandOM(base, problem, estimator=shells(1000)), value, share.log(), ((1 - share) / share / NUM_DRAWS).sqrt())
 
 
 def test_costs_are_in_the_inverse_sets_and_follow_their_distribution():
@@ -125,14 +134,14 @@ def test_rankings_against_scipy(maximize):
         covariance = change @ JOINT.covariance_matrix @ change.T
         peer = multivariate_normal((change @ JOINT.loc).numpy(), covariance.numpy(), abseps=1e-7)
         expected.append(math.log(peer.cdf([0.0] * 3)))
-    agree(RandOM(JOINT, problem, estimator=ShellSMC(4000)), values, torch.tensor(expected), 1e-4)
+    agree(RandOM(JOINT, problem, estimator=shells(4000)), values, torch.tensor(expected), 1e-4)
 
 
 def test_rankings_of_independent_costs():
     """Which have an exact log-probability too."""
     torch.manual_seed(0)
     loc = LOC[0] * torch.tensor([[1.0], [2.0]])
-    model = RandOM(dist.Normal(loc, 1.0).to_event(1), Ranking(5), estimator=ShellSMC(2000))
+    model = RandOM(dist.Normal(loc, 1.0).to_event(1), Ranking(5), estimator=shells(2000))
     value = torch.tensor([3, 0, 4, 1, 2])
     assert model.log_prob(value)[1] < -6
     agree(model, value, model.log_prob(value), most=0.3)
@@ -143,13 +152,10 @@ def test_unlikely_rankings():
     would be by chance of one in a million.
     """
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
-    loc = torch.randn(10, dtype=torch.double, generator=generator)
-    value = (loc + 0.1 * torch.randn(10, dtype=torch.double, generator=generator)).argsort(descending=True)
-    model = RandOM(dist.Normal(loc.expand(50, 10) / 2, 1.0).to_event(1), Ranking(10), estimator=ShellSMC(400))
-    exact = model.log_prob(value)
+    model = RandOM(dist.Normal(SCORES.expand(50, 10) / 2, 1.0).to_event(1), Ranking(10), estimator=ShellSMC(1000))
+    exact = model.log_prob(ORDER)
     assert (exact < -20).all()
-    found, error = model.estimate_log_prob(value)
+    found, error = model.estimate_log_prob(ORDER)
     assert ((found - exact).abs() < 2 * error).sum() >= binom.ppf(1e-6, 50, 0.9)
     assert (found - exact).square().mean().sqrt() < 0.25
 
@@ -167,10 +173,10 @@ def test_rankings_that_hardly_any_costs_lead_to():
 
 def test_one_row():
     torch.manual_seed(0)
-    model = RandOM(dist.Normal(LOC[:1, :4], 0.3).to_event(2), Matching(1, 4), estimator=ShellSMC(2000))
+    model = RandOM(dist.Normal(LOC[:1, :4], 0.3).to_event(2), Matching(1, 4), estimator=shells(2000))
     values = torch.arange(4).unsqueeze(-1)
     agree(model, values, model.log_prob(values))
-    single = RandOM(dist.Normal(LOC[:1, :1], 0.3).to_event(2), Matching(1), estimator=ShellSMC(2000))
+    single = RandOM(dist.Normal(LOC[:1, :1], 0.3).to_event(2), Matching(1), estimator=shells(2000))
     agree(single, torch.tensor([0]), 0.0, 1e-9)
 
 
@@ -178,7 +184,7 @@ def test_certain_and_impossible_values():
     torch.manual_seed(0)
     certain = Matching(3, allowed=torch.eye(3).bool())
     agree(
-        RandOM(dist.Normal(LOC[:3, :3], 0.3).to_event(2), certain, estimator=ShellSMC(500)),
+        RandOM(dist.Normal(LOC[:3, :3], 0.3).to_event(2), certain, estimator=shells(1000)),
         torch.arange(3), 0.0, 1e-9, most=0.05,
     )  # fmt: skip
     apart = dist.Uniform(10 * torch.eye(3).double(), 10 * torch.eye(3).double() + 1).to_event(2)

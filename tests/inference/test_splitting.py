@@ -19,19 +19,25 @@ from pyro_structured.structures import (
     SpanningTree,
     TopK,
 )
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
-NUM_DRAWS = 10**6
+NUM_DRAWS, NUM_GROUPS = 10**6, 40
 SQUARE = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]])
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
 LOC = torch.tensor([0.0, 1.0, 0.3, -0.7, 0.5]).double()
 
 
-def agree(found, error, expected, expected_error=0.0):
-    """Standard errors have 9 degrees of freedom: one of some thousand estimates is more than four away."""
+def splitting(num_particles):
+    """With so many groups that standard errors are known well."""
+    return Splitting(num_particles, NUM_GROUPS)
+
+
+def agree(found, error, expected, expected_error=0.0, num_groups=NUM_GROUPS):
     assert (error < 0.5).all()
-    assert ((found - expected).abs() < 6 * (error**2 + expected_error**2).sqrt()).all()
+    distance = (found - expected).abs() / (error**2 + expected_error**2).sqrt()
+    assert (distance < most_standard_errors(num_groups)).all()
 
 
 EXACT = {
@@ -51,7 +57,7 @@ def test_against_exact(name):
     """The first, the middle and the last of all values, in one batch."""
     torch.manual_seed(0)
     entries, problem = EXACT[name]
-    model = RandOM(entries.to_event(len(problem.cost_shape)), problem, estimator=Splitting(400))
+    model = RandOM(entries.to_event(len(problem.cost_shape)), problem, estimator=splitting(400))
     values = model.enumerate_support()
     exact = model.log_prob(values)
     values, exact = values[exact > -torch.inf], exact[exact > -torch.inf]
@@ -69,25 +75,25 @@ PAIRS = ENTRIES[[0, 0, 1, 1]] + ENTRIES[[3, 2, 2, 3]]
 PAIRS = PAIRS[(PAIRS.sum(-1) == 1).all(-1) & (PAIRS.sum(-2) == 1).all(-1)]
 # Costs, problem, all values, and the estimator.
 ENUMERATED = {
-    "path": (dist.LogNormal(LOC / 2, 0.5), ShortestPath(ROADS, 4, 0, 3), PATHS, Splitting(60, num_sweeps=1)),
+    "path": (dist.LogNormal(LOC / 2, 0.5), ShortestPath(ROADS, 4, 0, 3), PATHS, Splitting(60, 20, num_sweeps=1)),
     "cut": (
         dist.Uniform(0.0, 1 + LOC.abs()[[0, 1, 2, 3, 4, 0, 1, 2]]),
         MinimumCut(SQUARE[:2], 3),
         CUTS,
-        Splitting(100),
+        splitting(200),
     ),
-    "tree": (dist.Normal(LOC, 1.0), SpanningTree(SQUARE, 4), TREES, Splitting(400)),
+    "tree": (dist.Normal(LOC, 1.0), SpanningTree(SQUARE, 4), TREES, splitting(400)),
     "assignment": (
         dist.Normal(LOC[:4].reshape(2, 2), 0.6),
         BipartiteAssignment(1, 1, num_rows=2, num_columns=2),
         PAIRS,
-        Splitting(100),
+        splitting(400),
     ),
     "own solver": (
         dist.Normal(LOC, 0.8),
         LinearProblem(lambda costs: SETS[(costs @ SETS.T).argmin(-1)], [5]),
         SETS,
-        Splitting(200),
+        splitting(400),
     ),
 }
 
@@ -105,18 +111,17 @@ def test_against_a_million_draws(name):
     assert 0.01 < shares[place] < 0.5
     expected_error = ((1 - shares[place]) / shares[place] / NUM_DRAWS).sqrt()
     model = RandOM(base, problem, estimator=estimator)
-    agree(*model.estimate_log_prob(values[place]), shares[place].log(), expected_error)
+    agree(*model.estimate_log_prob(values[place]), shares[place].log(), expected_error, estimator.num_groups)
 
 
 def test_improbable_values():
     torch.manual_seed(0)
     loc = torch.tensor([[0.0, 5.0, 10.0], [0.0, 8.0, 0.0]]).double()
-    model = RandOM(dist.Normal(loc, 1.0).to_event(1), TopK(3, 1), estimator=Splitting(400))
+    model = RandOM(dist.Normal(loc, 1.0).to_event(1), TopK(3, 1), estimator=splitting(4000))
     value = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     exact = model.log_prob(value)
     assert (exact < -20).all()
-    found, error = model.estimate_log_prob(value)
-    assert (error < 1).all() and ((found - exact).abs() < 6 * error).all()
+    agree(*model.estimate_log_prob(value), exact)
 
 
 def test_costs_are_in_the_inverse_sets_and_follow_their_distribution():
@@ -136,7 +141,7 @@ def test_certain_and_impossible_values():
     """Also in one batch with others."""
     torch.manual_seed(0)
     loc = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.3, 0.0]]).double()
-    model = RandOM(dist.Uniform(loc, loc + 1).to_event(1), TopK(2, 1), estimator=Splitting(100))
+    model = RandOM(dist.Uniform(loc, loc + 1).to_event(1), TopK(2, 1), estimator=splitting(400))
     value, error = model.estimate_log_prob(torch.tensor([1.0, 0.0]))
     assert value[:2].tolist() == [-torch.inf, 0.0] and error[:2].tolist() == [0.0, 0.0]
     agree(value[2], error[2], model.log_prob(torch.tensor([1.0, 0.0]))[2])
