@@ -17,6 +17,7 @@ from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.evidence import log_odds, no_evidence
 from pyro_structured.ops.level_sets import log_binomial
 from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
+from pyro_structured.structures.argument_checks import checked_batch
 from pyro_structured.structures.partition import Partition
 
 # Rows of data, times partitions, that are counted at once.
@@ -94,10 +95,10 @@ class ExchangeablePartition(ExchangeableVector):
         """
         check_partition(partition)
         weights = check_data(values, partition.num_variables, 2, smoothing, weights)
-        batch = torch.broadcast_shapes(weights.shape[:-1], partition.batch_shape)
+        batch = checked_batch(weights=weights.shape[:-1], partition=partition.batch_shape)
         number = weights.new_zeros(batch + (partition.table_size,))
         weights, named = weights.expand(batch + weights.shape[-1:]).unsqueeze(-1), partition.sizes > 0
-        step = max(1, ROWS_AT_ONCE // math.prod(batch))
+        step = max(1, ROWS_AT_ONCE // max(1, math.prod(batch)))
         for rows, weight in zip(values.split(step), weights.split(step, -2), strict=True):
             counts = partition[..., None, :].count(rows == 1)
             cells = (partition.starts.unsqueeze(-2) + counts).masked_fill(~named.unsqueeze(-2), 0)

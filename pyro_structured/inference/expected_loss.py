@@ -13,7 +13,7 @@ from pyro_structured.distributions.joint_field import independent_labels
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.pattern_field import PatternField
 from pyro_structured.inference.chain_learner import ChainLearner
-from pyro_structured.inference.field_learner import LabelLoss, checked_losses
+from pyro_structured.inference.field_learner import LabelLoss, check_loss, checked_losses
 from pyro_structured.ops.label_losses import hamming_loss, intersection_over_union_loss
 from pyro_structured.structures.argument_checks import check_size
 
@@ -99,8 +99,7 @@ class ExpectedLoss(ChainLearner):
     ) -> None:
         super().__init__(model, guide, optim, num_chains, num_sweeps, True, on_nonfinite)
         check_size("num_chains", num_chains, 2)
-        if not callable(loss) and loss not in tuple(LOSSES):
-            raise ValueError(f"loss: expected one of {tuple(LOSSES)} or a function, got {loss!r}")
+        check_loss(loss, tuple(LOSSES))
         self.loss = loss
 
     def _start(self, field: LabelField, value: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Learning the parameters of models that observe fields."""
 
-__all__ = ["FieldLearner", "LabelLoss", "checked_losses", "expanded_value", "observed_fields"]
+__all__ = ["FieldLearner", "LabelLoss", "check_loss", "checked_losses", "expanded_value", "observed_fields"]
 
 import math
 from abc import abstractmethod
@@ -84,6 +84,12 @@ def expanded_value(field: LabelField, node: Any) -> Tensor:
     value: Tensor = node["value"]
     # Sums and differences of small integers overflow.
     return field._as_values(value).expand(field.batch_shape + field.event_shape)
+
+
+def check_loss(loss: object, known: tuple[str, ...]) -> None:
+    """Raises a ValueError unless it is one of some names, or a function."""
+    if not callable(loss) and not (isinstance(loss, str) and loss in known):
+        raise ValueError(f"loss: expected one of {known} or a function, got {loss!r}")
 
 
 def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.Size) -> Tensor:

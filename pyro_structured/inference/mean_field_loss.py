@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.inference.field_learner import FieldLearner, LabelLoss, checked_losses
+from pyro_structured.inference.field_learner import FieldLearner, LabelLoss, check_loss, checked_losses
 from pyro_structured.ops.label_losses import intersection_over_union_loss
 from pyro_structured.structures.argument_checks import check_size
 
@@ -87,8 +87,7 @@ class MeanFieldLoss(FieldLearner):
         on_nonfinite: str = "raise",
     ) -> None:
         super().__init__(model, guide, optim, on_nonfinite)
-        if not callable(loss) and not (isinstance(loss, str) and loss in LOSSES):
-            raise ValueError(f"loss: expected one of {LOSSES} or a function, got {loss!r}")
+        check_loss(loss, LOSSES)
         check_size("num_rounds", num_rounds)
         self.loss, self.num_rounds = loss, num_rounds
 

@@ -56,6 +56,8 @@ def merge_partition(values: Tensor, weights: Tensor | None = None, start: Partit
     check_binary(values)
     weights = torch.ones(len(values)) if weights is None else weights
     check_weights(weights, len(values))
+    if not weights.numel():
+        raise ValueError(f"weights: expected at least one row of weights, got shape {tuple(weights.shape)}")
     if start is not None and (not isinstance(start, Partition) or start.num_variables != values.shape[1]):
         raise ValueError(f"start: expected a Partition of {values.shape[1]} variables, got {start!r}")
     rows, shape = plain_array(values), weights.shape[:-1] + values.shape[1:]

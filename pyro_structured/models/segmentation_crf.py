@@ -27,7 +27,7 @@ from pyro_structured.models.segmentation_data import SegmentationData
 from pyro_structured.models.segmentation_field import SegmentationField
 from pyro_structured.ops.label_losses import intersection_over_union
 from pyro_structured.structures import Grid
-from pyro_structured.structures.argument_checks import check_choice, check_size
+from pyro_structured.structures.argument_checks import check_size
 
 # Steps between looks at the validation pictures, and how many looks without improvement end the training.
 STEPS, PATIENCE = 25, 8
@@ -210,8 +210,10 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return numbers, np.ones((len(numbers), grid.num_edges, 1), dtype=np.float32)
 
     def _check_parameters(self) -> None:
-        check_choice("composition", self.composition, ("sum", "min", "counts"))
-        check_choice("inference", self.inference, ("mean_field", "map"))
+        if not isinstance(self.composition, str) or self.composition not in ("sum", "min", "counts"):
+            raise ValueError(f"composition: expected 'sum', 'min' or 'counts', got {self.composition!r}")
+        if not isinstance(self.inference, str) or self.inference not in ("mean_field", "map"):
+            raise ValueError(f"inference: expected 'mean_field' or 'map', got {self.inference!r}")
         for name, least in (("patterns", int(self.composition == "min")), ("shifts", 0), ("max_steps", 1)):
             check_size(name, getattr(self, name), least)
         for name in ("image_dependent", "positioned"):

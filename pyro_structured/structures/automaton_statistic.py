@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.automaton import Automaton
-from pyro_structured.structures.argument_checks import check_levels, check_size, checked_indices
+from pyro_structured.structures.argument_checks import check_dense, check_levels, check_size, checked_indices
 from pyro_structured.structures.statistic import Statistic
 
 
@@ -41,6 +41,8 @@ class AutomatonStatistic(Statistic):
         table = self._checked_table(transitions)
         _, states, self.num_categories = table.shape
         known = isinstance(levels, Tensor) and levels.shape == (states,) and levels.dtype == torch.long
+        if isinstance(levels, Tensor):
+            check_dense("levels", levels)
         if not known or levels.min() < 0:
             raise ValueError(f"levels: expected a tensor of {states} integers of at least 0, got {levels!r}")
         self.num_levels = int(levels.max()) + 1
@@ -66,6 +68,7 @@ class AutomatonStatistic(Statistic):
                 "transitions: expected a tensor of integers of shape (states, categories) or "
                 f"({self.num_variables}, states, categories), got {came}"
             )
+        check_dense("transitions", table)
         if table.min() < 0 or table.max() >= table.shape[1]:
             raise ValueError(f"transitions: expected states in range({table.shape[1]}), got others")
         return table

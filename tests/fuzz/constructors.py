@@ -51,7 +51,7 @@ ELSEWHERE = {
 # Large ones ask for long computations, or large results: these are not faults.
 AMOUNTS = {
     *("max_iter", "max_steps", "num_epochs", "n_init", "n_networks", "n_states", "n_components", "num_hidden"),
-    *("num_rows", "num_variables", "num_images", "num_pairs", "num_points", "num_discs", "height", "width", "polish"),
+    *("num_rows", "num_variables", "num_images", "num_pairs", "num_points", "num_discs", "height", "width"),
     *("treewidth", "patterns", "shifts", "num_clusters", "num_patterns", "n", "num_samples", "num_nodes", "num_items"),
 }
 MOST = 50
@@ -711,6 +711,9 @@ def mutated_call(number):
     for key in AMOUNTS & set(arguments):
         if isinstance(arguments[key], (int, float)) and MOST < arguments[key] < 2**31:
             arguments[key] = MOST
+    # Seconds.
+    if isinstance(arguments.get("polish"), (int, float)):
+        arguments["polish"] = min(arguments["polish"], 0.1)
     chance = generator.random()
     if chance < 0.01 and arguments:
         del arguments[generator.choice(sorted(arguments))]

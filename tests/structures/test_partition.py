@@ -95,3 +95,10 @@ def test_tables_are_packed(labels):
 def test_bad_arguments(construct, message):
     with pytest.raises(ValueError, match=message):
         construct()
+
+
+def test_partitions_of_a_batch_one_by_one():
+    partition = Partition(torch.tensor([[0, 0, 1], [0, 1, 2]]))
+    assert [each.blocks() for each in partition] == [[[0, 1], [2]], [[0], [1], [2]]]
+    with pytest.raises(TypeError, match="single partition"):
+        iter(Partition(torch.tensor([0, 1])))
