@@ -374,7 +374,7 @@ def test_values_without_rows():
     d = JunctionTree(torch.zeros(8), CliqueTree.chain(3, 2))
     assert d.log_prob(torch.zeros(0, 3)).shape == (0,)
     for shape in ((0,), (3, 0), (0, 2)):
-        with pytest.raises(ValueError, match=r"value: expected a shape that broadcasts with values of shape \(3,\), got"):
+        with pytest.raises(ValueError, match=r"value: expected a shape that broadcasts with .* \(3,\), got"):
             d.log_prob(torch.zeros(shape))
     with pytest.raises(ValueError, match="batch_shape: expected a sequence of integers, got 3"):
         d.expand(3)
