@@ -19,6 +19,6 @@ def most_standard_errors(number: float) -> float:
     Example::
 
         >>> [round(most_standard_errors(number), 1) for number in (10, 20, 50, 1000, 1e6)]
-        [23.7, 10.6, 7.3, 6.0, 6.0]
+        [23.7, 10.6, 7.3, 6.1, 6.0]
     """
     return -float(stdtrit(number - 1, FAILURE_RATE / 2))

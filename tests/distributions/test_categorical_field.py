@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyro.infer import SVI, Trace_ELBO
+from torch import Generator  # Its examples are the same under all seeds of a run.
 
 from pyro_structured.distributions import CategoricalPatternCRF, JunctionTree, PatternCRF
 from pyro_structured.distributions import label_field as module
@@ -272,7 +273,7 @@ def five_by_five(seeds, composition="sum", labels=3):
     """A batch of fields at temperature zero, where the best labels for each state of the hidden units are the best."""
     grid, parts = Grid(5, 5), []
     for seed in seeds:
-        generator = torch.Generator().manual_seed(seed)
+        generator = Generator().manual_seed(seed)
         weights, unary = (
             torch.randn(*shape, 5, 5, labels, generator=generator, dtype=torch.double) for shape in ((6,), ())
         )

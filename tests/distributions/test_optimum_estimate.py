@@ -12,6 +12,7 @@ import pytest
 import torch
 from pyro.infer import HMC, MCMC, SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta
+from pyro.infer.autoguide.initialization import init_to_value
 from scipy.stats import multivariate_normal
 
 from pyro_structured.distributions import EstimateWarning, RandOM, TruncatedNormal
@@ -205,7 +206,7 @@ def test_variational_inference(estimator):
             base = dist.Normal(weight * features, 0.3).to_event(2)
             pyro.sample("y", RandOM(base, Matching(3), estimator=estimator), obs=values)
 
-    guide = AutoDelta(model)
+    guide = AutoDelta(model, init_loc_fn=init_to_value(values={"weight": torch.zeros(())}))
     svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.3}), Trace_ELBO())
     losses = [svi.step(features, values) for _ in range(8)]
     assert losses[-1] < losses[0] - 3

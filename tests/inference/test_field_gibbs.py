@@ -13,6 +13,7 @@ from pyro.ops.stats import effective_sample_size
 from pyro_structured.distributions import RBM, CategoricalPatternCRF, GridCRF, PatternCRF
 from pyro_structured.inference import BinaryGibbs, FieldGibbs, Gibbs
 from pyro_structured.structures import Grid
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
@@ -41,12 +42,11 @@ def draws(model, number=400, kernel=few_sweeps, warmup=20):
     return mcmc
 
 
-def check_means(found, expected, errors=4):
-    """Within so many standard errors."""
+def check_means(found, expected):
     found, expected = found.double().flatten(1), expected.double().flatten()
     size = effective_sample_size(found.unsqueeze(0) + 1e-9 * torch.randn(found.shape, dtype=torch.double))
     error = (expected * (1 - expected) / size).clamp(min=1e-6).sqrt()
-    assert ((found.mean(0) - expected).abs() < errors * error).all()
+    assert ((found.mean(0) - expected).abs() < most_standard_errors(float(size.min().clamp(min=2.0))) * error).all()
 
 
 def posterior(prior, log_likelihood):
