@@ -2,9 +2,11 @@
 
 __all__ = ["EstimatedDensity", "fit_estimators"]
 
+import warnings
 from typing import Any
 
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from pyro_structured.demo.settings import Settings
@@ -19,7 +21,10 @@ class EstimatedDensity:
     """
 
     def __init__(self, estimator: Any, images: Tensor) -> None:
-        self.estimator = estimator.fit(images.numpy())
+        with warnings.catch_warnings():
+            # So few iterations are enough for a comparison.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.estimator = estimator.fit(images.numpy())
 
     def log_prob(self, images: Tensor) -> Tensor:
         """Log-probability of every image."""

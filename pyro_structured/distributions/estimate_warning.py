@@ -34,9 +34,9 @@ def warn_of_spread(estimator: object, standard_error: Tensor) -> None:
     """
     if bool((standard_error > LARGEST_ERROR).any()):
         warnings.warn(
-            f"{estimator!r}: expected standard errors of log-probabilities up to {LARGEST_ERROR}, got larger ones, "
-            "with which neither estimates nor standard errors can be relied on; take more particles or samples, or see "
-            "estimate_log_prob, which returns the standard errors, for the values that are concerned",
+            f"estimated logarithms: expected standard errors up to {LARGEST_ERROR}, got larger ones from {estimator!r}; "
+            "neither estimates nor standard errors can be relied on then; take more particles or samples, or see "
+            "the standard errors that estimate_log_prob returns for the values that are concerned",
             EstimateWarning,
             stacklevel=frames_below_user(),
         )

@@ -317,7 +317,6 @@ SHAPE_CHECKS = (
     expand,
     enumerate_support,
     infer_shapes,
-    empty_batch,
     copies,
     representation,
 )

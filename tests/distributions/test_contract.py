@@ -25,6 +25,8 @@ from pyro_structured.structures import (
     Transitions,
 )
 from pyro_structured.testing import check_distribution
+from pyro_structured.testing.check_shapes import empty_batch
+from pyro_structured.testing.distribution_case import DistributionCase
 
 pytestmark = pytest.mark.statistical
 
@@ -522,3 +524,11 @@ def test_factories_make_what_they_say(name):
 )
 def test_contract(factory, batch_shape):
     check_distribution(factory, batch_shapes=[batch_shape])
+
+
+@pytest.mark.parametrize(
+    "factory", [f for factories in FACTORIES.values() for f in factories], ids=lambda f: f.__name__
+)
+def test_batches_without_elements(factory):
+    """No part of the contract for others: distributions of torch fail it."""
+    empty_batch(DistributionCase(factory, (), torch.float64, "cpu"))

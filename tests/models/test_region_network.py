@@ -80,6 +80,7 @@ def test_expectation(steps, monkeypatch):
         torch.testing.assert_close(uses[g], network.leaves[g].gather(posterior @ own))
 
 
+@pytest.mark.filterwarnings("ignore:no convergence")
 def test_distribution_has_the_network_s_log_probabilities():
     values, _ = random_rows()
     model = ExchangeableSPN(n_networks=1, n_states=STATES, max_region_size=3, max_iter=3, random_state=0)

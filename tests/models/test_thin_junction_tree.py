@@ -228,7 +228,7 @@ def test_bad_input():
             "categories: expected different values, at least one, none missing, for column 1",
         ),
         ({"max_iter": 0}, "max_iter: expected"),
-        ({"treewidth": 2**63}, "treewidth: expected an integer of at most 2147483647, got 9223372036854775808"),
+        ({"treewidth": 2**63}, "treewidth: expected an integer below 2 \\*\\* 31, got 9223372036854775808"),
         ({"method": ["chordal"]}, r"method: expected one of \('chordal', 'graph_cut'\), got \['chordal'\]"),
     ]:
         with pytest.raises(ValueError, match=message):
