@@ -34,7 +34,7 @@ def warn_of_spread(estimator: object, standard_error: Tensor) -> None:
     """
     if bool((standard_error > LARGEST_ERROR).any()):
         warnings.warn(
-            f"estimated logarithms: expected standard errors up to {LARGEST_ERROR}, got larger ones from {estimator!r}; "
+            f"estimated logarithms: expected standard errors up to {LARGEST_ERROR}, got larger ones of {estimator!r}; "
             "neither estimates nor standard errors can be relied on then; take more particles or samples, or see "
             "the standard errors that estimate_log_prob returns for the values that are concerned",
             EstimateWarning,

@@ -268,7 +268,7 @@ def test_uncertain_estimates_are_told():
         for method in ("log_prob", "estimate_log_prob"):
             model = RandOM(dist.MultivariateNormal(loc, torch.eye(4).double()), Ranking(4), estimator=estimator)
             with pytest.warns(
-                EstimateWarning, match=rf"up to 0.5, .* from {re.escape(repr(estimator))}, .*more particles"
+                EstimateWarning, match=rf"up to 0.5, .* of {re.escape(repr(estimator))}; .*more particles"
             ):
                 getattr(model, method)(value)
     uniform = dist.Uniform(10.0 * torch.arange(3.0), 10.0 * torch.arange(3.0) + 1).to_event(1)
