@@ -1,6 +1,5 @@
 """Horses segmented by fields with patterns, beside fields without, classifiers of pixels, and a small U-Net."""
 
-import os
 import time
 
 import numpy as np
@@ -215,9 +214,7 @@ def claims(report, trials):
         ("thesis, joint", "thesis"),
     ):
         value, error = gain(trials, best if name == "the same" else name, reference)
-        gained = value > 2 * error
-        text = f"{value:+.3f} ± {error:.3f}" + ", no gain" * (not gained)
-        report.claim(f"{name} over {reference}", "> 0, beyond 2 s.e.", text, gained)
+        report.claim_gain(f"{name} over {reference}", value, error)
     seconds = np.median([cut_seconds(trial) for trial in trials])
     report.claim("labels of a picture by cuts", "<= 5 ms", duration(seconds), seconds <= 5e-3)
     slowest = max(trial.crossed + trial.seconds[name] for trial in trials for name in FIELDS)
@@ -227,11 +224,8 @@ def claims(report, trials):
 def main():
     options = arguments(__doc__, seeds=(5, "number of splits"))
     report = Report("Horses", TEXT, options)
-    if options.quick or os.environ.get("PYRO_STRUCTURED_DATA"):
+    if options.quick or not report.lacks("images/weizmann_horses32.npz"):
         measure(report, options)
-    else:
-        wanted = "skipped: set PYRO_STRUCTURED_DATA to a folder with images/weizmann_horses32.npz"
-        report.claim("all", "data", wanted, False)
     report.finish()
 
 

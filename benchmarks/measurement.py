@@ -1,6 +1,7 @@
 """Interleaved timing, and tables that name the machine, the versions and the command that made them."""
 
 import argparse
+import os
 import platform
 import shlex
 import statistics
@@ -149,6 +150,19 @@ class Report:
     def claim(self, text, wanted, measured, met):
         """Adds a row to the table of claims, which comes first."""
         self.claims.append([text, wanted, measured, "yes" if met else "**no**"])
+
+    def claim_gain(self, text, gain, error):
+        """A claim that a mean difference, with its standard error, is above 0."""
+        gained = gain > 2 * error
+        self.claim(text, "> 0, beyond 2 s.e.", f"{gain:+.3f} ± {error:.3f}" + ", no gain" * (not gained), gained)
+
+    def lacks(self, file):
+        """Whether the folder of real data is not there; then the tables say so, and the documentation keeps its own."""
+        if os.environ.get("PYRO_STRUCTURED_DATA"):
+            return False
+        self.claim("all", "data", f"skipped: set PYRO_STRUCTURED_DATA to a folder with {file}", False)
+        self.options.write = False
+        return True
 
     def picture(self, name, description):
         """Where to save a picture; the page shows it."""

@@ -4,7 +4,6 @@ Claims: the peer reaches the published log-likelihood, -6303; paths at the learn
 overlap more with held-out trips than the fastest paths do, and no less than those of recursive logit.
 """
 
-import os
 import time
 
 import numpy as np
@@ -168,8 +167,7 @@ def main():
         particles=(30, "particles for each"),
     )
     report = Report("Route choice", TEXT, options)
-    if not os.environ.get("PYRO_STRUCTURED_DATA"):
-        report.claim("all", "data", "skipped: set PYRO_STRUCTURED_DATA to a folder with paths/borlange_gps.npz", False)
+    if report.lacks("paths/borlange_gps.npz"):
         report.finish()
         return
     if options.quick:

@@ -4,7 +4,6 @@ Claims: the structures reach the stated log-likelihoods of test rows, in at most
 exceeded; and the linear program of a cut is solved by maximum flows, faster than by the simplex method.
 """
 
-import os
 import time
 
 import numpy as np
@@ -256,8 +255,7 @@ def solver_rows(sizes, repeats, seed):
 def main():
     options = arguments(__doc__, matrices=(2000, "random matrices of weights"))
     report = Report("Learned junction trees", TEXT, options)
-    if not options.quick and not os.environ.get("PYRO_STRUCTURED_DATA"):
-        report.claim("all", "data", "skipped: set PYRO_STRUCTURED_DATA to a folder with alarm_samples.npz", False)
+    if not options.quick and report.lacks("alarm_samples.npz"):
         report.finish()
         return
     if options.quick:
