@@ -15,7 +15,7 @@ import torch
 
 # Of what is in a file; others are refused.
 FORMAT = "pyro_structured.inference.Checkpoint 1"
-KINDS = {
+KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("run", "data"), str),
     **dict.fromkeys(("every", "warmup_steps", "turn"), int),
     **dict.fromkeys(("names", "state"), list),

@@ -422,6 +422,11 @@ def test_refusals(tmp_path):
                 read(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="none.pt"):
         Checkpoint.resume(tmp_path / "none.pt", regression)
+    for read in (Checkpoint.load_samples, lambda path: Checkpoint.resume(path, regression)):
+        with pytest.raises(ValueError, match="path: expected a path, got 3"):
+            read(3)
+    with pytest.raises(ValueError, match="group_by_chain: expected True or False, got 1"):
+        Checkpoint.load_samples(path, 1)
     with pytest.raises(ValueError, match="model: expected a Pyro model or a kernel, got 3"):
         Checkpoint.resume(path, 3)
     for kernel in (regression, Checkpoint(NUTS(regression), path)):
