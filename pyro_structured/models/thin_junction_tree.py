@@ -5,6 +5,7 @@ __all__ = ["ThinJunctionTree"]
 import warnings
 from collections import deque
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -248,7 +249,8 @@ class ThinJunctionTree(CategoricalDensity):
         if not isinstance(kinds, Sequence) or not kinds or any(each not in INFORMATION for each in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
-            if len(checked_numbers(name, getattr(self, name))) != 1:
+            checked_numbers(name, getattr(self, name))
+            if not isinstance(getattr(self, name), Real):
                 raise ValueError(f"{name}: expected one number, got {getattr(self, name)!r}")
         for name, value in (("discount", self.discount), ("penalty", 1.0 if self.penalty is None else self.penalty)):
             checked_numbers(name, value)

@@ -195,6 +195,7 @@ def test_bad_input():
         ({"information": None}, r"information: expected some of .*, got None"),
         ({"information": [["mutual"]]}, r"information: expected some of .*, got \[\['mutual'\]\]"),
         ({"tolerance": [1, 2]}, r"tolerance: expected one number, got \[1, 2\]"),
+        ({"polish": [0.0]}, r"polish: expected one number, got \[0.0\]"),
         ({"polish": -1.0}, "polish: expected a number of at least 0"),
         ({"categories": "all"}, "categories: expected 'auto', a list for each column, .* for all columns, got 'all'"),
         ({"categories": 0}, "categories: expected 'auto', a list for each column, .* for all columns, got 0"),
