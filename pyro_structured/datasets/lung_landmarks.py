@@ -11,6 +11,7 @@ from pyro_structured.datasets.argument_checks import check_number
 from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.structures.argument_checks import check_flag
 
 REPOSITORY = "deshanyang/DIR-QA"
 COMMIT = "b89bed65afd6cfa94418e1f34a4d54761090c71b"
@@ -93,6 +94,7 @@ def load_lung_landmarks(case: int, dense: bool = False) -> tuple[np.ndarray, np.
         3.89
     """
     check_number("case", case, len(SHA256))
+    check_flag("dense", dense)
     folder = "Dense Sets of Landmark Pairs" if dense else "New Landmark Pairs"
     file = PublicFile(REPOSITORY, COMMIT, f"{folder}/case{case}.mat", SHA256[case - 1][dense])
     prefix = f"case{case}_dense" if dense else f"case{case}_"

@@ -5,7 +5,7 @@ __all__ = ["moved_copies"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import seeded_generator
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_flag, check_size
 
 
 def moved_copies(
@@ -45,6 +45,7 @@ def moved_copies(
             raise ValueError(f"arrays: expected shapes (N, H, W, ...) that agree in N, H and W, got {shapes}")
     check_size("num_copies", num_copies, 0)
     check_size("farthest", farthest, 0)
+    check_flag("mirrored", mirrored)
     number, height, width = pictures[0].shape[:3]
     generator = seeded_generator(seed)
     down, across = generator.integers(-farthest, farthest + 1, size=(2, num_copies + 1, number, 1))

@@ -17,8 +17,8 @@ from pyro_structured.ops.pattern_potential import pattern_potential
 from pyro_structured.ops.rows import narrow_repeated
 
 EMPTY_SUPPORT = (
-    "expected at least one value of positive probability in every batch element, but penalties, clamps or hidden units "
-    "leave none"
+    "{}: expected at least one value of positive probability in every batch element, but penalties, clamps or hidden "
+    "units leave none"
 )
 
 
@@ -31,12 +31,15 @@ class LabelWeights(DiscreteVector):
     _scheme: str | None
     _paired: bool
     _edges: Tensor
+    # The argument with the log-weights of labels.
+    _labels_argument = "unary_logits"
 
     def __init__(
         self, batch: torch.Size, event_shape: torch.Size, edges: Tensor, paired: bool, validate_args: bool | None
     ) -> None:
         self._paired, self._edges = paired, edges
-        self._evidence, self._empty = no_evidence(event_shape.numel(), edges.device), EMPTY_SUPPORT
+        self._evidence = no_evidence(event_shape.numel(), edges.device)
+        self._empty = EMPTY_SUPPORT.format(self._labels_argument)
         super().__init__(batch, event_shape, validate_args=validate_args)
 
     @property

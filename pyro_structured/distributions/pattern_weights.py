@@ -126,7 +126,7 @@ class PatternWeights(LabelField):
             best of several; ``None``: the best labels without patterns, and with half of each.
         :param int max_cuts: The largest number of cuts for each element of the batch and start.
         :param int num_switches: How many patterns are switched in a round, one at a time, those that are nearest to it:
-            that many further starts. 0 takes a third of the cuts, or less. ``None``: 8, or, from a given ``start``,
+            that many further starts. 0 takes a fifth of the cuts, or less. ``None``: 8, or, from a given ``start``,
             none.
         :return: Values of shape ``batch_shape + event_shape``, and what is known of them.
         :raises NotImplementedError: if a method does not apply, with a cycle of wrong signs, for example.

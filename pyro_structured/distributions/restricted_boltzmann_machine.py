@@ -49,6 +49,7 @@ class RBM(PatternField):
     """
 
     support = constraints.independent(constraints.boolean, 1)
+    _labels_argument = "visible_logits"
     _savings = "fewer hidden units, or at most 18 visible ones,"
     arg_constraints = {
         "weights": constraints.independent(constraints.real, 2),

@@ -7,6 +7,7 @@ import io
 import multiprocessing
 import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ import torch
 
 # Of what is in a file; others are refused.
 FORMAT = "pyro_structured.inference.Checkpoint 1"
+KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("run", "data"), str),
+    **dict.fromkeys(("every", "warmup_steps", "turn"), int),
+    **dict.fromkeys(("names", "state"), list),
+    **dict.fromkeys(("kernel", "parameters", "start", "params", "random", "shapes", "constrained"), dict),
+    "given": (dict, type(None)),
+    "draws": torch.Tensor,
+}
 
 
 def chain_path(path: Path, number: int) -> Path:
@@ -34,15 +43,22 @@ def read_chain(path: Path) -> dict[str, Any]:
     :raises FileNotFoundError: if there is none.
     :raises ValueError: if it is no file of a chain.
     """
+    stored = path.read_bytes()
     try:
-        content = torch.load(path, weights_only=True)
-    except OSError:
-        raise
-    # What torch raises for damaged files is not documented.
+        with zipfile.ZipFile(io.BytesIO(stored)) as archive:
+            # Torch does not look at checksums.
+            damaged = archive.testzip()
+        content = torch.load(io.BytesIO(stored), weights_only=True)
+    # What torch and zipfile raise for damaged files is not documented.
     except Exception as error:
         raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}: {error}") from None
+    if damaged is not None:
+        raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}, of which {damaged} is damaged")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}, which holds something else")
+    for name, kind in KINDS.items():
+        if name not in content or not isinstance(content[name], kind):
+            raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}, which lacks {name!r}")
     return content
 
 

@@ -24,7 +24,7 @@ from pyro_structured.inference.chain_file import (
 from pyro_structured.inference.data_digest import data_digest
 from pyro_structured.inference.object_state import ObjectState
 from pyro_structured.inference.random_state import load_random_state, random_state
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_flag, check_size, checked_path
 
 
 class Checkpoint(MCMCKernel):
@@ -88,10 +88,8 @@ class Checkpoint(MCMCKernel):
     def __init__(self, kernel: MCMCKernel, path: str | os.PathLike[str], every: int = 100) -> None:
         if not isinstance(kernel, MCMCKernel) or isinstance(kernel, Checkpoint):
             raise ValueError(f"kernel: expected a kernel for pyro.infer.MCMC that is no Checkpoint, got {kernel!r}")
-        if not isinstance(path, (str, os.PathLike)):
-            raise ValueError(f"path: expected a path, got {path!r}")
         check_size("every", every)
-        self.kernel, self.path, self.every = kernel, Path(path), every
+        self.kernel, self.path, self.every = kernel, checked_path("path", path), every
         self.model = getattr(kernel, "model", None)
         # Processes of parallel chains start with copies of this kernel.
         self._run, self._process = uuid.uuid4().hex, os.getpid()
@@ -115,7 +113,7 @@ class Checkpoint(MCMCKernel):
             run, if the arguments of the model, Pyro's parameters, ``initial_params``, ``save_params`` or
             ``warmup_steps`` are others than the first time; at its end, if ``num_samples`` is less than there are.
         """
-        content = read_chain(Path(path))
+        content = read_chain(checked_path("path", path))
         kernel = model if isinstance(model, MCMCKernel) else _rebuilt(content["kernel"], model)
         resumed = cls(kernel, path, content["every"])
         resumed._run, resumed._resumes = content["run"], True
@@ -131,7 +129,8 @@ class Checkpoint(MCMCKernel):
         :raises FileNotFoundError: if there is no file.
         :raises ValueError: if it is none of a Checkpoint.
         """
-        first, *others = chain_paths(Path(path))
+        check_flag("group_by_chain", group_by_chain)
+        first, *others = chain_paths(checked_path("path", path))
         contents = [read_chain(first), *map(read_chain, others)]
         chains = [each for each in contents if each["run"] == contents[0]["run"]]
         chains = [each for each in chains if len(each["draws"])] or chains[:1]

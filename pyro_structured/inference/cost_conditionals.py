@@ -173,7 +173,10 @@ def _sliced(
     # Steps only have to have the right order of magnitude; they must not depend on the present costs.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        width = flat(2 * base.sample((64,)).double().std(0).clamp(min=torch.finfo(torch.double).tiny))
+        drawn = base.sample((64,)).double()
+        # Torch warns of deviations of nothing.
+        deviation = drawn.std(0) if drawn.numel() else drawn[0]
+        width = flat(2 * deviation.clamp(min=torch.finfo(torch.double).tiny))
 
     def log_density(costs: Tensor) -> Tensor:
         shaped = costs.reshape(costs.shape[:-1] + base.event_shape)

@@ -58,6 +58,9 @@ def sweep(
     :param Tensor uniform: What to draw entries from: uniform variables of the costs' shape; ``None``: new ones.
     """
     costs = costs.clone(memory_format=torch.contiguous_format)
+    if not costs.numel():
+        # Torch has no densities of no rows.
+        return costs, SweepInfo(0, 0, 0)
     num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
         return costs, SweepInfo(0, num_compiled, 0)

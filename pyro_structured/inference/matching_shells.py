@@ -47,18 +47,18 @@ class MatchingShells:
         (rows, columns), batch, device = problem.cost_shape, value.shape[:-1], value.device
         matched = value.long().reshape(-1, rows)
         taken = torch.zeros(len(matched), columns, dtype=torch.bool, device=device).scatter(-1, matched, True)
-        spare = (~taken).nonzero()[:, 1].reshape(len(matched), -1)
+        spare = (~taken).nonzero()[:, 1].reshape(len(matched), columns - rows)
         # The columns of the rows come last, in their rows' order.
         self._order, self._spare = torch.cat([spare, matched], -1).unsqueeze(-2), columns - rows
         self._is_uniform = isinstance(family, UniformCosts)
         scale = torch.full_like(family.scale, torch.inf) if self._is_uniform else family.scale
         parameters = (family.loc, scale, family.low, family.high)
-        arranged = [self._arranged(each.expand(*batch, -1).reshape(-1, rows, columns)) for each in parameters]
+        arranged = [self._arranged(each.expand(*batch, -1).reshape(len(matched), rows, columns)) for each in parameters]
         entries = BoundedNormals.between(*arranged)
         self._entries = entries.negated() if problem.maximize else entries
         self._sign = -1.0 if problem.maximize else 1.0
         self._allowed = self._arranged(
-            problem.allowed.to(device).expand(*batch, rows, columns).reshape(-1, rows, columns)
+            problem.allowed.to(device).expand(*batch, rows, columns).reshape(len(matched), rows, columns)
         )
         self._is_restricted = not bool(self._allowed.all())
         self._costs = torch.zeros(*shape, len(matched), rows, columns, dtype=torch.double, device=device)

@@ -1,6 +1,6 @@
 """Learning fields through the mean-field approximation that predicts."""
 
-__all__ = ["MeanFieldLoss"]
+__all__ = ["LOSSES", "MeanFieldLoss"]
 
 from collections.abc import Callable
 from typing import Any

@@ -62,8 +62,8 @@ class ParticleGroups:
         return OptimumEstimate(
             log_prob.reshape(batch),
             _jackknife(found).reshape(batch),
-            costs.reshape(-1, *batch, *costs.shape[self._log_weights.dim() :]),
-            log_weights.reshape(-1, *batch),
+            costs.reshape(num_groups * count, *batch, *costs.shape[self._log_weights.dim() :]),
+            log_weights.reshape(num_groups * count, *batch),
         )
 
 
@@ -75,6 +75,9 @@ def _jackknife(found: Tensor) -> Tensor:
     both sides has the same coverage as with many.
     """
     count = len(found)
+    if not found.numel():
+        # Torch warns of deviations of nothing.
+        return found[0]
     left_out = torch.eye(count, dtype=torch.bool, device=found.device).reshape(count, count, *(1,) * (found.dim() - 1))
     without = found.masked_fill(left_out, -torch.inf).logsumexp(1) - math.log(count - 1)
     student = float(stdtrit(count - 1, ndtr(2.0))) / 2.0

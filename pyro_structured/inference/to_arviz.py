@@ -65,8 +65,13 @@ def to_arviz(
         arviz = importlib.import_module("arviz")
     except ImportError:
         raise ImportError("to_arviz: expected ArviZ, got none; pip install pyro-structured[arviz]") from None
+    if not hasattr(mcmc, "_samples"):
+        raise ValueError(f"mcmc: expected a pyro.infer.MCMC, got {mcmc!r}")
     if mcmc._samples is None:
         raise ValueError("mcmc: expected a finished run, got none; call mcmc.run first")
+    for name, given in (("posterior_predictive", posterior_predictive), ("coords", coords), ("dims", dims)):
+        if given is not None and not (isinstance(given, Mapping) and all(isinstance(key, str) for key in given)):
+            raise ValueError(f"{name}: expected a mapping of names, or None, got {given!r}")
     model, args, kwargs = mcmc.kernel.model, mcmc._args, mcmc._kwargs
     samples = restore_dtypes(mcmc.get_samples(group_by_chain=True), model, *args, **kwargs)
     with torch.no_grad(), poutine.block():
@@ -78,11 +83,11 @@ def to_arviz(
         "posterior_predictive": _predictions(posterior_predictive or {}, samples),
         "log_likelihood": _log_likelihood(mcmc, samples, log_likelihood, trace),
     }
-    given: dict[str, Any] = {name: value for name, value in (("coords", coords), ("dims", dims)) if value is not None}
+    named: dict[str, Any] = {name: value for name, value in (("coords", coords), ("dims", dims)) if value is not None}
     filled = {name: group for name, group in groups.items() if group}
     if arviz.__version__.startswith("0."):
-        return arviz.from_dict(**filled, **given)
-    return arviz.from_dict(filled, **given)
+        return arviz.from_dict(**filled, **named)
+    return arviz.from_dict(filled, **named)
 
 
 def _array(value: Tensor) -> np.ndarray:
@@ -117,6 +122,8 @@ def _sample_stats(mcmc: Any) -> dict[str, np.ndarray]:
 def _predictions(predictive: Mapping[str, Tensor], samples: dict[str, Tensor]) -> dict[str, np.ndarray]:
     chains, draws = next(iter(samples.values())).shape[:2]
     for name, value in predictive.items():
+        if not isinstance(value, Tensor) or not value.dim():
+            raise ValueError(f"posterior_predictive: expected a tensor of draws of {name!r}, got {value!r}")
         if len(value) != chains * draws:
             raise ValueError(
                 f"posterior_predictive: expected {chains * draws} draws of {name!r}, as many as of the posterior, got "
@@ -126,11 +133,11 @@ def _predictions(predictive: Mapping[str, Tensor], samples: dict[str, Tensor]) -
 
 
 def _log_likelihood(mcmc: Any, samples: dict[str, Tensor], names: Sequence[str], trace: Any) -> dict[str, np.ndarray]:
+    known = isinstance(names, Sequence) and not isinstance(names, str)
+    if not known or any(name not in _observed(trace) for name in names):
+        raise ValueError(f"log_likelihood: expected a list of observed sites, {_observed(trace)}, got {names!r}")
     if not names:
         return {}
-    unknown = sorted(set(names) - set(_observed(trace)))
-    if isinstance(names, str) or unknown:
-        raise ValueError(f"log_likelihood: expected a list of observed sites, {_observed(trace)}, got {names!r}")
     for name in names:
         _require_log_likelihood(name, trace)
     chains, draws = next(iter(samples.values())).shape[:2]

@@ -15,6 +15,7 @@ from pyro_structured.datasets.data_file import read_content
 from pyro_structured.models.bayesian_network import BayesianNetwork
 from pyro_structured.models.bif_scanner import BifScanner, is_word
 from pyro_structured.ops.table_budget import check_table_entries
+from pyro_structured.structures.argument_checks import checked_path
 
 # Bytes: published networks of a thousand variables have less than a tenth of it.
 LARGEST_TEXT = 2**26
@@ -51,7 +52,7 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     :raises NotImplementedError: if the tables have more entries than the setting ``pyro_structured_max_table_entries``
         of ``pyro.settings``, before they take memory.
     """
-    path = Path(path)
+    path = checked_path("path", path)
     scanner = BifScanner(path, _text(path))
     states, found = _read_declarations(scanner)
     numbers = {name: {state: number for number, state in enumerate(values)} for name, values in states.items()}
@@ -71,11 +72,13 @@ def write_bif(network: BayesianNetwork, path: str | Path) -> None:
     :param BayesianNetwork network: Names without double quotes; those with blanks or punctuation are written in quotes.
     :param path: A file; compressed if it ends in ``.gz``.
     """
+    path = checked_path("path", path)
+    if not isinstance(network, BayesianNetwork):
+        raise ValueError(f"network: expected a BayesianNetwork, got {network!r}")
     for name in itertools.chain(network.names, *network.states):
         if '"' in name:
             raise ValueError(f"network: expected names without double quotes, got {name!r}")
     text = "\n".join(["network unknown {", "}", *_lines(network)]) + "\n"
-    path = Path(path)
     path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
 

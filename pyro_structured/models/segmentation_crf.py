@@ -18,6 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_structured.distributions import PatternCRF
 from pyro_structured.inference import EarlyStopping, MeanFieldLoss
+from pyro_structured.inference.mean_field_loss import LOSSES
 from pyro_structured.models.argument_checks import checked_array, checked_masks, checked_pictures, picture_scale, remedy
 from pyro_structured.models.edge_features import edge_features
 from pyro_structured.models.pixel_classifier import PixelClassifier
@@ -27,7 +28,7 @@ from pyro_structured.models.segmentation_data import SegmentationData
 from pyro_structured.models.segmentation_field import SegmentationField
 from pyro_structured.ops.label_losses import intersection_over_union
 from pyro_structured.structures import Grid
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.structures.argument_checks import check_choice, check_size
 
 # Steps between looks at the validation pictures, and how many looks without improvement end the training.
 STEPS, PATIENCE = 25, 8
@@ -222,6 +223,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         known = hasattr(self.classifier, "cross_decision_function") and not isinstance(self.classifier, type)
         if self.classifier is not None and not known:
             raise ValueError(f"classifier: expected one like PixelClassifier, or None, got {self.classifier!r}")
+        check_choice("loss", self.loss, LOSSES)
         for name, low, high in (("learning_rate", 0, math.inf), ("validation_fraction", 0, 1)):
             value = getattr(self, name)
             if not isinstance(value, Real) or not low < float(value) < high:
@@ -236,7 +238,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             learned = pyro.module("field", field)
             with pyro.plate("pictures", len(data.odds), subsample_size=min(50, len(data.odds))) as rows:
                 part = data.shifted(torch.as_tensor(rows), self.shifts)
-                pyro.sample("masks", learned(part.odds, part.edges), obs=part.masks)
+                pyro.sample("masks", self._fields(learned, part), obs=part.masks)
 
         def options(name: str) -> dict[str, float]:
             decays = name.rpartition(".")[2] in ("weights", "gates")
@@ -259,7 +261,15 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     @torch.no_grad()
     def _score(self, field: SegmentationField, data: SegmentationData) -> float:
-        return float(intersection_over_union(self._labels(field(data.odds, data.edges)), data.masks).mean())
+        return float(intersection_over_union(self._labels(self._fields(field, data)), data.masks).mean())
+
+    def _fields(self, field: torch.nn.Module, data: SegmentationData) -> PatternCRF:
+        found: PatternCRF = field(data.odds, data.edges)
+        if not bool(found.pairwise.isfinite().all()):
+            raise ValueError(
+                f"learning_rate: expected one with which penalties stay finite, got {self.learning_rate!r}"
+            )
+        return found
 
     def _labels(self, field: PatternCRF) -> Tensor:
         if self.inference == "map":

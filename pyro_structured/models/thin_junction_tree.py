@@ -3,7 +3,9 @@
 __all__ = ["ThinJunctionTree"]
 
 import warnings
+from collections import deque
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from pyro_structured.models.random_states import checked_generator, torch_draws
 from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.models.tree_tables import (
     fit_tree_tables,
+    improve_tree_tables,
     log_probs_of_codes,
     parts_of_codes,
     without_rare_states,
@@ -147,7 +150,8 @@ class ThinJunctionTree(CategoricalDensity):
     def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ThinJunctionTree":
         """Learns the cliques and their tables.
 
-        An interrupt from the keyboard ends the search; the best tree so far is kept.
+        An interrupt from the keyboard ends the search, and the best tree so far is kept; or the iterations that learn
+        its tables from rows with gaps, and those of the last one are kept.
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
@@ -172,9 +176,7 @@ class ThinJunctionTree(CategoricalDensity):
         best = self._search(training, judged, smoothings, generator)
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
-        self._distribution, self.log_likelihoods_ = fit_tree_tables(
-            self._rows(codes), best.tree, best.smoothing, self.max_iter
-        )
+        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes), best)
         self._warn_of_unknown(judged.values.T, "X_val")
         return self
 
@@ -222,6 +224,17 @@ class ThinJunctionTree(CategoricalDensity):
             warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=3)
         return self._best()
 
+    def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
+        """Those of a tree, or of the last iteration before an interrupt."""
+        found: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
+        try:
+            found.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            warnings.warn("fit was interrupted: the tables of the last iteration are kept", stacklevel=3)
+        return found[0]
+
     def _best(self) -> TreeCandidate:
         return max(self.candidates_, key=lambda candidate: candidate.score)
 
@@ -236,7 +249,8 @@ class ThinJunctionTree(CategoricalDensity):
         if not isinstance(kinds, Sequence) or not kinds or any(each not in INFORMATION for each in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
-            if len(checked_numbers(name, getattr(self, name))) != 1:
+            checked_numbers(name, getattr(self, name))
+            if not isinstance(getattr(self, name), Real):
                 raise ValueError(f"{name}: expected one number, got {getattr(self, name)!r}")
         for name, value in (("discount", self.discount), ("penalty", 1.0 if self.penalty is None else self.penalty)):
             checked_numbers(name, value)

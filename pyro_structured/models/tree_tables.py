@@ -4,6 +4,7 @@ __all__ = [
     "TreeRows",
     "even_shares",
     "fit_tree_tables",
+    "improve_tree_tables",
     "log_prior",
     "log_probs_of_codes",
     "parts_of_codes",
@@ -11,6 +12,7 @@ __all__ = [
     "without_rare_states",
 ]
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 
@@ -134,6 +136,19 @@ def fit_tree_tables(
     tol: float = 1e-6,
     singles: Sequence[np.ndarray] | None = None,
 ) -> tuple[JunctionTree, list[float]]:
+    """The last of :func:`improve_tree_tables`."""
+    (last,) = deque(improve_tree_tables(rows, tree, smoothing, max_iter, tol, singles), maxlen=1)
+    return last
+
+
+def improve_tree_tables(
+    rows: CategoricalRows,
+    tree: CliqueTree,
+    smoothing: float,
+    max_iter: int,
+    tol: float = 1e-6,
+    singles: Sequence[np.ndarray] | None = None,
+) -> Iterator[tuple[JunctionTree, list[float]]]:
     """The most probable tables under a Dirichlet prior on the joint states.
 
     In closed form where nothing is missing; otherwise by expectation maximisation, from independent variables and the
@@ -145,22 +160,25 @@ def fit_tree_tables(
     :param int max_iter: Largest number of iterations.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
     :param singles: What the prior is like, as for :func:`pseudo_counts`; ``None``: :func:`even_shares`.
-    :return: The distribution, in float64, and the objective at the start of every iteration: the log-likelihood of the
-        observed entries and the prior's, over the number of rows. It never falls.
+    :return: After every iteration, and before the first, the distribution, in float64, and the objective at the start
+        of every iteration: the log-likelihood of the observed entries and the prior's, over the number of rows. It
+        never falls.
     """
     prior = pseudo_counts(tree, smoothing, even_shares(rows) if singles is None else singles)
     entries = TreeRows(rows, tree)
     if rows.is_complete:
-        return entries.tables(entries.counts(rows.weights), prior), []
+        yield entries.tables(entries.counts(rows.weights), prior), []
+        return
     found = _start(rows, tree)
     objectives: list[float] = []
+    yield found, objectives
     for _ in range(max_iter):
         log_likelihood, counts = _expectation(entries, found)
         objectives.append((log_likelihood + log_prior(found, prior)) / rows.total)
         if len(objectives) > 1 and objectives[-1] - objectives[-2] < tol:
-            break
+            return
         found = entries.tables(counts, prior)
-    return found, objectives
+        yield found, objectives
 
 
 def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, Tensor]:

@@ -16,6 +16,7 @@ __all__ = [
     "checked_indices",
     "checked_parents",
     "checked_partition",
+    "checked_path",
     "checked_sequence",
     "checked_tensor",
     "checked_undirected_edges",
@@ -23,6 +24,7 @@ __all__ = [
 
 import operator
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,14 @@ def check_flag(name: str, flag: object) -> None:
     """Raises a ValueError, with the argument's name, unless it is True or False."""
     if not isinstance(flag, bool):
         raise ValueError(f"{name}: expected True or False, got {flag!r}")
+
+
+def checked_path(name: str, path: object) -> Path:
+    """A path, or a ValueError with the argument's name."""
+    try:
+        return Path(path)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{name}: expected a path, got {path!r}") from None
 
 
 def check_dense(name: str, tensor: Tensor) -> None:

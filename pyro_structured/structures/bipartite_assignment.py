@@ -11,7 +11,14 @@ from torch.distributions import constraints
 
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.transport import has_transport, solve_transport
-from pyro_structured.structures.argument_checks import INTEGERS, check_flag, check_size, checked_batch, checked_tensor
+from pyro_structured.structures.argument_checks import (
+    INTEGERS,
+    check_dense,
+    check_flag,
+    check_size,
+    checked_batch,
+    checked_tensor,
+)
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.every_entry import EveryEntry
 from pyro_structured.structures.pair_problem import PairProblem
@@ -74,6 +81,8 @@ class BipartiteAssignment(PairProblem):
         ):
             got = f"{allowed.dtype} of shape {tuple(allowed.shape)}" if isinstance(allowed, Tensor) else repr(allowed)
             raise ValueError(f"allowed: expected booleans of shape (..., rows, columns), got {got}")
+        if allowed is not None:
+            check_dense("allowed", allowed)
         counts = _checked_integers("row_counts", row_counts, 1)
         capacities = _checked_integers("column_capacities", column_capacities, 0)
         rows = _size("num_rows", num_rows, [counts.shape[-1:], () if allowed is None else allowed.shape[-2:-1]])

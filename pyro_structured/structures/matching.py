@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.ops.exchange_distances import exchange_distances
 from pyro_structured.solvers.assignment import has_matching, solve_assignment
-from pyro_structured.structures.argument_checks import check_flag, check_size
+from pyro_structured.structures.argument_checks import check_dense, check_flag, check_size
 from pyro_structured.structures.box import Box
 from pyro_structured.structures.injection import Injection
 from pyro_structured.structures.pair_problem import PairProblem
@@ -74,6 +74,7 @@ class Matching(PairProblem):
             raise ValueError(
                 f"allowed: expected booleans of shape (..., {self.num_rows}, {self.num_columns}), got {got}"
             )
+        check_dense("allowed", allowed)
         if not has_matching(allowed.reshape(-1, *self.cost_shape).cpu().numpy()).all():
             raise ValueError("allowed: expected pairs that leave every row a column of its own, got none")
         return allowed

@@ -33,6 +33,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from pyro_structured.structures.argument_checks import check_dense, check_last_axis, check_size, checked_batch
+
 Subsets = Iterable[Iterable[int]]
 
 
@@ -47,6 +49,7 @@ def binary_vectors(num_variables: int) -> Tensor:
         >>> binary_vectors(2).tolist()
         [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
+    check_size("num_variables", num_variables, 0)
     places = 2 ** torch.arange(num_variables - 1, -1, -1)
     return (torch.arange(2**num_variables).unsqueeze(-1) // places % 2).double()
 
@@ -72,6 +75,12 @@ def log_weights(logits: Tensor, count_logits: Tensor, subsets: Subsets | None = 
         [0.0, 12.0, 11.0, 23.0]
     """
     subsets = None if subsets is None else [list(subset) for subset in subsets]
+    for name, given in (("logits", logits), ("count_logits", count_logits)):
+        if not isinstance(given, Tensor) or not given.dim():
+            raise ValueError(f"{name}: expected a tensor with an axis, got {given!r}")
+        check_dense(name, given)
+    check_last_axis("count_logits", count_logits, sum(size + 1 for size in _sizes(logits.shape[-1], subsets)))
+    checked_batch(logits=logits.shape[:-1], count_logits=count_logits.shape[:-1])
     logits, count_logits = logits.double(), count_logits.double()
     values = binary_vectors(logits.shape[-1]).to(logits.device)
     clamped = logits.isinf()

@@ -74,3 +74,8 @@ def test_true_landmarks(case):
     exhale, inhale = load_lung_landmarks(case, dense=True)
     assert exhale.shape == inhale.shape == (NUM_DENSE[case - 1], 3)
     assert 2 < np.linalg.norm(exhale - inhale, axis=1).mean() < 20
+
+
+def test_dense_is_a_flag():
+    with pytest.raises(ValueError, match="dense: expected True or False, got 2"):
+        load_lung_landmarks(1, 2)

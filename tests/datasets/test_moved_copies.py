@@ -43,6 +43,7 @@ def test_copies_are_moved_alike():
         ([np.zeros((2, 3, 3)), np.zeros((2, 3, 4))], {}, r"arrays: expected .*, got \(2, 3, 3\), \(2, 3, 4\)"),
         ([np.zeros((2, 3, 3))], {"num_copies": -1}, "num_copies: expected an integer of at least 0, got -1"),
         ([np.zeros((2, 3, 3))], {"farthest": 0.5}, "farthest: expected an integer of at least 0, got 0.5"),
+        ([np.zeros((2, 3, 3))], {"mirrored": np.ones(2)}, "mirrored: expected True or False, got array"),
         ([np.zeros((2, 3, 3))], {"seed": -1}, "seed: expected"),
     ],
 )

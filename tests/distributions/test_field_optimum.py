@@ -65,8 +65,10 @@ def eight_by_eight(seed, temperature=1.0, composition="sum"):
 
 
 def test_switched_patterns_lead_to_better_labels():
-    """From optima that expectation maximisation does not leave by itself to the best of all."""
-    for seed in (1003, 1016, 1024, 1029):
+    """From optima that expectation maximisation does not leave by itself to the best of all; with the last two seeds,
+    only from labels next to the best found.
+    """
+    for seed in (1003, 1016, 1023, 1070):
         d = eight_by_eight(seed)
         best = d.map("branch_and_bound")[1]
         assert best.optimal and d.map("em", num_switches=0)[1].value < best.value - 1e-3

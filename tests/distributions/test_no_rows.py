@@ -1,11 +1,12 @@
 """Batches without rows, as the last of many may be: nothing is drawn, nothing is said, and nothing breaks."""
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
-from pyro_structured.inference import PlainMonteCarlo, ShellSMC, Splitting
+from pyro_structured.inference import ConstrainedSlice, PlainMonteCarlo, ShellSMC, Splitting
 from pyro_structured.structures import (
     BipartiteAssignment,
     ConnectedComponents,
@@ -72,6 +73,38 @@ def test_distributions(name):
     for estimator in (Splitting(20, 2), ShellSMC(20, 2), PlainMonteCarlo(20)):
         estimated = RandOM(base, problem, estimator=estimator).estimate_log_prob(value)
         assert [each.shape for each in estimated] == [(2, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_estimators(name):
+    """When they are asked directly."""
+    problem = PROBLEMS[name]
+    base, value = (
+        dist.Normal(no_costs(problem), 1.0).to_event(len(problem.cost_shape)),
+        problem.solve(no_costs(problem)),
+    )
+    shells = [ShellSMC(20, 2)] if isinstance(problem, (Matching, Ranking)) else []
+    for estimator in (Splitting(20, 2), PlainMonteCarlo(20), *shells):
+        found = estimator.estimate(base, problem, value)
+        assert found.log_prob.shape == found.standard_error.shape == (0,)
+        assert found.costs.shape == (20, 0, *problem.cost_shape) and found.log_weights.shape == (20, 0)
+
+
+@pytest.mark.parametrize("family", [dist.LogNormal, dist.Gamma])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_steps_of_constrained_slice(name, family):
+    problem = PROBLEMS[name]
+
+    def model():
+        base = family(no_costs(problem) + 1, 1.0).to_event(len(problem.cost_shape))
+        pyro.sample("y", RandOM(base, problem), obs=problem.solve(no_costs(problem)))
+
+    kernel = ConstrainedSlice(model)
+    kernel.setup(0)
+    state = kernel.initial_params
+    for _ in range(2):
+        state = kernel.sample(state)
+        assert [each.shape for each in state.values()] == [(0, *problem.cost_shape)]
 
 
 @pytest.mark.parametrize("name", ["set", "order", "row", "two rows", "components"])

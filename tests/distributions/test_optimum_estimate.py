@@ -110,6 +110,22 @@ def test_gradients_of_three_rows_against_differences_of_scipy():
         assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < most_standard_errors(NUM_RUNS) * error + 0.01
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_forward_mode_is_refused():
+    """Of the estimate, and of its gradient."""
+
+    def log_prob(loc):
+        model = RandOM(dist.Normal(loc, 1.0).to_event(1), TopK(4, 2), estimator=Splitting(20, 2))
+        return model.estimate_log_prob(value)[0]
+
+    loc, value = torch.zeros(4).double(), torch.tensor([1.0, 1, 0, 0])
+    message = "log_prob: an estimated log-probability has no forward-mode derivatives; use torch.func.grad, vjp or jac"
+    for function in (log_prob, torch.func.grad(log_prob)):
+        with warnings.catch_warnings(), pytest.raises(NotImplementedError, match=message):
+            warnings.simplefilter("ignore", EstimateWarning)
+            torch.func.jvp(function, (loc,), (torch.ones_like(loc),))
+
+
 def test_second_derivatives_are_refused():
     loc = SQUARE.clone().requires_grad_()
     model = RandOM(dist.Normal(loc, 1.0).to_event(2), Matching(3), estimator=ShellSMC(100))

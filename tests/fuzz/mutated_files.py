@@ -1,4 +1,4 @@
-"""Mutated files for read_bif and for the loaders of local data: a result, or an error that names the file.
+"""Mutated files for read_bif, the loaders of local data, and Checkpoint: a result, or an error that names the file.
 
 Every file is read within a deadline, or the process ends with a traceback; the file is left where the message says.
 """
@@ -16,9 +16,13 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
+from pyro.infer import MCMC, NUTS
 from tqdm import trange
 
 from pyro_structured import datasets
+from pyro_structured.inference import Checkpoint
 from pyro_structured.models import BayesianNetwork, read_bif, write_bif
 
 DEADLINE_SECONDS = 10
@@ -308,16 +312,44 @@ def load_mutated_data(folder, numbers):
     return found
 
 
+def normal():
+    pyro.sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+
+
+def read_mutated_chains(folder, numbers):
+    """How often going on with mutated files of a chain ends how, and whether any has led to other draws."""
+    found, whole, path = Counter(), folder / "whole.pt", folder / "mutated.pt"
+    MCMC(Checkpoint(NUTS(normal), whole), num_samples=4, warmup_steps=3, disable_progbar=True).run()
+    content, expected = whole.read_bytes(), Checkpoint.load_samples(whole)["x"]
+
+    def read():
+        Checkpoint.resume(path, normal)
+        assert Checkpoint.load_samples(path)["x"].equal(expected), "expected the draws of the whole file"
+
+    for number in numbers:
+        path.write_bytes(mutated_bytes(content, np.random.default_rng(number)))
+        try:
+            found[outcome(read, [path])] += 1
+        except BaseException as error:
+            raise AssertionError(f"file {number}, {path}: expected draws or an error with its name") from error
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bif", type=int, default=20000, help="number of mutated networks")
     parser.add_argument("--data", type=int, default=2000, help="number of mutated data files")
+    parser.add_argument("--chains", type=int, default=2000, help="number of mutated files of chains")
     parser.add_argument("--seed", type=int, default=0, help="of the first file; the next ones count on")
     options = parser.parse_args()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
     folder = Path(tempfile.mkdtemp())
-    for name, read, number in (("bif", read_mutated_networks, options.bif), ("data", load_mutated_data, options.data)):
+    for name, read, number in (
+        ("bif", read_mutated_networks, options.bif),
+        ("data", load_mutated_data, options.data),
+        ("chains", read_mutated_chains, options.chains),
+    ):
         print(name, dict(read(folder, trange(options.seed, options.seed + number, desc=name))))
     print(f"largest memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 

@@ -24,6 +24,10 @@ def test_mutated_data(fuzz, tmp_path, monkeypatch):
     assert set(fuzz.load_mutated_data(tmp_path, range(100, 200))) == {"ValueError", "result"}
 
 
+def test_mutated_chains(fuzz, tmp_path):
+    assert set(fuzz.read_mutated_chains(tmp_path, range(100, 200))) == {"ValueError", "result"}
+
+
 def test_unnamed_errors_are_reported(fuzz, tmp_path):
     with pytest.raises(AssertionError, match="some error"):
         fuzz.outcome(lambda: (_ for _ in ()).throw(ValueError("some error")), [tmp_path])

@@ -411,12 +411,22 @@ def test_refusals(tmp_path):
         run(Checkpoint(RandomWalkKernel(regression), path), ROWS)
     (tmp_path / "other.pt").write_bytes(b"u")
     torch.save({"a": 1}, tmp_path / "tensors.pt")
-    for name in ("other.pt", "tensors.pt"):
+    stored = path.read_bytes()
+    (tmp_path / "short.pt").write_bytes(stored[:-100])
+    draws = Checkpoint.load_samples(path)["weights"][0].numpy().tobytes()
+    (tmp_path / "other_digits.pt").write_bytes(stored.replace(draws, bytes([draws[0] ^ 1]) + draws[1:]))
+    torch.save(dict(list(torch.load(path, weights_only=True).items())[:-1]), tmp_path / "lacking.pt")
+    for name in ("other.pt", "tensors.pt", "short.pt", "other_digits.pt", "lacking.pt"):
         for read in (Checkpoint.load_samples, lambda path: Checkpoint.resume(path, regression)):
             with pytest.raises(ValueError, match=f"path: expected a file that Checkpoint wrote, got .*{name}"):
                 read(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="none.pt"):
         Checkpoint.resume(tmp_path / "none.pt", regression)
+    for read in (Checkpoint.load_samples, lambda path: Checkpoint.resume(path, regression)):
+        with pytest.raises(ValueError, match="path: expected a path, got 3"):
+            read(3)
+    with pytest.raises(ValueError, match="group_by_chain: expected True or False, got 1"):
+        Checkpoint.load_samples(path, 1)
     with pytest.raises(ValueError, match="model: expected a Pyro model or a kernel, got 3"):
         Checkpoint.resume(path, 3)
     for kernel in (regression, Checkpoint(NUTS(regression), path)):

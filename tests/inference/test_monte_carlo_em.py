@@ -265,6 +265,7 @@ def test_refusals(data):
         ((choices, no_guide, optim), {"control_variate": True, "num_gradient_steps": 2}, "control_variate: .*, 2, "),
         ((choices, no_guide, optim), {"control_variate": True, "objective": "log of mean"}, "control_variate: .* 'log"),
         ((choices, no_guide, optim), {"objective": "other"}, "objective: expected one of .*, got 'other'"),
+        ((choices, no_guide, optim), {"objective": torch.ones(3)}, "objective: expected one of .*, got tensor"),
         ((choices, no_guide, optim), {"kernel": ConstrainedSlice(bayesian)}, "kernel: expected one that moves costs"),
     ):
         with pytest.raises(ValueError, match=message):

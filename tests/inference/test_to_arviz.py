@@ -97,6 +97,15 @@ def test_sites_that_are_not_observed(mcmc, names):
 def test_other_errors(mcmc, monkeypatch):
     with pytest.raises(ValueError, match="posterior_predictive: expected 10 draws of 'y', .* got 4"):
         to_arviz(mcmc, {"y": torch.zeros(4, 3)})
+    for name in ("posterior_predictive", "coords", "dims"):
+        with pytest.raises(ValueError, match=f"{name}: expected a mapping of names, or None, got"):
+            to_arviz(mcmc, **{name: [1]})
+    with pytest.raises(ValueError, match="posterior_predictive: expected a tensor of draws of 'y', got 1.0"):
+        to_arviz(mcmc, posterior_predictive={"y": 1.0})
+    with pytest.raises(ValueError, match="log_likelihood: expected a list of observed sites, .*, got 3"):
+        to_arviz(mcmc, log_likelihood=3)
+    with pytest.raises(ValueError, match="mcmc: expected a pyro.infer.MCMC, got 3"):
+        to_arviz(3)
     with pytest.raises(ValueError, match="mcmc: expected a finished run, got none"):
         to_arviz(MCMC(NUTS(model), 3))
     monkeypatch.setitem(sys.modules, "arviz", None)

@@ -346,3 +346,14 @@ def test_bad_networks(tmp_path):
         BayesianNetwork(["a"], [], [[]], [fair])
     with pytest.raises(ValueError, match="network: expected names without double quotes, got 'a\"b'"):
         write_bif(BayesianNetwork(['a"b'], [["t", "f"]], [[]], [fair]), tmp_path / "bad.bif")
+
+
+def test_arguments_of_other_kinds(tmp_path):
+    for call in (read_bif, lambda path: write_bif(read_bif(tmp_path / "whole.bif"), path)):
+        write_bif(BayesianNetwork(["a"], [["x", "y"]], [[]], [np.array([0.5, 0.5])]), tmp_path / "whole.bif")
+        for path in (3, b"some", None):
+            with pytest.raises(ValueError, match="path: expected a path, got"):
+                call(path)
+    with pytest.raises(ValueError, match="network: expected a BayesianNetwork, got 'asia'"):
+        write_bif("asia", tmp_path / "other.bif")
+    assert not (tmp_path / "other.bif").exists()

@@ -243,6 +243,21 @@ def test_an_interrupt_keeps_what_there_is(monkeypatch, networks):
         small().fit(rows)
 
 
+def test_numbers_that_are_binarised_are_named():
+    rows = classes_of_blocks(100)
+    counts = rows + rows * (np.arange(rows.shape[1]) == 3)
+    model = small()
+    expected = model.fit(rows).score_samples(rows)
+    with pytest.warns(UserWarning, match="X: numbers other than 0 and 1 .* in column 3; binarize=0.0 says") as caught:
+        model.fit(counts)
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="X: numbers other than 0 and 1 .* in column 3;"):
+        np.testing.assert_allclose(model.score_samples(counts), expected)
+    with pytest.warns(UserWarning, match="X_val: numbers other than 0 and 1 .* in column 3;"):
+        model.fit(rows, X_val=counts)
+    model.set_params(binarize=0.0).fit(counts, X_val=counts)
+
+
 def test_too_few_steps():
     with pytest.warns(ConvergenceWarning, match="no convergence in 1 steps of 2 of 2 networks") as caught:
         small(max_iter=1).fit(classes_of_blocks(100))

@@ -270,6 +270,16 @@ def test_other_numbers_of_pixels(figures):
     assert model.score(both, masks[:60]) > 0.4
 
 
+@pytest.mark.parametrize("max_steps", [1, 2])
+def test_penalties_that_diverge(max_steps):
+    """After the first step, the field is looked at; with another one, it is learned from."""
+    masks, images = np.zeros((20, 10, 12)), np.random.default_rng(0).random((20, 10, 12, 3))
+    masks[:, 2:8, 3:9] = 1
+    model = SegmentationCRF(1, learning_rate=1e6, max_steps=max_steps, random_state=0)
+    with pytest.raises(ValueError, match="learning_rate: expected one with which penalties stay finite, got 1000000.0"):
+        model.fit(images, masks)
+
+
 def test_bad_input(figures):
     images, masks = figures
     images, masks = images[:20], masks[:20]
@@ -289,6 +299,7 @@ def test_bad_input(figures):
         ({"classifier": "linear"}, "classifier: expected one like PixelClassifier, or None, got 'linear'"),
         ({"classifier": PixelClassifier}, "classifier: expected one like PixelClassifier, or None, got <class"),
         ({"loss": "dice"}, "loss: expected one of"),
+        ({"loss": object}, "loss: expected one of .*, got <class 'object'>"),
     ]
     for options, message in cases:
         with pytest.raises(ValueError, match=message):

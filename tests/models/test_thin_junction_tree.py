@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import JunctionTree
-from pyro_structured.models import ThinJunctionTree
+from pyro_structured.models import ThinJunctionTree, tree_tables
 from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.models.tree_tables import fit_tree_tables
 from pyro_structured.ops.categorical_rows import CategoricalRows
@@ -194,6 +195,7 @@ def test_bad_input():
         ({"information": None}, r"information: expected some of .*, got None"),
         ({"information": [["mutual"]]}, r"information: expected some of .*, got \[\['mutual'\]\]"),
         ({"tolerance": [1, 2]}, r"tolerance: expected one number, got \[1, 2\]"),
+        ({"polish": [0.0]}, r"polish: expected one number, got \[0.0\]"),
         ({"polish": -1.0}, "polish: expected a number of at least 0"),
         ({"categories": "all"}, "categories: expected 'auto', a list for each column, .* for all columns, got 'all'"),
         ({"categories": 0}, "categories: expected 'auto', a list for each column, .* for all columns, got 0"),
@@ -279,6 +281,29 @@ def test_an_interrupt_keeps_the_best_tree(monkeypatch):
     assert len(model.candidates_) == 2 and np.isfinite(model.score(values))
     with pytest.raises(KeyboardInterrupt):
         ThinJunctionTree(2, penalty=0.25).fit(values)
+
+
+def test_an_interrupt_keeps_the_last_tables(monkeypatch):
+    """In the iterations that learn the tables of the best tree from rows with gaps."""
+    _, values, _ = random_data(0)
+    gappy = np.where(np.random.default_rng(0).random(values.shape) < 0.3, np.nan, values)
+    number, allowed, expectation = 0, np.inf, tree_tables._expectation
+
+    def counted(entries, distribution):
+        nonlocal number
+        number += 1
+        if number > allowed:
+            raise KeyboardInterrupt
+        return expectation(entries, distribution)
+
+    monkeypatch.setattr(tree_tables, "_expectation", counted)
+    model = ThinJunctionTree(1, penalty=0.5, smoothing=1.0)
+    whole = clone(model).fit(gappy, X_val=gappy[:20])
+    number, allowed = 0, number - len(whole.log_likelihoods_) + 3
+    with pytest.warns(UserWarning, match="fit was interrupted: the tables of the last iteration are kept") as caught:
+        model.fit(gappy, X_val=gappy[:20])
+    assert caught[0].filename == __file__ and model.log_likelihoods_ == whole.log_likelihoods_[:3]
+    assert model.tree_ == whole.tree_ and whole.score(gappy) - 0.1 < model.score(gappy) < whole.score(gappy)
 
 
 def test_polishing_is_judged_too():

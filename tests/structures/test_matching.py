@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pyro_structured.structures.bipartite_assignment import BipartiteAssignment
 from pyro_structured.structures.matching import Matching
 
 ALLOWED = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 0, 1]], dtype=torch.bool)
@@ -32,6 +33,10 @@ def test_errors():
         Matching(0)
     with pytest.raises(ValueError, match="num_columns: expected at least as many as rows, 3, got 2"):
         Matching(3, 2)
+    sparse = torch.ones(2, 3).bool().to_sparse()
+    for make in (lambda: Matching(2, 3, allowed=sparse), lambda: BipartiteAssignment(1, 1, allowed=sparse)):
+        with pytest.raises(ValueError, match="allowed: expected a dense tensor of real numbers, got torch.bool"):
+            make()
     with pytest.raises(ValueError, match=r"allowed: expected booleans of shape \(..., 2, 3\), got torch.float32"):
         Matching(2, 3, allowed=torch.ones(2, 3))
     with pytest.raises(ValueError, match="allowed: expected pairs that leave every row a column of its own, got none"):

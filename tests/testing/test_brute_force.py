@@ -107,3 +107,25 @@ def test_batches(batch):
         assert whole.shape == (*batch, *size)
         index = tuple(n - 1 for n in batch)
         torch.testing.assert_close(whole[index], function(x[index], f, NESTED))
+
+
+@pytest.mark.parametrize(
+    ("logits", "count_logits", "message"),
+    [
+        (None, torch.zeros(4), "logits: expected a tensor with an axis, got None"),
+        (torch.tensor(1.0), torch.zeros(4), "logits: expected a tensor with an axis, got tensor"),
+        (torch.zeros(3), [0.0] * 4, "count_logits: expected a tensor with an axis, got"),
+        (torch.zeros(3).to_sparse(), torch.zeros(4), "logits: expected a dense tensor"),
+        (torch.zeros(3), torch.zeros(5), "count_logits: expected"),
+        (torch.zeros(2, 3), torch.zeros(3, 4), "count_logits: expected"),
+    ],
+)
+def test_bad_input(logits, count_logits, message):
+    for query in (brute_force.log_weights, brute_force.log_partition, brute_force.mode):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            query(logits, count_logits)
+
+
+def test_bad_number():
+    with pytest.raises(ValueError, match="num_variables: expected an integer of at least 0, got 1.5"):
+        brute_force.binary_vectors(1.5)
