@@ -16,7 +16,7 @@ def field(composition="sum", temperature=1.0, rows=1, paired=True):
     grid, number = Grid(3, 3), 3
     unary = torch.randn(rows, 3, 3).double()
     unary[:, 0, 0], unary[:, 1, 2] = torch.inf, -torch.inf
-    weights = 2 * torch.randn(rows, number, 3, 3).double()
+    weights = torch.randn(rows, number, 3, 3).double()
     biases = -weights.flatten(2).sum(-1) / 2
     biases[:, 0] = -torch.inf
     pairwise = torch.randn(rows, grid.num_edges).double() if paired else None
