@@ -13,11 +13,13 @@ from pyro.infer.autoguide import AutoDelta
 from pyro.infer.discrete import infer_discrete
 from pyro.nn import PyroModule
 from pyro.ops.stats import effective_sample_size
+from scipy.stats import binomtest, ks_2samp
 
 import pyro_structured.distributions as sdist
 from pyro_structured.inference import MCEM, BinaryGibbs, Gibbs, to_arviz
 from pyro_structured.structures import Matching, NestedSubsets, Partition, ShortestPath
 from pyro_structured.testing import brute_force
+from pyro_structured.testing.standard_errors import FAILURE_RATE, most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
@@ -39,9 +41,11 @@ def check_draws(model, name, grid, log_density):
     chain.run()
     drawn, weights = chain.get_samples()[name], torch.softmax(log_density, 0)
     mean = (weights * grid).sum()
-    scale = (weights * (grid - mean) ** 2).sum().sqrt()
-    assert (drawn.mean() - mean).abs() < 0.4 * scale
-    assert 0.7 < drawn.std() / scale < 1.4
+    for moment in (lambda x: x, lambda x: (x - mean) ** 2):
+        found, expected = moment(drawn), (weights * moment(grid)).sum()
+        variance = (weights * (moment(grid) - expected) ** 2).sum()
+        size = effective_sample_size(found.unsqueeze(0)).clamp(max=len(drawn))
+        assert (found.mean() - expected).abs() < most_standard_errors(float(size)) * (variance / size).sqrt()
     return drawn
 
 
@@ -150,29 +154,40 @@ def test_guide_by_straight_through():
 
 
 def test_spike_and_slab_regression():
-    """Program 3: inclusion probabilities against the marginal likelihoods of all sets of at most k coefficients."""
-    inputs, k = torch.randn(12, 6), 2
+    """Program 3: inclusion probabilities against the marginal likelihoods of all sets of at most k coefficients, by
+    chains that start at exact draws, as rows of a plate.
+    """
+    inputs, k, num_copies = torch.randn(12, 6), 2, 1_000
     y = inputs @ torch.tensor([0.6, 0.0, -0.4, 0.0, 0.0, 0.0]) + torch.randn(12)
     prior = sdist.RecursiveCardinality(torch.zeros(6), sdist.cardinality_potentials.at_most(6, k))
 
     def model():
-        s = pyro.sample("s", prior)
-        beta = pyro.sample("beta", dist.Normal(torch.zeros(6), 1.0).to_event(1))
-        with pyro.plate("rows", 12):
-            pyro.sample("y", dist.Normal(inputs @ (s * beta), 1.0), obs=y)
+        with pyro.plate("copies", num_copies, dim=-2):
+            s = pyro.sample("s", prior)
+            beta = pyro.sample("beta", dist.Normal(torch.zeros(6), 1.0).to_event(1))
+            with pyro.plate("rows", 12, dim=-1):
+                pyro.sample("y", dist.Normal((s * beta * inputs).sum(-1), 1.0), obs=y)
 
-    nuts = NUTS(model, max_tree_depth=3)
-    mcmc = MCMC(Gibbs([(BinaryGibbs(model), ["s"]), (nuts, None)]), 300, 50, disable_progbar=True)
-    mcmc.run()
-    found = mcmc.get_samples()["s"]
     sets = brute_force.binary_vectors(6).float()
     sets = sets[sets.sum(-1) <= k]
-    covariance = (inputs * sets.unsqueeze(1)) @ inputs.T + torch.eye(12)
-    evidence = dist.MultivariateNormal(torch.zeros(12), covariance).log_prob(y)
-    expected = evidence.softmax(0) @ sets
-    error = (expected * (1 - expected) / effective_sample_size(found.unsqueeze(0)).clamp(max=300)).sqrt()
-    assert (found.sum(-1) <= k).all()
-    assert ((found.mean(0) - expected).abs() < 6 * error).all()
+    used = inputs * sets.unsqueeze(1)
+    evidence = dist.MultivariateNormal(torch.zeros(12), used @ used.mT + torch.eye(12)).log_prob(y).double().softmax(0)
+    which = evidence.multinomial(3_000, replacement=True)
+    # Coefficients given the set and the data are normal.
+    precision = used.mT @ used + torch.eye(6)
+    given = dist.MultivariateNormal(torch.linalg.solve(precision, used.mT @ y), precision_matrix=precision)
+    draws = given.sample((3_000,))[torch.arange(3_000), which]
+    params = {"s": sets[which[:num_copies]].unsqueeze(1), "beta": draws[:num_copies].unsqueeze(1)}
+    nuts = NUTS(model, step_size=0.03, adapt_step_size=False, max_tree_depth=4)
+    kernel = Gibbs([(BinaryGibbs(model), ["s"]), (nuts, None)])
+    mcmc = MCMC(kernel, num_samples=5, warmup_steps=0, initial_params=params, disable_progbar=True)
+    mcmc.run()
+    s, beta = (mcmc.get_samples()[name][-1].squeeze(1) for name in ("s", "beta"))
+    assert (s.sum(-1) <= k).all() and (s != params["s"].squeeze(1)).any(-1).double().mean() > 0.2
+    for count, share in zip(s.sum(0).tolist(), (evidence @ sets.double()).tolist(), strict=True):
+        assert binomtest(int(count), num_copies, share).pvalue > FAILURE_RATE
+    for found, other in zip(beta.T, draws[num_copies:].T, strict=True):
+        assert ks_2samp(found, other).pvalue > FAILURE_RATE
 
 
 def test_model_comparison():
