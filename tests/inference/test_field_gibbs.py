@@ -251,7 +251,8 @@ def total(y):
     [
         (neighbours, r"x: .* depends on one label of 'y', in the shape of its values, \(2, 3\), .* on several labels"),
         (differences, "got entries that depend on several labels; BinaryGibbs updates labels under any likelihood"),
-        (total, r"got log-densities of shape \(\)"),
+        # Which fault is seen first depends on the labels.
+        (total, r"got (log-densities of shape \(\)|entries that depend on several labels)"),
     ],
 )
 def test_likelihoods_of_several_labels(likelihood, message):
