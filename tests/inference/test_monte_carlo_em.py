@@ -13,6 +13,7 @@ from pyro.optim import SGD, Adam
 from pyro_structured.distributions import Argmin, RandOM
 from pyro_structured.inference import MCEM, ConstrainedSlice, ShellSMC
 from pyro_structured.structures import Matching, ShortestPath, TopK
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
@@ -92,7 +93,7 @@ def test_exact_expectations_increase_the_likelihood(data, optimum):
     "optim, options, num_steps, batch_size",
     [
         (Adam({"lr": 0.02}), {}, 300, None),
-        (Adam({"lr": 0.02}), {}, 400, 100),
+        (Adam({"lr": 0.02}), {}, 400, 400),
         (Adam({"lr": 0.03}), {"num_samples": 10, "num_gradient_steps": 5}, 60, None),
         (None, {"num_samples": 10}, 60, None),
         (Adam({"lr": 0.03}), {"control_variate": True}, 150, None),
@@ -100,8 +101,10 @@ def test_exact_expectations_increase_the_likelihood(data, optimum):
     ids=["gradient", "minibatches", "several steps", "to convergence", "control variate"],
 )
 def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, batch_size):
-    """Averages of iterates; four copies of the data have the same optimum, and half the Monte Carlo error."""
-    copies = (part.repeat_interleave(4, 0) for part in data)
+    """Averages of iterates; copies of the data have the same optimum, and less Monte Carlo error: in 40 runs at most
+    0.1 of the errors in the mean square.
+    """
+    copies = (part.repeat_interleave(16, 0) for part in data)
     found = averages(MCEM(choices, no_guide, optim, **options), num_steps, *copies, batch_size)
     best, error = optimum
     assert ((found - best).abs() < 0.7 * error).all()
@@ -111,7 +114,7 @@ def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, bat
 @pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 @pytest.mark.parametrize("uses_svi, num_steps", [(False, 160), (True, 25)], ids=["MCEM", "SVI"])
 def test_matchings_with_a_prior(uses_svi, num_steps):
-    """MAP estimates, within three standard errors of the truth, which are those of estimated scores."""
+    """MAP estimates, with standard errors that are those of estimated scores."""
     pyro.set_rng_seed(3)
     features, problem = torch.randn(60, 5, 5, 2, dtype=torch.double), Matching(5)
 
@@ -133,7 +136,7 @@ def test_matchings_with_a_prior(uses_svi, num_steps):
     rows = choose(weights).log_prob(y)
     scores = torch.stack([torch.autograd.grad(row, weights, retain_graph=True)[0] for row in rows])
     error = (scores.T @ scores).inverse().diagonal().sqrt()
-    assert ((weights - TRUTH).abs() < 6 * error).all()
+    assert ((weights - TRUTH).abs() < most_standard_errors(len(scores)) * error).all()
     assert (error < 0.2).all()
 
 
@@ -159,7 +162,9 @@ def test_control_variate_takes_the_noise_of_other_costs_away():
             gradients.append(pyro.param("weight").detach() / len(y))
         found = torch.stack(gradients[10:])
         # The means of the smaller and of the larger one of two normal variables are 1 / sqrt(pi) away from theirs.
-        assert (found.mean() + 2 / math.pi**0.5).abs() < 6 * found.std() / len(found) ** 0.5
+        assert (found.mean() + 2 / math.pi**0.5).abs() < most_standard_errors(len(found)) * found.std() / len(
+            found
+        ) ** 0.5
         noise.append(found.std())
     assert noise[1] < noise[0] / 4
 

@@ -14,6 +14,8 @@ from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.inference import MCEM, HardEM, MaxMargin, PerturbAndMAP, PlainMonteCarlo
 from pyro_structured.structures import TopK
 
+pytestmark = pytest.mark.statistical
+
 CHOICE = TopK(3, 1)
 Y = torch.eye(3)[[0, 0, 0, 1, 2] * 4]
 ZERO, ONE = torch.zeros(3), torch.ones(3)

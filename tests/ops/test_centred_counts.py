@@ -68,6 +68,7 @@ def test_lines_of_nested_tables_cancel_against_one_another(a):
         check_probabilities(KSubset(logits.round() + a, 2))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mask", [-1e9, -1e30, -1e300, 1e12])
 @pytest.mark.parametrize("subsets", [None, NESTED])
 def test_masks_are_no_reason_to_warn(mask, subsets):
@@ -129,6 +130,7 @@ def test_under_vmap_the_certificate_tells():
     assert RecursiveCardinality(LOST, CANCELLING).certificate.count_marginals_error > 1e-3
 
 
+@pytest.mark.statistical
 def test_rows_and_derivatives_are_those_of_the_parameters():
     torch.manual_seed(2)
     small = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
@@ -152,6 +154,7 @@ def test_rows_and_derivatives_are_those_of_the_parameters():
     torch.testing.assert_close(mapped(x - line, f + line * COUNTS), moved.log_prob(value))
 
 
+@pytest.mark.statistical
 def test_centring_keeps_every_weight():
     torch.manual_seed(3)
     x = (2.0**30 * torch.randn(4, dtype=torch.float64)).round()

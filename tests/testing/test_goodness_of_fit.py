@@ -1,7 +1,9 @@
 import pytest
 import torch
+from scipy.stats import binom, chi2
 
 from pyro_structured.testing.goodness_of_fit import density_goodness_of_fit, discrete_goodness_of_fit
+from pyro_structured.testing.standard_errors import FAILURE_RATE
 
 pytestmark = pytest.mark.statistical
 
@@ -11,9 +13,12 @@ PROBS = torch.tensor([0.0, 0.5, 0.3, 0.19, 0.0099, 0.0001])
 def test_good_counts_have_uniform_p_values():
     counts = torch.distributions.Multinomial(1000, PROBS).sample((400,))
     p_values = torch.tensor([discrete_goodness_of_fit(PROBS, c) for c in counts])
-    assert 0.41 < p_values.mean() < 0.59
-    assert p_values.min() > 2e-9
-    assert abs((p_values < 0.1).double().mean() - 0.1) < 0.09
+    for level in (0.02, 0.1, 0.5, 0.9):
+        # Pearson's statistic is discrete: its levels are right to a tenth of them.
+        number = int((p_values < level).sum())
+        assert binom.cdf(number, 400, 0.9 * level) > FAILURE_RATE / 2
+        assert binom.sf(number - 1, 400, 1.1 * level) > FAILURE_RATE / 2
+    assert p_values.min() > FAILURE_RATE
 
 
 def test_bad_counts_have_tiny_p_values():
@@ -40,9 +45,11 @@ def test_one_value_fits():
 def test_densities():
     normal = torch.distributions.Normal(0.0, 1.0)
     samples = normal.sample((2000,))
-    assert density_goodness_of_fit(samples, normal.log_prob(samples).exp()) > 2e-9
-    assert density_goodness_of_fit(1.6 * samples, normal.log_prob(1.6 * samples).exp()) < 1e-5
-    assert density_goodness_of_fit(samples, 1.3 * normal.log_prob(samples).exp()) < 1e-10
+    assert density_goodness_of_fit(samples, normal.log_prob(samples).exp()) > FAILURE_RATE
+    assert density_goodness_of_fit(2 * samples, normal.log_prob(2 * samples).exp()) < 1e-30
+    assert density_goodness_of_fit(samples, 1.5 * normal.log_prob(samples).exp()) < 1e-30
     vectors = normal.sample((4000, 2))
-    assert density_goodness_of_fit(vectors, normal.log_prob(vectors).sum(-1).exp()) > 2e-9
-    assert density_goodness_of_fit(1.3 * vectors, normal.log_prob(1.3 * vectors).sum(-1).exp()) < 1e-10
+    # Two that are nearest to each other count one distance twice, which at most doubles the statistic of 16 cells.
+    least = chi2.sf(2 * chi2.isf(FAILURE_RATE, 15), 15)
+    assert density_goodness_of_fit(vectors, normal.log_prob(vectors).sum(-1).exp()) > least
+    assert density_goodness_of_fit(1.5 * vectors, normal.log_prob(1.5 * vectors).sum(-1).exp()) < 1e-30
