@@ -202,7 +202,7 @@ def _solve_tree(
         marginal_logits, log_posterior = count_tree.posterior(tree, messages, outside)
         count_marginals = log_posterior[:, tree.table_cells].exp()
         if errors:
-            excess_error, logits_error = count_tree.rounding_errors(tree, messages, potentials, outside, log_scale)
+            excess_error, logits_error = count_tree.rounding_errors(tree, messages, count_logits, outside, log_scale)
     nodes = torch.full_like(excess, forest.num_variables - 1 if fallback else 0, dtype=torch.long)
     # As a log-odds, the logarithm of a probability of a count has the errors of the passes up and down.
     counts_error = logits_error.amin(-1)

@@ -271,25 +271,27 @@ def _normalise(log_weights: Tensor) -> Tensor:
 
 
 def rounding_errors(
-    tree: CountTree, messages: Tensor, potentials: Tensor, outside: Tensor, log_scale: Tensor
+    tree: CountTree, messages: Tensor, count_logits: Tensor, outside: Tensor, log_scale: Tensor
 ) -> tuple[Tensor, Tensor]:
     r"""Bounds the errors of the log partition function and of the log-odds, after a pass in log space.
 
     An entry of a convolution of n terms whose logarithms are at most R in size is computed with a relative error below
-    :math:`(n + 16 + 6R + 2F)\,u`, F being the size of the potential. Relative errors of non-negative sums do not grow,
-    so those of all the nodes that an entry depends on add up.
+    :math:`(n + 16 + 6R + 2F)\,u`, F being the size of the node's tables, which may cancel one another. Relative errors
+    of non-negative sums do not grow, so those of all the nodes that an entry depends on add up.
 
     Only entries that are not much rarer than others matter to log Z; and to the log-odds of a variable, those that are
     not much rarer than its rarer value. So bounds are also computed for these, and the smaller ones count.
 
     :return: Shapes ``(rows,)`` and ``(rows, num_variables)``.
     """
+    sizes = count_logits.masked_fill(count_logits.isinf(), 0.0).abs()
+    sizes = torch.zeros_like(messages).index_add(1, tree.table_cells, sizes)
     joint = messages + outside
     odds = log_odds(*joint[:, : 2 * tree.num_variables].unflatten(-1, (-1, 2)).unbind(-1))
-    rare = _rare_cells(tree, joint, potentials)
-    relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, potentials, outside)]
+    rare = _rare_cells(tree, joint, sizes)
+    relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, sizes, outside)]
     depth = len(tree.merges) + 2
-    every, some = _largest_errors(tree, messages, potentials, outside), _largest_errors(tree, *relevant)
+    every, some = _largest_errors(tree, messages, sizes, outside), _largest_errors(tree, *relevant)
     log_z_errors = (
         every[0] + depth * log_scale.abs(),
         some[0] + depth * (log_scale.abs() + relevant[0].masked_fill(rare | relevant[0].isinf(), 0.0).abs().sum(-1)),
@@ -302,19 +304,19 @@ def rounding_errors(
     return UNIT_ROUNDOFF * (torch.minimum(*log_z_errors) + 64), UNIT_ROUNDOFF * 2 * torch.minimum(*odds_errors)
 
 
-def _rare_cells(tree: CountTree, joint: Tensor, potentials: Tensor) -> Tensor:
+def _rare_cells(tree: CountTree, joint: Tensor, sizes: Tensor) -> Tensor:
     """Entries whose weight, with everything outside of their node, is far below that of others."""
     rare = torch.ones_like(joint, dtype=torch.bool)
     groups = [(slice(0, 2 * tree.num_variables), 2)]
     groups += [(slice(merge.start, merge.stop), merge.width) for merge in tree.merges]
     for cells, width in groups:
-        near, own = (buffer[:, cells].unflatten(-1, (-1, width)) for buffer in (joint, potentials))
-        doubt = RARE_DROP + RARE_DOUBT * own.masked_fill(own.isinf(), 0.0).abs()
+        near, own = (buffer[:, cells].unflatten(-1, (-1, width)) for buffer in (joint, sizes))
+        doubt = RARE_DROP + RARE_DOUBT * own
         rare[:, cells] = (near < near.amax(-1, keepdim=True) - doubt).flatten(1)
     return rare
 
 
-def _largest_errors(tree: CountTree, messages: Tensor, potentials: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+def _largest_errors(tree: CountTree, messages: Tensor, sizes: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     """Errors of log Z, and those that the way down adds, in units of rounding; shape ``(rows,)``."""
     rows = messages.shape[0]
 
@@ -326,11 +328,12 @@ def _largest_errors(tree: CountTree, messages: Tensor, potentials: Tensor, outsi
         nodes = slice(merge.start, merge.stop)
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         inside = size(left) + size(right)
-        here = size(potentials[:, nodes].view(rows, merge.nodes, merge.width))
+        here = size(sizes[:, nodes].view(rows, merge.nodes, merge.width))
         above = size(outside[:, nodes].view(rows, merge.nodes, merge.width))
         terms = min(left.shape[-1], right.shape[-1])
         upward_error = upward_error + (terms + 16 + 6 * inside + 2 * here).sum(-1)
         downward_error = downward_error + 2 * (2 * merge.width + 16 + 6 * (inside + above + 2 * here)).sum(-1)
-    leaves = messages[:, : 2 * tree.num_variables]
-    upward_error = upward_error + 6 * leaves.masked_fill(leaves.isinf(), 0.0).abs().sum(-1)
+    leaves = slice(0, 2 * tree.num_variables)
+    inside = messages[:, leaves].masked_fill(messages[:, leaves].isinf(), 0.0).abs()
+    upward_error = upward_error + (6 * inside + 2 * sizes[:, leaves]).sum(-1)
     return upward_error, downward_error

@@ -78,7 +78,7 @@ def _attempt(
     tree: CountTree, logits: Tensor, count_logits: Tensor, plans: list[NodePlan | None], attempt: int
 ) -> NestedSolution:
     passes = run_passes(tree, logits, count_logits, plans)
-    solution, certified = _summarise(tree, logits, passes, plans)
+    solution, certified = _summarise(tree, logits, count_logits, passes, plans)
     failed = (~certified).nonzero().squeeze(-1)
     if not len(failed) or attempt == LAST_ATTEMPT:
         return solution
@@ -155,7 +155,7 @@ def _newton_tilt(children: list[Tensor], potential: Tensor, tilt: Tensor) -> Ten
 
 
 def _summarise(
-    tree: CountTree, logits: Tensor, passes: FourierPasses, plans: list[NodePlan | None]
+    tree: CountTree, logits: Tensor, count_logits: Tensor, passes: FourierPasses, plans: list[NodePlan | None]
 ) -> tuple[NestedSolution, Tensor]:
     log_z = count_tree.root_log_partition(tree, passes.messages, passes.log_scale)
     log_z_error = torch.zeros_like(log_z)
@@ -173,7 +173,7 @@ def _summarise(
         & (odds_error.amax(-1) <= log_odds_tolerance(tree.num_variables))
         & (counts_error <= log_odds_tolerance(tree.num_variables))
     )
-    rounding = count_tree.rounding_errors(tree, passes.messages, passes.potentials, passes.outside, passes.log_scale)
+    rounding = count_tree.rounding_errors(tree, passes.messages, count_logits, passes.outside, passes.log_scale)
     tilting = _tilt_rounding(tree, plans, log_z)
     fallback = torch.zeros_like(log_z, dtype=torch.long)
     for plan in plans:
