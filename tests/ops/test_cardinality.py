@@ -11,6 +11,7 @@ import torch
 from pyro_structured.ops import count_potential, fourier_passes
 from pyro_structured.ops.cardinality import certify, infer_counts, log_partition
 from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.count_tree import gather
 from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing import ball_arithmetic
 
@@ -154,6 +155,34 @@ def test_few_nodes_fall_back_on_moderate_inputs(monkeypatch):
         tree = subsets.forest.tree(potentials[None])
         nodes += sum(merge.nodes for merge in tree.merges if fourier_passes.is_fast(tree, merge))
     assert nodes > 1000 and fallback <= 0.1 * nodes
+
+
+def test_tilts_magnify_rounding_least(monkeypatch):
+    """By the factor of the module's first lines, summed here over all counts of both children."""
+    monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 4)
+    subsets = NestedSubsets.balanced(32)
+    generator = torch.Generator().manual_seed(0)
+    logits, tables = (3 * torch.randn(4, n, generator=generator).double() for n in (32, subsets.table_size))
+    tree = subsets.forest.tree(tables)
+    plans = fourier_passes.initial_plan(tree, logits)
+    passes = fourier_passes.run_passes(tree, logits, tables, plans)
+    chosen = fourier_passes.best_tilts(tree, passes, plans)
+    assert sum(plan is not None for plan in chosen) > 1
+    for merge, plan in zip(tree.merges, chosen, strict=True):
+        if plan is None:
+            continue
+        left, right = (gather(passes.messages, cells) for cells in (merge.left, merge.right))
+        outside = (passes.outside + passes.potentials)[:, merge.start : merge.stop].unflatten(-1, (-1, merge.width))
+        counts = torch.arange(merge.width)
+
+        def magnification(tilt, messages=(left, right), outside=outside, counts=counts):
+            slope = tilt.unsqueeze(-1) * counts
+            inside = sum((m - slope[..., : m.shape[-1]]).logsumexp(-1) for m in messages)
+            return inside + (outside + slope).logsumexp(-1)
+
+        least = magnification(plan.tilt)
+        for step in (-1.0, -0.1, 0.1, 1.0):
+            assert (magnification(plan.tilt + step) >= least - 1e-9).all()
 
 
 def test_an_exact_count_is_reached_by_tilts(monkeypatch):

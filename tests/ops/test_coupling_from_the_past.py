@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from pyro_structured.ops import coupling_from_the_past as module
 from pyro_structured.ops.coupling_from_the_past import couple_from_the_past
+from pyro_structured.ops.joint_field import JointField
 
 pytestmark = pytest.mark.statistical
 
@@ -48,6 +50,17 @@ def test_cap_and_no_samples(attractive_field):
     assert 0 < unmet == labels.isnan().any(-1).sum() < 200
     labels, unmet = couple_from_the_past(field, 0, 1)
     assert labels.shape == (2, 0, 6) and unmet == 0
+
+
+def test_chains_start_no_earlier_than_allowed():
+    """Of one pixel under one unit, two chains stay apart in a sweep with a known probability, whatever was before."""
+    zero = torch.zeros(1, 1, 1).double()
+    unit = {"weights": zero + 6, "biases": zero - 3, "composition": "sum", "replicas": 1}
+    field = JointField(odds=zero - 3, penalties=zero[..., :0], shape=(1, 1), **unit)
+    apart = (torch.tensor(3.0).sigmoid() - torch.tensor(-3.0).sigmoid()).item() ** 2
+    for sweeps in (1, 2, 4, 8):
+        _, unmet = couple_from_the_past(field, 20_000, sweeps)
+        assert binomtest(unmet, 20_000, apart**sweeps).pvalue > 2e-9
 
 
 def test_reproducible(attractive_field):
