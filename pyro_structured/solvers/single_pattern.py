@@ -113,7 +113,5 @@ def _below_chord(
         slope = left[0] if total < 0 else right[0]
     else:
         slope = min(max(float(0.5 * (1 + np.tanh(total / (2 * temperature)))), left[0]), right[0])
-    conjugate = 0.0
-    if temperature > 0:
-        conjugate = temperature * sum(p * np.log(p) for p in (slope, 1 - slope) if p > 0)
+    conjugate = temperature * sum(p * np.log(p) for p in (slope, 1 - slope) if p > 0)
     return float(left[1] + rise * (slope - left[0]) + slope * bias - conjugate)

@@ -382,6 +382,16 @@ def test_bound_of_many_states_of_the_upper_units():
         assert found.upper_bound < d.unnormalized_log_prob(d.mode) + 4 * math.log(2)
 
 
+def test_optimum_of_no_worth():
+    """Where the best labels are worth next to nothing, rounding does not keep them from being known to be best."""
+    torch.manual_seed(12)
+    unary, grid = -1 - normal(2, 3).abs(), Grid(2, 3)
+    never, rarely = torch.full((2,), -torch.inf), torch.full((3,), -40.0)
+    d = DeepPatternCRF(unary, None, normal(3, 2, 3), rarely, normal(2, 3), never, grid)
+    best, found = d.map("branch_and_bound", torch.zeros(2, 3))
+    assert not best.any() and found.value.abs() < 1e-15 and found.optimal
+
+
 def test_batches():
     """Each row is what it is alone, whichever parameters differ."""
     torch.manual_seed(11)
@@ -419,7 +429,10 @@ def test_large_fields(monkeypatch):
     least, most = d.log_prob_bounds(value)
     low, high = d.log_partition_bounds()
     # What hidden units add to a labelling is uncertain, too.
-    assert -math.inf < least < most < math.inf and most - least > high - low + 0.01
+    activations = (d.weights * value).sum((1, 2)) + d.pattern_logits
+    ends = RBM(d.upper_weights, activations, d.upper_logits).log_partition_bounds()
+    assert -math.inf < least < most < math.inf and ends[1] > ends[0] + 0.01
+    close(most - least, high - low + ends[1] - ends[0], 1e-8)
     found, error = d.estimate_log_prob(value, AnnealedImportanceSampling(50, 10))
     assert least < found < most and error.isfinite()
     assert d.mean_field_logits(3).shape == (10, 12)

@@ -134,6 +134,16 @@ def test_components():
     compare_with_draws(RandOM(dist.LogNormal(loc, 1.0).to_event(1), ConnectedComponents(GRAPH, 4, 0.8)))
 
 
+@pytest.mark.parametrize("transform", [dist.transforms.SigmoidTransform(), dist.transforms.TanhTransform()])
+def test_components_by_thresholds_beyond_all_costs(transform):
+    """All edges are open, or none."""
+    base = dist.TransformedDistribution(dist.Normal(torch.zeros(6), 1.0), [transform]).to_event(1)
+    values = torch.tensor([[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 2, 3]])
+    thresholds = torch.tensor([[-1.5], [1.5]])
+    found = RandOM(base, ConnectedComponents(GRAPH, 4, thresholds)).log_prob(values)
+    assert found.tolist() == [[0.0, -torch.inf, -torch.inf], [-torch.inf, 0.0, -torch.inf]]
+
+
 def test_batches_broadcast():
     """Parameters, data of the problem and values have axes of their own."""
     base = dist.Normal(torch.stack([LOC, -LOC, LOC / 2]).unsqueeze(1), SCALE).to_event(1)

@@ -171,6 +171,8 @@ def test_refusals():
         ValueError, match="estimator: expected one, such as pyro_structured.inference.Annealed.* got None"
     ):
         tied.estimate_log_prob(torch.zeros(1, 2), None)
+    with pytest.raises(ValueError, match="Expected value argument .* within the support"):
+        tied.estimate_log_prob(torch.full((1, 2), 2.0), AnnealedImportanceSampling())
     large = PatternCRF(torch.zeros(32, 32), None, torch.zeros(64, 32, 32), torch.zeros(64), Grid(32, 32))
     value, error = large.estimate_log_partition(AnnealedImportanceSampling(2, 2))
     assert value == pytest.approx(1088 * torch.tensor(2.0).log()) and error == 0

@@ -21,6 +21,7 @@ from pyro_structured.structures import (
     SpanningTree,
     TopK,
 )
+from pyro_structured.structures.box import Box
 
 pytestmark = pytest.mark.statistical
 
@@ -120,6 +121,17 @@ def test_sweeps_lead_to_the_posterior(name, kind):
         assert problem.contains(costs, values).all() and base.support.check(costs).all()
         assert info.num_stuck == 0 and info.num_boxes > 0
         assert_same_distribution(costs, expected, value, problem)
+
+
+@pytest.mark.parametrize("kind", ["normal", "truncated normal", "uniform", "log-normal", "exponential"])
+def test_exact_draws_forget_where_they_start(kind):
+    """Slice sampling would remember it."""
+    base = bases(TopK(4, 2))[kind]
+    torch.manual_seed(0)
+    starts, uniform = base.sample((2,)), torch.rand(4, dtype=torch.double)
+    box = Box(torch.arange(4), torch.full((4,), 0.1).double(), torch.full((4,), 0.5).double())
+    first, second = cost_conditionals(base.expand((2,)), 1).draw(starts, box, uniform)
+    assert torch.equal(first, second) and ((first >= box.low) & (first <= box.high)).all()
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture"])

@@ -165,13 +165,13 @@ def test_searches_that_go_astray():
 
     def model():
         x = pyro.param("x", torch.tensor([1.0, 2.0]))
-        # Falls forever.
-        pyro.factor("loss", torch.where(x > 2.5, math.nan * x, x**3).sum())
+        # Falls until it has no value.
+        pyro.factor("loss", (x**3 + 0 * (2.5 - x).sqrt()).sum())
         with pyro.plate("rows", 8):
             pyro.sample("y", GridCRF(x[0] * LABELS, NONE, GRID), obs=LABELS)
 
     learner = PseudoLikelihood(model, no_guide, None)
-    with pytest.raises(ValueError, match="nothing was changed"):
+    with pytest.raises(ValueError, match="x: expected finite numbers in the search, got (inf|nan); nothing"):
         learner.step()
     assert torch.equal(pyro.param("x"), torch.tensor([1.0, 2.0]))
 
