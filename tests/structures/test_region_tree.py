@@ -69,3 +69,9 @@ def test_copies_are_equal():
 def test_wrong_arguments(name, value, message):
     with pytest.raises(ValueError, match=f"{name}: .*{message}"):
         RegionTree(**(arguments() | {name: value}))
+
+
+def test_parents_of_some_networks_alone():
+    regions, parents, forests, blocks = arguments().values()
+    with pytest.raises(ValueError, match=r"region_parents: expected shape \(2, G\)"):
+        RegionTree(regions.tile(2, 1), parents, forests.tile(2, 1, 1), Partition(blocks.labels.tile(2, 1, 1)))
