@@ -399,7 +399,7 @@ def test_refusals(tmp_path):
 
     for options, message in (
         ({"warmup_steps": 10}, "warmup_steps: expected 24 as at the start of the chain in .*run.pt, got 10"),
-        ({"num_samples": 5}, "num_samples: expected at least 6, the draws in .*run.pt, got 5"),
+        ({"num_samples": 5}, "num_samples: expected at least 6, the draws in .*run.pt, got 5$"),
         ({"y": ROWS + 1e-6}, "args: expected the arguments of the model as at the start .*, got others"),
         ({"y": ROWS.double()}, "args: expected the arguments of the model"),
         ({"y": object()}, "args: expected tensors, arrays, numbers, texts and containers .* got <object"),
