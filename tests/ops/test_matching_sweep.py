@@ -67,13 +67,19 @@ def test_costs_to_which_numbers_are_added(base, hide_numba):
     compare_chains(problem, BASES[base](torch.rand(3, 2, 4, 5).double()).to_event(2), hide_numba, shift)
 
 
-def test_columns_without_a_way_back(hide_numba):
-    """Some rows may take all columns, others only their own: searches from the former do not reach the latter."""
-    allowed = torch.ones(8, 8, dtype=torch.bool)
-    allowed[4:, :4] = False
+@pytest.mark.parametrize("excess", [0.0, 3.0])
+def test_columns_without_a_way_back(excess, hide_numba):
+    """Some rows may take all columns, others only their own: searches from the former do not reach the latter.
+
+    Where the former pay for columns of the latter, potentials of these have to be raised after most draws.
+    """
+    allowed, loc = torch.ones(12, 12, dtype=torch.bool), torch.zeros(12, 12).double()
+    allowed[6:, :6] = False
+    loc[:6, 6:] = excess
     # The order of the rows decides from which side one comes.
-    problem = Matching(8, allowed=torch.stack([allowed[torch.randperm(8)] for _ in range(20)]))
-    compare_chains(problem, dist.Normal(torch.zeros(20, 8, 8).double(), 1.0).to_event(2), hide_numba)
+    order = torch.stack([torch.randperm(12) for _ in range(500)])
+    problem = Matching(12, allowed=allowed[order])
+    compare_chains(problem, dist.Normal(loc[order], 1.0).to_event(2), hide_numba)
 
 
 def test_data_that_broadcasts(hide_numba):
