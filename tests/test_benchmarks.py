@@ -1,5 +1,8 @@
-import subprocess
+import multiprocessing
+import os
+import runpy
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -7,20 +10,39 @@ import scipy.stats
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(p for p in (ROOT / "benchmarks").glob("*.py") if "__main__" in p.read_text())
+# Most of a smoke run would be imports: where the system can, all are copies of one process that has made them.
+METHODS = multiprocessing.get_all_start_methods()
+CONTEXT = multiprocessing.get_context("forkserver" if "forkserver" in METHODS else "spawn")
+PRELOADED = ["pyro_structured.datasets", "pyro_structured.inference", "pyro_structured.models", "pyro.infer.autoguide"]
+
+
+def run_quickly(path, printed):
+    """A smoke run in this process; what it prints, and its errors, go to a file."""
+    with printed.open("w") as stream:
+        for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
+            os.dup2(stream.fileno(), descriptor)
+    sys.argv, sys.path[0] = [str(path), "--quick"], str(path.parent)
+    warnings.simplefilter("error")
+    # With so few particles estimates say little, and so few steps end too early.
+    for usual in ("estimated logarithms", "no convergence"):
+        warnings.filterwarnings("ignore", usual)
+    runpy.run_path(str(path), run_name="__main__")
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_benchmark_runs(path):
+def test_benchmark_runs(path, tmp_path):
     """A smoke run at small sizes prints its tables; the claims themselves need the full run."""
     if path.stem == "poisson_binomial_mass" and not hasattr(scipy.stats, "poisson_binom"):
         pytest.skip("scipy before 1.15 lacks one of the peers")
-    # With so few particles estimates say little, and so few steps end too early.
-    warnings = ["-W", "error", "-W", "ignore:estimated logarithms", "-W", "ignore:no convergence"]
-    command = [sys.executable, *warnings, path, "--quick"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert not finished.returncode, finished.stderr
-    assert f"Command: `python benchmarks/{path.name} --quick`" in finished.stdout
-    assert "| claim" in finished.stdout
+    CONTEXT.set_forkserver_preload(PRELOADED)
+    printed = tmp_path / "printed"
+    run = CONTEXT.Process(target=run_quickly, args=(path, printed))
+    run.start()
+    run.join()
+    text = printed.read_text()
+    assert run.exitcode == 0, text
+    assert f"Command: `python benchmarks/{path.name} --quick`" in text
+    assert "| claim" in text
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
