@@ -25,7 +25,7 @@ class CliqueVector(CategoricalVector):
 
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Tables without constants, which would swallow their digits, and the sum of the constants."""
+        """Tables without constants, which would swallow their digits, and the constants."""
         return level_tables(
             narrow_repeated(self._parameter("clique_logits")), [size - 1 for size in self.tree.table_sizes]
         )
@@ -55,7 +55,7 @@ class CliqueVector(CategoricalVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1]
+        return self._leveled[1].sum(-1)
 
     @property
     def _log_z(self) -> Tensor:

@@ -134,7 +134,7 @@ class ExchangeableBlock(ExchangeableVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1]
+        return self._leveled[1].squeeze(-1)
 
     @property
     def _log_z(self) -> Tensor:

@@ -30,7 +30,7 @@ class MixtureVector(DiscreteVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1]
+        return self._leveled[1].squeeze(-1)
 
     @property
     def _log_z(self) -> Tensor:

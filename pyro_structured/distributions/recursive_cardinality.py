@@ -179,7 +179,7 @@ class RecursiveCardinality(ValidatedDistribution):
         """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
         sample_shape = torch.Size(sample_shape)
         self._require_support()
-        logits, count_logits, _ = self._centred
+        logits, count_logits, *_ = self._centred
         base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
         base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
         # Batch axes along which the parameters do not vary are more samples of the same distribution.
@@ -210,7 +210,7 @@ class RecursiveCardinality(ValidatedDistribution):
         """The exponent, relative to the heaviest vector without tables, in double precision, because log Z is going to
         be subtracted.
         """
-        logits, count_logits, _ = self._centred
+        logits, count_logits, *_ = self._centred
         binary = ((value == 0) | (value == 1)).all(-1)
         on = value == 1
         clamped = logits.isinf()
@@ -262,7 +262,7 @@ class RecursiveCardinality(ValidatedDistribution):
     @lazy_property
     def _log_z(self) -> Tensor:
         """Log Z less the offset."""
-        logits, count_logits, _ = self._centred
+        logits, count_logits, *_ = self._centred
         # Gradients are marginals: where they may be asked for, they are computed at once.
         wanted = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
         known = wanted or "_beliefs" in self.__dict__
@@ -353,7 +353,7 @@ class RecursiveCardinality(ValidatedDistribution):
 
     def _energies(self, beliefs: Beliefs) -> tuple[Tensor, Tensor]:
         """What each variable, and each entry of the tables, adds to the expected score under given beliefs."""
-        logits, count_logits, _ = self._centred
+        logits, count_logits, *_ = self._centred
         side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
         flipped = side * torch.sigmoid(side * beliefs.marginal_logits)
         impossible = count_logits == -math.inf
@@ -399,7 +399,7 @@ class RecursiveCardinality(ValidatedDistribution):
         logits, count_logits, log_weight = self._parameters
         if self._centred.is_moved:
             # What has cancelled must not come back when evidence changes the heaviest vector.
-            logits, count_logits, _ = self._centred
+            logits, count_logits, *_ = self._centred
             log_weight = log_weight + self._centred.constant
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         evidence = (log_off.double().expand(shape), log_on.double().expand(shape))

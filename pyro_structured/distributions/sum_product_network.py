@@ -189,7 +189,7 @@ class SumProductNetwork(ExchangeableVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1]
+        return self._leveled[1].squeeze(-1)
 
     @property
     def _network_weights(self) -> Tensor:

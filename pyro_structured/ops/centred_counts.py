@@ -31,22 +31,19 @@ class CentredCounts(NamedTuple):
     """The same distribution with other parameters, in double precision.
 
     ``logits`` have shape ``(..., D)``, ``tables`` ``(..., table_size)``; the logarithm of the sum of all weights is
-    that under these parameters, plus the sum of ``terms``, shape ``(..., n)``.
+    that under these parameters, plus the sum of ``terms``, shape ``(..., n)``. ``is_moved`` says whether lines were
+    moved, not only constants.
     """
 
     logits: Tensor
     tables: Tensor
     terms: Tensor
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether any line or constant but one was moved."""
-        return self.terms.shape[-1] > 1
+    is_moved: bool
 
     @property
     def constant(self) -> Tensor:
         """What adds to log Z and to the logarithm of every weight, shape ``(...)``."""
-        return compensated_sum(self.terms) if self.is_moved else self.terms.squeeze(-1)
+        return compensated_sum(self.terms) if self.is_moved else self.terms.sum(-1)
 
     @property
     def weights(self) -> Tensor:
@@ -81,8 +78,7 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
     """
     logits, count_logits = logits.double(), count_logits.double()
     if not (forest.tables and (has_large(logits) or has_large(count_logits))):
-        tables, level = level_tables(count_logits, [size for _, size in forest.tables])
-        return CentredCounts(logits, tables, level.unsqueeze(-1))
+        return CentredCounts(logits, *level_tables(count_logits, [size for _, size in forest.tables]), False)
     slopes, modes = map_rows(_find_slopes, logits, count_logits, forest)
     return _moved(logits, count_logits, slopes, modes, forest)
 
@@ -139,7 +135,7 @@ def _slopes(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[
     modes = torch.zeros(len(logits), len(splits), dtype=torch.long, device=logits.device)
     for _ in range(ROUNDS):
         past = torch.stack(found, 1) if found else logits.new_zeros(len(logits), 0, len(splits))
-        x, f, _ = _moved(logits, count_logits, past, modes, forest)
+        x, f, *_ = _moved(logits, count_logits, past, modes, forest)
         mode = most_probable(x, f, forest)
         modes = forest.counts(mode).where(large, modes)
         slopes = torch.zeros_like(modes, dtype=x.dtype)
@@ -205,4 +201,4 @@ def _moved(logits: Tensor, count_logits: Tensor, slopes: Tensor, modes: Tensor, 
         terms.append(level_of)
         f, rest = two_sum(f, -level_of[..., owner])
         f_rest = f_rest + rest
-    return CentredCounts(x + x_rest, f + f_rest, torch.cat(terms, -1))
+    return CentredCounts(x + x_rest, f + f_rest, torch.cat(terms, -1), True)

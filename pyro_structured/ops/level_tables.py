@@ -14,7 +14,8 @@ def level_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Te
 
     :param Tensor count_logits: Log-potentials of all tables, shape ``(..., sum of the sizes plus one each)``.
     :param sizes: Sizes of the subsets.
-    :return: ``(tables, offset)`` in double precision: the tables, and the sum of what was subtracted, shape ``(...)``.
+    :return: ``(tables, levels)`` in double precision: the tables, and what was subtracted from each of them, shape
+        ``(..., number of tables)``.
 
     Example::
 
@@ -23,15 +24,15 @@ def level_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Te
     """
     tables = count_logits.double()
     if not sizes:
-        return tables, tables.new_zeros(tables.shape[:-1])
+        return tables, tables.new_zeros(tables.shape[:-1] + (0,))
     if len(sizes) == 1:
-        peak = _finite(tables.detach().amax(-1))
-        return tables - peak.unsqueeze(-1), peak
+        peak = _finite(tables.detach().amax(-1, keepdim=True))
+        return tables - peak, peak
     widths = torch.tensor(sizes, device=tables.device) + 1
     table_of_cell = torch.repeat_interleave(widths)
     peaks = tables.new_full(tables.shape[:-1] + (len(sizes),), -math.inf)
     peaks = _finite(peaks.scatter_reduce(-1, table_of_cell.expand(tables.shape), tables.detach(), "amax"))
-    return tables - peaks[..., table_of_cell], peaks.sum(-1)
+    return tables - peaks[..., table_of_cell], peaks
 
 
 def _finite(peaks: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Learned trees against all trees, and against what was planted."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,12 +31,15 @@ def margin(data, weights, block):
     return (found / weights.sum(0)).mT
 
 
-def score(data, weights, branchings, penalty=1.0):
-    gain = 0.0
-    for left, right in branchings:
+def scorer(data, weights, penalty=1.0):
+    """The gain of branchings, those of trees that have them in common computed once."""
+
+    @cache
+    def gain(left, right):
         gains = count_information(*(margin(data, weights, block) for block in (left, right, left + right)))
-        gain += float(gains @ weights.mean(0)) - penalty / len(data) * (len(left + right) - 1)
-    return gain
+        return float(gains @ weights.mean(0)) - penalty / len(data) * (len(left + right) - 1)
+
+    return lambda branchings: sum(gain(*each) for each in branchings)
 
 
 def blocks_of(branchings):
@@ -57,7 +61,7 @@ def planted(seed, number=600):
 def test_best_of_all_trees(seed, penalty):
     data = planted(seed)[:, [0, 3, 1, 4, 2]]
     weights = torch.ones(len(data), 1, dtype=torch.float64)
-    best = max(all_trees(tuple(range(5))), key=lambda tree: score(data, weights, tree, penalty))
+    best = max(all_trees(tuple(range(5))), key=scorer(data, weights, penalty))
     found = {frozenset(subset.tolist()) for subset in learn_nested_subsets(data, penalty=penalty).subsets}
     assert found == blocks_of(best)
 
@@ -70,7 +74,7 @@ def test_best_of_all_trees_inside_the_components():
     replaced = torch.rand(len(data), 2, generator=generator) < 0.5
     data[:, [0, 2]] = torch.where(replaced, component.double(), data[:, [0, 2]])
     weights = torch.cat([component, ~component], -1).double()
-    best = max(all_trees(tuple(range(4))), key=lambda tree: score(data, weights, tree))
+    best = max(all_trees(tuple(range(4))), key=scorer(data, weights))
     found = {frozenset(subset.tolist()) for subset in learn_nested_subsets(data, weights).subsets}
     assert found == blocks_of(best) == {frozenset(s) for s in ([0, 1], [2, 3], [0, 1, 2, 3])}
     assert {frozenset(subset.tolist()) for subset in learn_nested_subsets(data).subsets} != found

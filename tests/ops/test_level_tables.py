@@ -7,10 +7,10 @@ from pyro_structured.ops.level_tables import level_tables
 
 def test_every_table_loses_its_own_largest_entry():
     table = torch.tensor([[1.0, 3.0, -math.inf, 5.0, -2.0], [0.0, -math.inf, -math.inf, -math.inf, -math.inf]])
-    found, offset = level_tables(table, [0, 1, 1])
+    found, levels = level_tables(table, [0, 1, 1])
     assert found.tolist() == [[0.0, 0.0, -math.inf, 0.0, -7.0], [0.0] + 4 * [-math.inf]]
-    assert offset.tolist() == [9.0, 0.0]
-    assert level_tables(table[:, :0], [])[1].tolist() == [0.0, 0.0]
+    assert levels.tolist() == [[1.0, 3.0, 5.0], [0.0, 0.0, 0.0]]
+    assert level_tables(table[:, :0], [])[1].tolist() == [[], []]
 
 
 def test_it_is_a_constant_of_differentiation():
