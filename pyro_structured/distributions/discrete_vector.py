@@ -2,6 +2,7 @@
 
 __all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector"]
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -148,7 +149,7 @@ class DiscreteVector(ValidatedDistribution):
     def _rows(self, tensor: Tensor) -> Tensor:
         """A matrix, with one row where all elements of the batch are the same."""
         tensor = narrow_repeated(tensor)
-        if tensor.shape[:-1].numel() == 1:
+        if math.prod(tensor.shape[:-1]) == 1:
             return tensor.reshape(1, tensor.shape[-1])
         return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
 

@@ -228,4 +228,4 @@ def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[Li
 
 def _flat(tensor: Tensor, rows: torch.Size, shape: torch.Size) -> Tensor:
     """Shape ``(number of rows, n)``, from one that broadcasts with ``rows + shape``."""
-    return tensor.expand(rows + shape).reshape(rows.numel(), shape.numel())
+    return tensor.expand(rows + shape).reshape(math.prod(rows), math.prod(shape))

@@ -19,7 +19,9 @@ class ValidatedDistribution(TorchDistribution):
 
     def __init__(self, batch_shape: Any, event_shape: Any, validate_args: bool | None = None) -> None:
         check_validation(validate_args)
-        full = torch.Size(batch_shape).numel() > 0
+        # Parts of the shapes of tensors whose provenance Pyro tracks are tuples.
+        batch_shape, event_shape = torch.Size(batch_shape), torch.Size(event_shape)
+        full = batch_shape.numel() > 0
         super().__init__(batch_shape, event_shape, validate_args=validate_args if full else False)
 
     def _validate_sample(self, value: Tensor) -> None:

@@ -51,7 +51,8 @@ class Checkpoint(MCMCKernel):
     :param kernel: The outermost one: of Pyro, of this package, or your own.
     :param path: Of a file that does not exist yet.
     :param int every: Number of turns after which the file is written again.
-    :raises ValueError: if the kernel is none, or a Checkpoint; at the start of a run, if the file exists.
+    :raises ValueError: if the kernel is none, or a Checkpoint, or the folder does not exist; at the start of a run, if
+        the file exists.
     :raises NotImplementedError: at the start of a run, if an attribute of the kernel has a state of another kind.
 
     A file holds all draws and is written anew each time, so larger ``every`` suit long chains of many variables. Draws
@@ -90,6 +91,8 @@ class Checkpoint(MCMCKernel):
             raise ValueError(f"kernel: expected a kernel for pyro.infer.MCMC that is no Checkpoint, got {kernel!r}")
         check_size("every", every)
         self.kernel, self.path, self.every = kernel, checked_path("path", path), every
+        if self.path.is_dir() or not self.path.parent.is_dir():
+            raise ValueError(f"path: expected a file in a folder that exists, got {str(self.path)!r}")
         self.model = getattr(kernel, "model", None)
         # Processes of parallel chains start with copies of this kernel.
         self._run, self._process = uuid.uuid4().hex, os.getpid()

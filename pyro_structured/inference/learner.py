@@ -244,9 +244,9 @@ def _check_latent(trace: Any, known: set[str]) -> None:
             continue
         if node["fn"].support.is_discrete:
             raise NotImplementedError(
-                f"{name}: expected continuous latent sites, for which a guide such as AutoDelta finds values, got "
-                f"{type(node['fn']).__name__}; sum over its values in the model, or by SVI with TraceEnum_ELBO where "
-                "log_prob is exact"
+                f"{name}: expected an observed site, or a continuous latent one, for which a guide such as AutoDelta "
+                f"finds values, got a latent {type(node['fn']).__name__}; give obs=, or sum over its values in the "
+                "model, or by SVI with TraceEnum_ELBO where log_prob is exact"
             )
         raise ValueError(f"guide: expected a site for every latent site of the model, got none for {name!r}")
 

@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_array, validate_data
 
 from pyro_structured.models.argument_checks import listed_columns, plain_array
 from pyro_structured.models.missing_values import find_missing
+from pyro_structured.models.typed_columns import typed_columns
+from pyro_structured.ops.user_frame import frames_below_user
 from pyro_structured.structures.argument_checks import check_choice
 
 UNKNOWN = -2
@@ -20,6 +22,8 @@ TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
 HANDLING = ("other", "error", "missing")
 # With more different values than this, numbers that are not integers are taken for measurements.
 MOST_FRACTIONS = 20
+# Of a column none of which was seen before: fewer may be a coincidence.
+FEWEST_STRANGE = 10
 # Of a column, where only their number is given.
 MOST_CATEGORIES = 2**16
 
@@ -44,7 +48,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     def _learn_categories(self, X: Any) -> np.ndarray:
         """Codes of rows that are learned from; -1 where a value is missing."""
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
-        values = validate_data(self, _unconverted(X), **TABLES)
+        values = validate_data(self, typed_columns(X), **TABLES)
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
@@ -69,6 +73,15 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
             codes[:, place] = [places.get(value, UNKNOWN) for value in column.tolist()]
         codes[find_missing(values)] = -1
         unknown = codes == UNKNOWN
+        present = (codes != -1).sum(0)
+        strange = ((unknown.sum(0) == present) & (present >= FEWEST_STRANGE)).nonzero()[0]
+        if len(strange):
+            first = strange[0]
+            warnings.warn(
+                f"{name}: none of {present[first]} values is among the categories of {listed_columns(self, strange)}, "
+                f"such as {self.categories_[first].tolist()[0]!r}; are they of another type, unit or precision?",
+                stacklevel=frames_below_user(),
+            )
         if self.handle_unknown == "missing":
             codes[unknown] = -1
             return codes
@@ -83,11 +96,11 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any) -> np.ndarray:
         """Codes of rows, after learning."""
-        return self._codes(validate_data(self, _unconverted(X), reset=False, **TABLES), "X")
+        return self._codes(validate_data(self, typed_columns(X), reset=False, **TABLES), "X")
 
     def _read_held_out(self, X_val: Any) -> np.ndarray:
         """Codes of validation rows: errors name them, where those of ``validate_data`` would speak of X."""
-        X_val = _unconverted(X_val, "X_val")
+        X_val = typed_columns(X_val, "X_val")
         try:
             values = check_array(X_val, input_name="X_val", **TABLES)
             if values.shape[1] != self.n_features_in_:
@@ -99,15 +112,12 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _decode(self, codes: np.ndarray) -> np.ndarray:
         """Categories in place of codes."""
-        columns = [column[codes[:, place]] for place, column in enumerate(self.categories_)]
-        kind = np.result_type(*columns) if all(column.dtype.kind in "biuf" for column in columns) else object
-        return np.stack([column.astype(kind) for column in columns], 1)
-
-
-def _unconverted(X: Any, name: str = "X") -> Any:
-    """Lists as arrays of their elements, which numpy would make strings of where only some are."""
-    rows = isinstance(X, list) and len(X) > 0 and isinstance(X[0], (list, tuple))
-    return np.array(X, dtype=object) if rows else plain_array(X, name)
+        kinds = {column.dtype.kind for column in self.categories_}
+        common = np.result_type(*self.categories_) if kinds == {"b"} or kinds <= set("iuf") else np.dtype(object)
+        # Large integers are not all there among floating point numbers.
+        if any((column.astype(common).astype(column.dtype) != column).any() for column in self.categories_):
+            common = np.dtype(object)
+        return np.stack([column.astype(common)[codes[:, place]] for place, column in enumerate(self.categories_)], 1)
 
 
 def _plain(column: np.ndarray) -> np.ndarray:
@@ -163,7 +173,7 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
     if columns and not any(isinstance(each, Iterable) and not isinstance(each, (str, bytes)) for each in columns):
         columns = [columns] * number
     # Words and sets become arrays without axes.
-    columns = [np.asarray(each, dtype=object) for each in columns]
+    columns = [np.asarray(typed_columns(each, "categories"), dtype=object) for each in columns]
     if not columns or any(column.ndim != 1 for column in columns):
         raise ValueError(
             "categories: expected 'auto', a list for each column, or one list, or a number of categories 0, 1, ... up "

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 
-from pyro_structured.models.argument_checks import plain_array
 from pyro_structured.models.missing_values import find_missing
+from pyro_structured.models.typed_columns import typed_columns
 
 
 class LabelColumns:
@@ -67,7 +67,7 @@ class LabelColumns:
 def _read(y: Any) -> np.ndarray:
     dtype = object if isinstance(y, list | tuple) else None
     matrix: np.ndarray = check_array(
-        plain_array(y, "y"),
+        typed_columns(y, "y"),
         input_name="y",
         dtype=dtype,
         ensure_2d=False,
@@ -86,6 +86,8 @@ def _classes(labels: np.ndarray) -> np.ndarray:
         if same.tolist() != labels.tolist():
             raise ValueError("got a mixture")
         labels = same
-    check_classification_targets(labels)
+    if labels.dtype != object:
+        # Dates are no targets of scikit-learn's, but have an order.
+        check_classification_targets(labels)
     found: np.ndarray = np.unique(labels)
     return found

@@ -2,6 +2,7 @@
 
 __all__ = ["count_cliques", "log_conditionals", "spread_table", "sum_table", "total_score"]
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +20,7 @@ def count_cliques(plan: CliquePlan, values: Tensor, weights: Tensor) -> Tensor:
     :return: Shape ``(..., table_size)``, in double precision.
     """
     entries = plan.table_index(values)
-    flat = weights.double().reshape(weights.shape[:-1].numel(), len(values))
+    flat = weights.double().reshape(math.prod(weights.shape[:-1]), len(values))
     counts = flat.new_zeros(len(flat), plan.table_size)
     # One clique after the other: rows times cliques would be many numbers.
     for place in entries.unbind(-1):
@@ -35,7 +36,7 @@ def log_conditionals(plan: CliquePlan, joint: Tensor) -> Tensor:
         separators, shape ``(..., table_size)``.
     :return: The same shape; -inf where a probability is zero.
     """
-    rows = joint.reshape(joint.shape[:-1].numel(), joint.shape[-1])
+    rows = joint.reshape(math.prod(joint.shape[:-1]), joint.shape[-1])
     found = []
     for level in plan.levels(joint.device):
         for table in level.split(rows[:, level.entries].T):
@@ -54,7 +55,7 @@ def total_score(plan: CliquePlan, tables: Tensor, states: Tensor) -> Tensor:
     """
     index = plan.table_index(states)
     batch = torch.broadcast_shapes(index.shape[:-1], tables.shape[:-1])
-    if tables.shape[:-1].numel() == 1:
+    if math.prod(tables.shape[:-1]) == 1:
         return tables.reshape(-1)[index].sum(-1).expand(batch)
     return tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)
 

@@ -2,6 +2,8 @@
 
 __all__ = ["deep_pattern_potential", "deep_pattern_slopes", "deep_states", "number_of_deep_states", "upper_worth"]
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -61,7 +63,7 @@ def upper_worth(states: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> 
 
     :param Tensor states: Shape ``(S, J)``.
     """
-    numbers = upper_weights.shape[:-1].numel()
+    numbers = math.prod(upper_weights.shape[:-1])
     parts = [
         pattern_potential(some @ upper_weights.mT + upper_logits.unsqueeze(-2), "sum", 1.0)
         for some in states.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))

@@ -2,6 +2,7 @@
 
 __all__ = ["MinimumCut"]
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -92,7 +93,7 @@ class MinimumCut(Problem):
 
     def solve(self, costs: Tensor) -> Tensor:
         """Labels, 0 or 1, shape ``(..., n)``."""
-        batch, rows = self._checked_batch(costs), costs.shape[:-1].numel()
+        batch, rows = self._checked_batch(costs), math.prod(costs.shape[:-1])
         unary0, unary1, edges = self.split(costs.detach().double().cpu())
         wrong = torch.cat([costs[~costs.isfinite()].cpu(), edges[edges < 0].to(costs.dtype)])
         if len(wrong):

@@ -45,8 +45,8 @@ def check_distribution(
     - derivatives of the first and second order, of ``log_prob``, moments, marginals and entropy, along all parameters
       and along one, also by ``torch.func``, and where evidence of probability zero is masked out; float32 against
       float64, ``torch.vmap`` over values and parameters, alone and of gradients;
-    - inference: plates, ``mask``, ``to_event``, ``Predictive(parallel=True)``, ``TraceEnum_ELBO``, and NUTS with the
-      distribution as an observed and as an enumerated site;
+    - inference: plates, ``mask``, ``to_event``, ``Predictive(parallel=True)``, ``TraceEnum_ELBO``,
+      ``get_dependencies``, and NUTS with the distribution as an observed and as an enumerated site;
     - no warnings.
 
     The random generators are seeded, and restored at the end. With some 20 values it takes a few seconds.

@@ -11,6 +11,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.infer import MCMC, NUTS, Predictive, TraceEnum_ELBO, config_enumerate
+from pyro.infer.inspect import get_dependencies
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
@@ -157,6 +158,14 @@ def _enumerated_guide(distribution: Any, table: SupportTable, case: Distribution
         expect_close(name, torch.tensor(loss), table.expectation(gap).cpu(), 10 * case.tolerance)
 
 
+def dependencies(case: DistributionCase) -> None:
+    """Pyro finds out what a site depends on, as ``render_model``, ``AutoGaussian`` and ``TraceGraph_ELBO`` need it."""
+    found: Any = get_dependencies(_model(case))["prior_dependencies"]
+    expect("shift" in found["value"], f"get_dependencies: expected a site that depends on 'shift', got {found}")
+    found = get_dependencies(_model(case, data=case.make().sample()))["posterior_dependencies"]
+    expect("value" in found["shift"], f"get_dependencies: expected that 'shift' matters to 'value', got {found}")
+
+
 def nuts_observed(case: DistributionCase) -> None:
     """An observed site under NUTS: the potential energy is the joint density's, and the chain moves."""
     distribution = case.make()
@@ -198,4 +207,4 @@ def _check_nuts(name: str, model: Callable[[], object], expected: Tensor, case: 
     expect(len(drawn.unique()) > 1, f"NUTS, {name}: the chain did not move")
 
 
-INFERENCE_CHECKS = (plates, mask, to_event, predictive, enumeration, nuts_observed, nuts_enumerated)
+INFERENCE_CHECKS = (plates, mask, to_event, predictive, enumeration, dependencies, nuts_observed, nuts_enumerated)

@@ -233,9 +233,10 @@ def infer_shapes(case: DistributionCase) -> None:
     if any(name in known for name in given):
         shapes = {name: torch.as_tensor(value).shape for name, value in given.items() if name in known}
         others = {name: value for name, value in given.items() if name not in known and name in named}
-        batch_shape, event_shape = type(distribution).infer_shapes(**shapes, **others)
-        expect_shape("infer_shapes: batch", torch.empty(batch_shape), distribution.batch_shape)
-        expect_shape("infer_shapes: event", torch.empty(event_shape), distribution.event_shape)
+        for owner in (type(distribution), distribution):
+            batch_shape, event_shape = owner.infer_shapes(**shapes, **others)
+            expect_shape("infer_shapes: batch", torch.empty(batch_shape), distribution.batch_shape)
+            expect_shape("infer_shapes: event", torch.empty(event_shape), distribution.event_shape)
 
 
 def empty_batch(case: DistributionCase) -> None:

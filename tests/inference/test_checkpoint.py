@@ -438,6 +438,12 @@ def test_refusals(tmp_path):
         Gibbs([(Checkpoint(NUTS(regression), path), None)])
 
 
+def test_folders_that_are_not_there(tmp_path):
+    for path in (tmp_path, tmp_path / "missing" / "run.pt"):
+        with pytest.raises(ValueError, match="path: expected a file in a folder that exists, got '.*'"):
+            Checkpoint(NUTS(learned), path)
+
+
 def test_parameters_have_to_be_there_again(tmp_path):
     path = tmp_path / "run.pt"
     pyro.clear_param_store()

@@ -218,6 +218,7 @@ def test_no_rows(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.filterwarnings("ignore:X. none of 40 values")
 def test_constant_columns(name):
     """A value that was never seen has a small probability."""
     data = PLAIN.copy()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_structured.ops import count_potential, fourier_passes
+from pyro_structured.ops import count_potential, fourier_passes, nested_counts
 from pyro_structured.ops.cardinality import certify, infer_counts, log_partition
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_tree import gather
@@ -175,6 +175,27 @@ def test_few_nodes_fall_back_on_moderate_inputs(monkeypatch):
         tree = subsets.forest.tree(potentials[None])
         nodes += sum(merge.nodes for merge in tree.merges if fourier_passes.is_fast(tree, merge))
     assert nodes > 1000 and fallback <= 0.1 * nodes
+
+
+def test_share_of_work():
+    """Of direct convolutions, in the row where most is to be done."""
+    subsets = NestedSubsets.balanced(16)
+    tree = subsets.forest.tree(torch.zeros(3, subsets.table_size).double())
+    sizes = [merge.left.shape[1] * merge.right.shape[1] for merge in tree.merges]
+    total = sum(size * merge.nodes for size, merge in zip(sizes, tree.merges, strict=True))
+    for share in (0.0, 1.0):
+        blamed = [torch.full((3, merge.nodes), share > 0) for merge in tree.merges]
+        assert nested_counts._share_of_work(tree, blamed) == share
+    for size, row in zip(sizes, blamed, strict=True):
+        row[:] = False
+        row[1, 0] = True
+        assert (
+            nested_counts._share_of_work(tree, [row if each is row else ~each & each for each in blamed])
+            == size / total
+        )
+    assert nested_counts._share_of_work(tree, [None, *blamed[1:]]) == sum(sizes[1:]) / (
+        total - sizes[0] * tree.merges[0].nodes
+    )
 
 
 def test_tilts_magnify_rounding_least(monkeypatch):
