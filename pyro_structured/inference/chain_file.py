@@ -19,7 +19,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("run", "data"), str),
     **dict.fromkeys(("every", "warmup_steps", "turn"), int),
     **dict.fromkeys(("names", "state"), list),
-    **dict.fromkeys(("kernel", "parameters", "start", "params", "random", "shapes", "constrained"), dict),
+    **dict.fromkeys(("kernel", "parameters", "start", "params", "random", "shapes", "constrained", "sums"), dict),
     "given": (dict, type(None)),
     "draws": torch.Tensor,
 }

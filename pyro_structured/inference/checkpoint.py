@@ -5,6 +5,7 @@ __all__ = ["Checkpoint"]
 import multiprocessing
 import os
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from pyro_structured.inference.chain_file import (
     write_chain,
 )
 from pyro_structured.inference.data_digest import data_digest
+from pyro_structured.inference.model_sums import model_sums, other_sites
 from pyro_structured.inference.object_state import ObjectState
 from pyro_structured.inference.random_state import load_random_state, random_state
+from pyro_structured.ops.user_frame import frames_below_user
 from pyro_structured.structures.argument_checks import check_flag, check_size, checked_path
 
 
@@ -112,13 +115,17 @@ class Checkpoint(MCMCKernel):
         :param model: The Pyro model; or a new kernel with the same arguments as the first time, if that was not made of
             classes and functions of Pyro and of this package alone.
         :raises FileNotFoundError: if there is no file.
-        :raises ValueError: if it is none of a Checkpoint, or does not tell how to make the kernel; at the start of the
-            run, if the arguments of the model, Pyro's parameters, ``initial_params``, ``save_params`` or
-            ``warmup_steps`` are others than the first time; at its end, if ``num_samples`` is less than there are.
+        :raises ValueError: if it is none of a Checkpoint, or does not tell how to make the kernel, or tells of another
+            one than is given; at the start of the run, if the arguments of the model, Pyro's parameters,
+            ``initial_params``, ``save_params`` or ``warmup_steps`` are others than the first time; at its end, if
+            ``num_samples`` is less than there are. A warning says so if the model draws other values than the first
+            time from the same seed: draws of two models would be mixed.
         """
         content = read_chain(checked_path("path", path))
         kernel = model if isinstance(model, MCMCKernel) else _rebuilt(content["kernel"], model)
         resumed = cls(kernel, path, content["every"])
+        if kernel is model and not _are_alike(resumed._description, content["kernel"]):
+            raise ValueError(f"model: expected a kernel with the arguments of the first time, got another, {kernel!r}")
         resumed._run, resumed._resumes = content["run"], True
         return resumed
 
@@ -169,6 +176,7 @@ class Checkpoint(MCMCKernel):
         self.kernel.setup(warmup_steps, *args, **kwargs)
         if stored:
             load_random_state(generators)
+        sums = model_sums(self.model, args, kwargs)
         parameters = {name: data_digest(value.detach()) for name, value in pyro.get_param_store().items()}
         header = stored or {
             "run": self._run,
@@ -179,10 +187,18 @@ class Checkpoint(MCMCKernel):
             "parameters": parameters,
             "start": generators,
             "given": self._given,
+            "sums": sums,
         }
         for name in header["parameters"].keys() & parameters.keys():
             expected = f"the parameter {name!r} of Pyro's store"
             _check_same("model", expected, parameters[name], header["parameters"][name], path)
+        if others := other_sites(sums, header["sums"]):
+            warnings.warn(
+                f"model: expected that of the first time, got one whose sites {others} draw other values from the same "
+                f"seed than at the start of the chain in {path}: its draws would be of two models; start anew, with "
+                "another path",
+                stacklevel=frames_below_user(),
+            )
         constants = {f"argument {key}": value for key, value in [*enumerate(args), *kwargs.items()]}
         # A kernel that says its state itself does not speak of those that it is composed with.
         root = {"kernel": self.kernel, "composition": getattr(self.kernel, "_composed", None)}
@@ -366,7 +382,13 @@ def _described(kernel: MCMCKernel, model: Any) -> dict[str, Any]:
     try:
         return {"data": ObjectState(None, {"model": model}).encode(kernel, type(kernel).__name__)}
     except NotImplementedError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "kind": type(kernel).__name__}
+
+
+def _are_alike(description: dict[str, Any], stored: dict[str, Any]) -> bool:
+    """Whether kernels are the same, as far as data can tell: errors may speak of places in memory."""
+    known, other = ({name: part for name, part in each.items() if name != "error"} for each in (description, stored))
+    return data_digest(known) == data_digest(other)
 
 
 def _rebuilt(description: dict[str, Any], model: Any) -> Any:

@@ -438,6 +438,43 @@ def test_refusals(tmp_path):
         Gibbs([(Checkpoint(NUTS(regression), path), None)])
 
 
+def edited(prior=0.0, scale=1.0, more=False):
+    def model(y):
+        x = pyro.sample("x", dist.Normal(prior, 1.0))
+        if more:
+            pyro.sample("more", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(x, scale), obs=y)
+
+    return model
+
+
+@pytest.mark.parametrize(
+    "change, sites",
+    [({"prior": 5.0}, "'x', 'y'"), ({"scale": 2.0}, "'y'"), ({"more": True}, "'more', 'y'"), ({}, None)],
+)
+def test_models_that_were_edited(change, sites, tmp_path):
+    path, y = tmp_path / "run.pt", torch.ones(5)
+    stopped(Checkpoint(RandomWalkKernel(edited()), path, EVERY), y, after=30)
+    state = torch.get_rng_state()
+    resumed = Checkpoint.resume(path, edited(**change))
+    if sites is None:
+        run(resumed, y)
+        return
+    with pytest.warns(UserWarning, match=rf"model: expected that of the first time, got one whose sites \[{sites}\]"):
+        resumed.setup(24, y)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_kernels_with_other_arguments(tmp_path):
+    path, y = tmp_path / "run.pt", torch.ones(5)
+    stopped(Checkpoint(NUTS(edited(), step_size=0.1), path, EVERY), y, after=30)
+    for kernel in (HMC(edited(), step_size=0.1), NUTS(edited(), step_size=0.1, max_tree_depth=3)):
+        with pytest.raises(ValueError, match="model: expected a kernel with the arguments of the first time, got"):
+            Checkpoint.resume(path, kernel)
+    run(Checkpoint.resume(path, NUTS(edited(), step_size=0.1)), y)
+
+
 def test_folders_that_are_not_there(tmp_path):
     for path in (tmp_path, tmp_path / "missing" / "run.pt"):
         with pytest.raises(ValueError, match="path: expected a file in a folder that exists, got '.*'"):
