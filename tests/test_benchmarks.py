@@ -1,7 +1,7 @@
 import multiprocessing
 import os
-import runpy
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -26,7 +26,11 @@ def run_quickly(path, printed):
     # With so few particles estimates say little, and so few steps end too early.
     for usual in ("estimated logarithms", "no convergence"):
         warnings.filterwarnings("ignore", usual)
-    runpy.run_path(str(path), run_name="__main__")
+    main = types.ModuleType("__main__")
+    main.__file__ = str(path)
+    # The second name is how processes of pools call it.
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+    exec(compile(path.read_text(), path, "exec"), vars(main))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

@@ -2,9 +2,12 @@
 
 import math
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.inspect import TrackProvenance
+from pyro.ops.provenance import get_provenance
 
 import pyro_structured.distributions as sdist
 from pyro_structured.structures import (
@@ -26,7 +29,7 @@ from pyro_structured.structures import (
 )
 from pyro_structured.testing import check_distribution
 from pyro_structured.testing.check_shapes import empty_batch
-from pyro_structured.testing.distribution_case import DistributionCase, log_prob_refusal
+from pyro_structured.testing.distribution_case import DistributionCase, log_prob_refusal, nudge, substitute
 
 pytestmark = pytest.mark.statistical
 
@@ -524,6 +527,17 @@ def test_factories_make_what_they_say(name):
 )
 def test_contract(factory, batch_shape):
     check_distribution(factory, batch_shapes=[batch_shape])
+
+
+@pytest.mark.parametrize(
+    "factory", [f for factories in FACTORIES.values() for f in factories], ids=lambda f: f.__name__
+)
+def test_draws_whose_provenance_is_tracked(factory):
+    """No part of the contract for others: torch's Exponential draws other shapes then."""
+    with TrackProvenance(), pyro.plate("columns", 3, dim=-1), pyro.plate("rows", 2, dim=-2):
+        shift = pyro.sample("shift", dist.Normal(torch.zeros(()).double(), 1.0))
+        shifted = substitute(factory((2, 3), torch.float64), lambda p: nudge(p, shift))
+        assert "value" in get_provenance(pyro.sample("value", shifted))
 
 
 @pytest.mark.parametrize(

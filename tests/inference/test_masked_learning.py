@@ -158,7 +158,9 @@ def test_discrete_latent_sites():
 
     for learner, model, name in ((MCEM, choices, "Categorical"), (PseudoLikelihood, fields, "Bernoulli")):
         for guide in (no_guide, AutoDelta(poutine.block(model, hide=["kind"]))):
-            with pytest.raises(NotImplementedError, match=f"kind: expected continuous .* got {name}; sum over"):
+            with pytest.raises(
+                NotImplementedError, match=f"kind: expected an observed site, .* got a latent {name}; give obs="
+            ):
                 learner(model, guide, SGD({"lr": 0.1})).step(EVERY)
     found = SVI(choices, no_guide, SGD({"lr": 0.0}), TraceEnum_ELBO(max_plate_nesting=1)).step(EVERY)
     signs = torch.tensor([1.0, 0.0, -1.0])
