@@ -2,6 +2,7 @@
 
 __all__ = ["CategoricalEstimator"]
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -141,6 +142,8 @@ def _present(values: np.ndarray) -> list[list[Any]]:
             raise ValueError(f"X: expected numbers, strings or other categories in column {place}: {error}") from None
         if any(map(np.ndim, present)):
             raise ValueError(f"X: expected numbers, strings or other categories in column {place}, got sequences")
+        if any(isinstance(value, float) and math.isinf(value) for value in present):
+            raise ValueError(f"X: expected finite numbers, strings or other categories in column {place}, got infinity")
         if not present:
             raise ValueError(
                 f"X: expected at least one value in each column, got only missing ones in column {place}; give its "

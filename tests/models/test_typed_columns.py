@@ -96,6 +96,14 @@ def test_columns_of_which_nothing_was_seen():
         model.score_samples(np.where(np.isnan(rows), rows, np.nan))
 
 
+@pytest.mark.parametrize("first", [[1, 2], [1.0, 2.0], [True, False], ["x", "y"]])
+def test_infinity_is_no_category(first):
+    frame = pandas.DataFrame({"a": first, "b": [0.5, np.inf]})
+    for values in (frame, frame.to_numpy(), frame.to_numpy().tolist()):
+        with pytest.raises(ValueError, match="infinity"):
+            ThinJunctionTree(1).fit(values)
+
+
 def test_others_are_left_alone():
     for values in (np.eye(2), [1, 2], pandas.DataFrame({"a": [1, 2], "b": [3, 4]}), pandas.Series(["x", "y"])):
         assert typed_columns(values) is values
