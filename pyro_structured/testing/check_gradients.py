@@ -162,7 +162,7 @@ def forward_mode(case: DistributionCase) -> None:
             functions[name] = partial(_query, distribution, tuple(tensors), name)
     with warnings.catch_warnings():
         # Said by torch of itself, at the first forward derivative of a process.
-        warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.script")
         for name, function in functions.items():
             _compare_modes(name, function, points, along)
         if not case.batch_shape:

@@ -110,7 +110,7 @@ def test_gradients_of_three_rows_against_differences_of_scipy():
         assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < most_standard_errors(NUM_RUNS) * error + 0.01
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
 def test_forward_mode_is_refused():
     """Of the estimate, and of its gradient."""
 

@@ -463,7 +463,7 @@ def test_function_transforms_nest_when_one_parameter_is_fixed(forest):
     assert torch.autograd.gradgradcheck(lambda x: odds(x, f), (x,))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
 @pytest.mark.parametrize("forest", [CountForest(3), NestedSubsets([[0, 1], [0, 1, 2], []], 3).forest])
 def test_both_modes_of_differentiation_nest_in_any_order(forest):
     torch.manual_seed(4)
