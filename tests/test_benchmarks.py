@@ -26,6 +26,7 @@ def run_quickly(path, printed):
     # With so few particles estimates say little, and so few steps end too early.
     for usual in ("estimated logarithms", "no convergence"):
         warnings.filterwarnings("ignore", usual)
+    warnings.filterwarnings("ignore", "Setting the shape on a NumPy array", module="pyagrum")
     main = types.ModuleType("__main__")
     main.__file__ = str(path)
     # The second name is how processes of pools call it.

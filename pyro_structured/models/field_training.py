@@ -202,7 +202,7 @@ def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -
     """
     reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
     limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
-    bounds = Bounds(split.lower, np.inf)
+    bounds = Bounds(split.lower, np.inf) if len(split.lower) else None
     with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
 
         def keep(parts: np.ndarray) -> None:

@@ -17,7 +17,9 @@ def find_missing(values: np.ndarray) -> np.ndarray:
                [ True, False]])
     """
     if values.dtype == object:
-        return np.asarray(np.frompyfunc(_is_missing, 1, 1)(values), dtype=bool)
+        # Comparisons with NaN leave a mark at the processor, of which some releases of numpy warn.
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.frompyfunc(_is_missing, 1, 1)(values), dtype=bool)
     # Only NaN and NaT differ from themselves.
     return np.asarray(values != values)
 

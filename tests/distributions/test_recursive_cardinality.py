@@ -534,7 +534,7 @@ def assert_accurate(x, f, subsets):
     assert (gradients[1] - exact.count_marginals).abs().max() <= 1e-9
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace")
 @pytest.mark.parametrize(
     "make",
     [lambda x: RecursiveCardinality(x, x.new_zeros(4)), lambda x: KSubset(x, 1), lambda x: PoissonBinomial(logits=x)],
