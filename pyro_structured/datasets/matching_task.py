@@ -41,7 +41,7 @@ def matching_task(
 
     The points of B come in random order. The paper states neither the ranges of size and color nor the noise. With the
     default noise, Bayes' rule for the process gives a true matching the log-probability -0.49 on average for
-    ``unimodal`` and -1.31 for ``multimodal`` (if the latter ignores the ranges); the best models of the paper have
+    ``unimodal`` and -1.32 for ``multimodal`` (if the latter ignores the ranges); the best models of the paper have
     -0.44 and -0.97. Cost O(num_pairs num_points²).
 
     :param str name: One of the names above: the paper's Dataset 1 and Dataset 2.

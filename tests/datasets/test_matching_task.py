@@ -79,10 +79,11 @@ def log_posterior(name, features, matchings, scale):
     return logits[(orders == matchings[:, None]).all(-1)]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("unimodal", -0.49), ("multimodal", -1.31)])
+@pytest.mark.parametrize(("name", "expected"), [("unimodal", -0.49), ("multimodal", -1.32)])
 def test_stated_log_probability(name, expected):
-    features, matchings = matching_task(name, 8000, seed=6)
-    assert log_posterior(name, features, matchings, 0.25).mean() == pytest.approx(expected, abs=0.05)
+    """Two places are stated."""
+    found = log_posterior(name, *matching_task(name, 8000, seed=6), 0.25)
+    assert abs(found.mean() - expected) < 0.005 + 6 * found.std() / np.sqrt(len(found))
 
 
 def test_seed():
