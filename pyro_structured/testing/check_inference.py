@@ -166,10 +166,9 @@ def dependencies(case: DistributionCase) -> None:
 
 def nuts_observed(case: DistributionCase) -> None:
     """An observed site under NUTS: the potential energy is the joint density's, and the chain moves."""
-    distribution = case.make()
-    data = distribution.sample()
     shift = _initial_shift(case)
-    shifted = substitute(distribution, lambda p: nudge(p, shift))
+    shifted = substitute(case.make(), lambda p: nudge(p, shift))
+    data = shifted.sample()  # possible where the chain starts, also if the support moves
     expected = _standard(case).log_prob(shift) + shifted.log_prob(data).sum()
     _check_nuts("observed site", _model(case, data=data), expected, case)
 

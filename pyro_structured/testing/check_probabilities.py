@@ -83,8 +83,7 @@ def sampler(case: DistributionCase) -> None:
     if case.batch_shape:
         inside = narrow(distribution).expand((*case.batch_shape[:-1], 3))
         _fits(inside, inside.sample((size,)), "sample after expanding an axis of 1")
-    if len(case.batch_shape) == 1:
-        _independent(distribution)
+    _independent(distribution)
 
 
 def _fits(distribution: Any, samples: Tensor, name: str) -> None:
@@ -137,13 +136,15 @@ def _fits_mean(distribution: Any, samples: Tensor, name: str) -> None:
 
 
 def _independent(distribution: Any) -> None:
-    """Neighbours in the batch are drawn independently: their covariance vanishes."""
+    """Neighbours along all axes of the batch are drawn independently: their covariance vanishes."""
     values = flat_events(distribution, distribution.sample((NUM_SAMPLES,)))
     centred = values - values.mean(0)
     spread = centred.square().mean(0).sqrt()
-    covariance = (centred[:, 1:] * centred[:, :-1]).mean(0)
-    allowed = 6 * spread[1:] * spread[:-1] / NUM_SAMPLES**0.5 + 1e-6
-    expect((covariance.abs() <= allowed).all(), "sample: neighbouring batch elements are correlated")
+    for axis, size in enumerate(distribution.batch_shape):
+        first, second = (centred.narrow(axis + 1, start, size - 1) for start in range(2))
+        allowed = 6 * spread.narrow(axis, 0, size - 1) * spread.narrow(axis, 1, size - 1) / NUM_SAMPLES**0.5 + 1e-6
+        correlated = (first * second).mean(0).abs() > allowed
+        expect(not correlated.any(), "sample: neighbouring batch elements are correlated")
 
 
 def moments(case: DistributionCase) -> None:

@@ -491,6 +491,11 @@ class OneDrawForTheBatch(Chain):
         return brute_force.binary_vectors(3).to(self.logits)[rows]
 
 
+@breaks("sampler", batch_shapes=[(2, 3)])
+class OneDrawForEachRow(OneDrawForTheBatch):
+    """Rows themselves are independent."""
+
+
 @breaks("moments")
 class WrongMean(Chain):
     mean = property(lambda self: torch.sigmoid(self.logits))
