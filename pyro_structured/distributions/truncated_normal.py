@@ -31,8 +31,8 @@ class TruncatedNormal(TorchDistribution):
     derivatives; moments are integrated numerically up to rounding. Computed in double precision. O(1) an entry; O(80)
     for moments.
 
-    :param Tensor loc: Mean :math:`\mu` of the normal variable, any shape.
-    :param Tensor scale: Its standard deviation :math:`\sigma > 0`; shapes broadcast.
+    :param Tensor loc: Mean :math:`\mu` of the normal variable, finite, any shape.
+    :param Tensor scale: Its standard deviation :math:`\sigma > 0`, finite; shapes broadcast.
     :param Tensor low: Lower bound, or -inf.
     :param Tensor high: Upper bound, larger than the lower one, or +inf.
     :raises ValueError: if a parameter is out of range.
@@ -78,6 +78,9 @@ class TruncatedNormal(TorchDistribution):
             raise ValueError("loc, scale, low, high: expected dense tensors of real numbers, got others")
         check_validation(validate_args)
         super().__init__(self.loc.shape, validate_args=validate_args)
+        for name in ("loc", "scale"):
+            if self._validate_args and anywhere(getattr(self, name).isinf()):
+                raise ValueError(f"{name}: expected finite numbers, got {getattr(self, name)}")
         if self._validate_args and anywhere(~(self.low < self.high)):
             raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")
         if self._validate_args and anywhere(torch.eq(*self._bounds)):

@@ -272,7 +272,7 @@ def test_boltzmann_machine():
 def test_table_without_patterns(temperature, paired):
     """What it is worth that no pattern is on belongs to every labelling."""
     grid, unary = Grid(2, 2), torch.randn(2, 2, dtype=torch.double)
-    penalties = torch.randn(4, dtype=torch.double) if paired else None
+    penalties = torch.rand(4, dtype=torch.double) if paired else None
     none, table = unary.new_zeros(0, 2, 2), torch.tensor([[2.0], [-1.0]], dtype=torch.double)
     d = PatternCRF(unary, penalties, none, unary.new_zeros(0), grid, table, temperature)
     free = PatternCRF(unary, penalties, none, unary.new_zeros(0), grid).expand([2])
