@@ -26,7 +26,7 @@ one row after the other, with one engine and one thread; it is timed on the firs
 its `VariableElimination` is asked for one variable after the other, because one query for all of ALARM's would need
 231 GiB, and calibrating its `BeliefPropagation` takes a minute. The networks are prepared beforehand for everyone; here
 that is finding the junction tree. The gradient is that of the evidence's log-weight with respect to the tables of all
-cliques. The processor was shared with other programs, which slows all contestants.
+cliques.
 
 How much is gained depends on the network. Tables of all cliques are multiplied for all rows at once, whatever is
 observed; `LazyPropagation` leaves out what the evidence cuts off, and multiplies only what a query needs. So the gain
