@@ -31,7 +31,7 @@ Gains are differences of mean log-probabilities of the same test rows, for one s
 as other seeds differ by about as much.
 
 What the networks gain over mixtures is that of regions with trees: without exchangeable blocks they are as good on
-plants, audio and nltcs, and .07 nats behind on jester. Blocks alone are the best of the three on audio and jester, by
+plants, audio and nltcs, and .035 nats behind on jester. Blocks alone are the best of the three on audio and jester, by
 .08 nats, and .23 behind on plants: mixing both in a leaf does not find the better of the two.
 
 Lüdtke, Bartelt and Stuckenschmidt (2022), *Exchangeability-aware sum-product networks*, IJCAI, follow the paper's
