@@ -25,8 +25,8 @@ learn from, 64 to validate with, 64 to test on, parted for each seed.
   random places: of `chelsea` and `astronaut`, on `coffee` and `rocket`.
 - *Flowers*: figures of three to five petals, sandy with stripes, on backgrounds and blots of any colour, in noise.
 
-Colours say something by themselves, which the classifier alone loses, too. Of flowers, it is mostly that there is little
-blue, of which a mean shows more than luminance does. Grey pictures lack no feature.
+Colours say something by themselves, which the classifier alone loses, too. Of flowers, it is mostly that there is
+little blue, of which a mean shows more than luminance does. Grey pictures lack no feature.
 
 - *Colour*: as they are, uint8. With a fourth number, 255, or times 257 as uint16, results are the same.
 - *Grey*: luminance (scikit-image's `rgb2gray`), uint8, of shape `(N, H, W)`. As floats from 0 to 1, or as three equal
