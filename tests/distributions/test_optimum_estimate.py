@@ -264,7 +264,8 @@ def test_paths():
     torch.manual_seed(0)
     roads = torch.tensor([[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
     loc = torch.zeros(5, requires_grad=True)
-    model = RandOM(dist.LogNormal(loc, 0.5).to_event(1), ShortestPath(roads, 4, 0, 3), estimator=Splitting(20, 2))
+    base, problem = dist.LogNormal(loc, 0.5).to_event(1), ShortestPath(roads, 4, 0, 3)
+    model = RandOM(base, problem, estimator=Splitting(800, 8))
     model.log_prob(torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])).backward()
     # Cheaper edges of the path, and dearer ones elsewhere, make it more probable.
     assert (loc.grad[[0, 3]] < 0).all() and (loc.grad[[1, 4]] > 0).all()

@@ -30,7 +30,7 @@ def test_equals_scipy(loc, scale, low, width):
     for ours, theirs in (
         (found.log_prob(points), expected.logpdf(points)),
         (found.cdf(points), expected.cdf(points)),
-        (found.icdf(torch.tensor([0.1, 0.5, 0.9])), expected.ppf([0.1, 0.5, 0.9])),
+        (found.icdf(torch.tensor([0.1, 0.5, 0.9], dtype=torch.double)), expected.ppf([0.1, 0.5, 0.9])),
         (found.mean, expected.mean()),
     ):
         torch.testing.assert_close(ours, torch.as_tensor(theirs, dtype=torch.double), rtol=1e-6, atol=1e-7)
