@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.requirements import require
 from pyro_structured.structures.argument_checks import check_dense, check_flag
 
 

@@ -14,10 +14,10 @@ from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.joint_field import joint_field
 from pyro_structured.distributions.label_field import LabelField
 from pyro_structured.distributions.label_optimum import maximize_labels
-from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.enumeration import enumerate_values
 from pyro_structured.ops.joint_labels import JointLabels
 from pyro_structured.ops.labelings import MOST_PIXELS, number_of_labelings
+from pyro_structured.ops.log_space import logsumexp, safe_log
 
 
 class CategoricalField(LabelField):

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.categorical_vector import CategoricalVector
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.clique_tables import total_score
 from pyro_structured.ops.evidence import state_weights
 from pyro_structured.ops.junction_tree import TreeBeliefs, infer_tree, log_partition_of_tree
 from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.clique_tree import CliqueTree
 

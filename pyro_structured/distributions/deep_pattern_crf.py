@@ -10,7 +10,7 @@ from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.deep_field import DeepField
 from pyro_structured.distributions.grid_parameters import GridParameters
 from pyro_structured.distributions.pattern_crf import PatternCRF
-from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.requirements import require
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
 

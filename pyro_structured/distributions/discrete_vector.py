@@ -14,8 +14,8 @@ from torch import Tensor
 
 from pyro_structured.distributions.argument_checks import check_entries, expanded_batch
 from pyro_structured.distributions.validated_distribution import ValidatedDistribution
-from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.evidence import merge_evidence
+from pyro_structured.ops.requirements import require, require_support
 from pyro_structured.ops.rows import narrow_repeated
 
 IMPOSSIBLE_EVIDENCE = (

@@ -11,10 +11,10 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_data, check_vector
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
-from pyro_structured.ops.cardinality import require_support
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.log_space import logsumexp
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.structures.statistic import Statistic
 
 

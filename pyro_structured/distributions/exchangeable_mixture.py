@@ -20,9 +20,9 @@ from pyro_structured.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition, check_partition
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.distributions.mixture_vector import MixtureVector
-from pyro_structured.ops.cardinality import require, require_support
-from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.count_sample import draw_log
+from pyro_structured.ops.draws import draw_log
+from pyro_structured.ops.log_space import logsumexp
+from pyro_structured.ops.requirements import require, require_support
 from pyro_structured.structures.partition import Partition
 
 

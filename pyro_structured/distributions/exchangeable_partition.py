@@ -13,9 +13,9 @@ from torch.nn.functional import logsigmoid
 
 from pyro_structured.distributions.argument_checks import check_data, check_vector
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.evidence import log_odds, no_evidence
 from pyro_structured.ops.level_sets import log_binomial
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
 from pyro_structured.structures.argument_checks import checked_batch
 from pyro_structured.structures.partition import Partition

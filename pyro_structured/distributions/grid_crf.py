@@ -9,9 +9,9 @@ from torch.distributions import constraints
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.label_field import MOST_NUMBERS
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.grid_inference import cost_of_grid, maximize_grid
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.solvers.field_cut import FieldCut
 from pyro_structured.solvers.signed_graph import Unbalanced

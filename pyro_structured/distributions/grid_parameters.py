@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.label_weights import LabelWeights
-from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.requirements import require
 from pyro_structured.ops.rows import narrow_repeated
 from pyro_structured.structures.grid import Grid
 

@@ -13,12 +13,12 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import check_data, check_vector
 from pyro_structured.distributions.clique_vector import CliqueVector
-from pyro_structured.ops.cardinality import require, require_support
 from pyro_structured.ops.clique_tables import count_cliques, log_conditionals, sum_table
+from pyro_structured.ops.draws import draw_rows
 from pyro_structured.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.junction_tree import maximize_tree, sample_tree
-from pyro_structured.ops.row_draws import draw_rows
+from pyro_structured.ops.requirements import require, require_support
 from pyro_structured.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.structures.factors import conditional_factors, multiply_factors
 

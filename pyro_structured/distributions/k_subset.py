@@ -12,7 +12,7 @@ from torch.distributions import constraints
 from pyro_structured.distributions.argument_checks import check_vector
 from pyro_structured.distributions.cardinality_potentials import check_counts
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
-from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.requirements import require
 
 
 class KSubset(RecursiveCardinality):

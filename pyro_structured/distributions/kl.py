@@ -11,9 +11,9 @@ from torch.distributions.kl import register_kl
 
 from pyro_structured.distributions.junction_tree import JunctionTree
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.count_support import reaches
 from pyro_structured.ops.poisson_binomial import probs_to_logits
+from pyro_structured.ops.requirements import require_support
 
 
 @register_kl(RecursiveCardinality, RecursiveCardinality)  # type: ignore[untyped-decorator]

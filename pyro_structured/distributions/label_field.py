@@ -16,8 +16,7 @@ from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.field_optimum import FieldOptimum
 from pyro_structured.distributions.label_weights import LabelWeights
 from pyro_structured.ops.anywhere import anywhere
-from pyro_structured.ops.cardinality import require_support
-from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.draws import draw_rows
 from pyro_structured.ops.grid_inference import cost_of_grid
 from pyro_structured.ops.hidden_states import (
     HiddenStates,
@@ -27,9 +26,10 @@ from pyro_structured.ops.hidden_states import (
     number_of_hidden_states,
 )
 from pyro_structured.ops.labelings import MOST_PIXELS, all_labelings, number_of_labelings
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.marginal_inference import infer_marginals
 from pyro_structured.ops.pattern_mixture import PatternMixture
-from pyro_structured.ops.row_draws import draw_rows
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.ops.unit_powers import log_worth
 
 # Numbers of the labelings that are looked at together.

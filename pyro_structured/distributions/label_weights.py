@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.distributions.discrete_vector import DiscreteVector
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.enumeration import is_enumerable
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.pattern_potential import pattern_potential
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.ops.rows import narrow_repeated
 
 EMPTY_SUPPORT = (

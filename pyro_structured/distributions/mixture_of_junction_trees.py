@@ -17,11 +17,11 @@ from pyro_structured.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
 from pyro_structured.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
 from pyro_structured.distributions.mixture_vector import MixtureVector
 from pyro_structured.ops.anywhere import anywhere
-from pyro_structured.ops.cardinality import require_support
-from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.count_sample import draw_log
+from pyro_structured.ops.draws import draw_log
 from pyro_structured.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.ops.evidence import no_evidence
+from pyro_structured.ops.log_space import logsumexp
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.structures.clique_tree import CliqueTree
 
 

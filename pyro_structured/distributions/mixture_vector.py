@@ -7,8 +7,8 @@ from abc import abstractmethod
 from torch import Tensor
 
 from pyro_structured.distributions.discrete_vector import DiscreteVector
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.log_space import logsumexp
 
 
 class MixtureVector(DiscreteVector):

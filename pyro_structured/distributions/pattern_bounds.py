@@ -10,7 +10,6 @@ from pyro_structured.distributions.field_estimator import FieldEstimator
 from pyro_structured.distributions.pattern_weights import PatternWeights
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.bethe import bethe_log_partition
-from pyro_structured.ops.cardinality import require_support
 from pyro_structured.ops.field_rows import FieldRows
 from pyro_structured.ops.grid_strips import GridStrips, grid_strips, log_partition_of_strips
 from pyro_structured.ops.holder_bound import holder_bound
@@ -18,6 +17,7 @@ from pyro_structured.ops.mean_field import mean_field_logits
 from pyro_structured.ops.mean_field_bound import mean_field_bound
 from pyro_structured.ops.modular_bound import modular_bound
 from pyro_structured.ops.pattern_potential import pattern_potential
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.solvers.signed_graph import Unbalanced, balancing_flips
 
 # Grids whose shorter side is not longer are summed as a whole; others in strips of so many lines.

@@ -10,9 +10,9 @@ from torch import Tensor
 from pyro_structured.distributions.joint_field import joint_field
 from pyro_structured.distributions.pattern_bounds import PatternBounds
 from pyro_structured.distributions.perfect_draws import MAX_SWEEPS, perfect_draws
-from pyro_structured.ops.convolution import safe_log
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.labelings import MOST_PIXELS
+from pyro_structured.ops.log_space import safe_log
 
 
 class PatternField(PatternBounds):

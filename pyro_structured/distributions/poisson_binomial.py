@@ -12,7 +12,7 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_vector
 from pyro_structured.distributions.validated_distribution import ValidatedDistribution
-from pyro_structured.ops.count_sample import draw_log
+from pyro_structured.ops.draws import draw_log
 from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass, probs_to_logits
 
 

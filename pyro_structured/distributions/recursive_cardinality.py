@@ -14,23 +14,21 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.distributions.argument_checks import check_entries, check_vector, common_batch, expanded_batch
 from pyro_structured.distributions.validated_distribution import ValidatedDistribution
-from pyro_structured.ops.cardinality import (
-    EMPTY_SUPPORT,
-    Beliefs,
-    Certificate,
-    certify_centred,
-    infer_excess,
-    require,
-    require_support,
-)
+from pyro_structured.ops.cardinality import Beliefs, Certificate, certify_centred, infer_excess
 from pyro_structured.ops.centred_counts import CentredCounts, centre_counts
 from pyro_structured.ops.compensated_sum import compensated_sum
 from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.ops.draws import draw_rows
 from pyro_structured.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.ops.evidence import reweight
-from pyro_structured.ops.row_draws import draw_rows
+from pyro_structured.ops.requirements import require, require_support
 from pyro_structured.ops.rows import broadcast_rows
 from pyro_structured.structures.nested_subsets import NestedSubsets
+
+EMPTY_SUPPORT = (
+    "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
+    "empty"
+)
 
 IMPOSSIBLE_EVIDENCE = (
     "value: expected evidence of positive probability in every batch element, but no vector is compatible with it"

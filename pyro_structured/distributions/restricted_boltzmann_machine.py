@@ -8,7 +8,7 @@ from torch.distributions import constraints
 
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.pattern_field import PatternField
-from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.requirements import require
 from pyro_structured.ops.rows import narrow_repeated
 
 

@@ -13,7 +13,7 @@ from torch.distributions import Distribution, constraints, transform_to
 from pyro_structured.distributions.argument_checks import check_entries
 from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.distributions.validated_distribution import ValidatedDistribution
-from pyro_structured.ops.cardinality import require
+from pyro_structured.ops.requirements import require
 
 
 class _Union(constraints.Constraint):

@@ -14,13 +14,13 @@ from torch.nn.functional import logsigmoid
 from pyro_structured.distributions.argument_checks import joined_batch
 from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
-from pyro_structured.ops.cardinality import require, require_support
-from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.draws import refuse_mapped_draws
 from pyro_structured.ops.evidence import no_evidence
 from pyro_structured.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.ops.level_tables import level_tables
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.region_passes import region_inward, region_outward
-from pyro_structured.ops.row_draws import refuse_mapped_draws
+from pyro_structured.ops.requirements import require, require_support
 from pyro_structured.structures.partition import Partition
 from pyro_structured.structures.region_tree import RegionTree
 

@@ -15,13 +15,7 @@ import torch
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_structured.inference.chain_file import (
-    chain_path,
-    chain_paths,
-    read_chain,
-    remove_unfinished,
-    write_chain,
-)
+from pyro_structured.inference.chain_file import chain_path, chain_paths, read_chain, remove_unfinished, write_chain
 from pyro_structured.inference.data_digest import data_digest
 from pyro_structured.inference.model_sums import model_sums, other_sites
 from pyro_structured.inference.object_state import ObjectState

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.annealed_path import AnnealedPath
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.field_modes import FieldModes, field_modes
 from pyro_structured.ops.field_rows import FieldRows
+from pyro_structured.ops.log_space import logsumexp
 
 # Modes at most, chains at least for each of them, and starts to look for them at most.
 MOST_MODES, CHAINS_OF_MODE, MOST_STARTS = 10, 4, 100

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.annealed_field import AnnealedWeights
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.joint_field import edges_of
 from pyro_structured.ops.joint_labels import JointLabels
 from pyro_structured.ops.joint_units import times
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.pattern_potential import pattern_potential
 
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
-from pyro_structured.ops.count_sample import draw_log
+from pyro_structured.ops.draws import draw_log
 from pyro_structured.ops.evidence import log_odds
 from pyro_structured.ops.field_modes import FieldModes
 from pyro_structured.ops.field_rows import FieldRows
 from pyro_structured.ops.grid_passes import log_add
 from pyro_structured.ops.joint_field import JointField
+from pyro_structured.ops.log_space import logsumexp
 
 
 class AnnealedPath(NamedTuple):

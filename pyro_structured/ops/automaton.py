@@ -9,8 +9,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_sets import normalize
+from pyro_structured.ops.log_space import logsumexp
 
 # More log weights of states are not kept, but computed twice.
 STATES_AT_ONCE = 2**24

@@ -1,7 +1,6 @@
 """Partition functions and posteriors of cardinality potentials: exact, differentiable, batched, and certified."""
 
 __all__ = [
-    "EMPTY_SUPPORT",
     "Beliefs",
     "Certificate",
     "certify",
@@ -9,8 +8,6 @@ __all__ = [
     "infer_counts",
     "infer_excess",
     "log_partition",
-    "require",
-    "require_support",
 ]
 
 import math
@@ -21,7 +18,6 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops import count_tree
-from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.centred_counts import CentredCounts, centre_counts, has_large
 from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts, solve_count_potential, solve_windows
@@ -30,13 +26,7 @@ from pyro_structured.ops.fourier_passes import is_fast
 from pyro_structured.ops.nested_counts import solve_nested_counts
 from pyro_structured.ops.precision_warning import warn_of_lost_digits
 from pyro_structured.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
-from pyro_structured.ops.rows import map_rows, merge_mapped, named_rows
-
-EMPTY_SUPPORT = (
-    "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
-    "empty"
-)
-
+from pyro_structured.ops.rows import map_rows, merge_mapped
 
 # Certified errors that a warning tells of, unless a probability is as near to 0 or 1 as numbers can be.
 LOG_PARTITION_LOST = 1e-6
@@ -207,20 +197,6 @@ def _solve_tree(
     # As a log-odds, the logarithm of a probability of a count has the errors of the passes up and down.
     counts_error = logits_error.amin(-1)
     return _Solution(excess, marginal_logits, count_marginals, excess_error, logits_error, counts_error, nodes)
-
-
-def require(bad: Tensor, message: str) -> None:
-    """Raises a ValueError where a condition holds anywhere; works under ``torch.vmap``, too."""
-    if anywhere(bad):
-        raise ValueError(message)
-
-
-def require_support(log_partition: Tensor, message: str = EMPTY_SUPPORT) -> Tensor:
-    """Passes a log partition function on, or raises a ValueError that names the rows where it is -inf."""
-    impossible = log_partition == -torch.inf
-    if anywhere(impossible):
-        raise ValueError(message + named_rows(impossible))
-    return log_partition
 
 
 class _CountInference(torch.autograd.Function):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyro_structured.ops.anywhere import anywhere
 from pyro_structured.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
-from pyro_structured.ops.convolution import safe_log
+from pyro_structured.ops.log_space import safe_log
 
 # Within e to the power of this, sums of products of weights, and the squares of their inverses, are far from overflow.
 LARGEST_LOGARITHM = 300.0

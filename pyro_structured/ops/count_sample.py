@@ -14,28 +14,12 @@ from pyro_structured.ops.count_forest import CountForest
 from pyro_structured.ops.count_potential import attempts
 from pyro_structured.ops.count_tree import CountTree
 from pyro_structured.ops.count_windows import EXTREME, Windows, extreme_counts
+from pyro_structured.ops.draws import draw, draw_log
 from pyro_structured.ops.nested_counts import upward_messages
 
 CHUNK_ELEMENTS = 2**22
 # Splits of a count less likely than this are not offered: the uniform numbers of double precision cannot draw them.
 NEGLIGIBLE = 1e-30
-
-
-def draw(weights: Tensor) -> Tensor:
-    """Draws an index from non-negative weights along the last axis, by inverting their cumulative sums.
-
-    :param Tensor weights: Shape ``(..., n)``, not all zero.
-    :return: Indices of shape ``(...)`` (long); one of weight zero is never drawn.
-    """
-    cumulative = weights.cumsum(-1)
-    # Rounding must not carry the threshold to the total itself.
-    threshold = torch.rand_like(cumulative[..., :1]) * (cumulative[..., -1:] * (1 - 2.0**-52))
-    return (cumulative <= threshold).sum(-1)
-
-
-def draw_log(log_weights: Tensor) -> Tensor:
-    """As :func:`draw`, for logarithms of weights."""
-    return draw((log_weights - log_weights.amax(-1, keepdim=True)).exp())
 
 
 def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num_samples: int) -> Tensor:

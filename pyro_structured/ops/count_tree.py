@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import log_convolve, log_correlate, logsumexp
+from pyro_structured.ops.convolution import log_convolve, log_correlate
 from pyro_structured.ops.evidence import log_odds
+from pyro_structured.ops.log_space import logsumexp
 
 UNIT_ROUNDOFF = 2.0**-53
 # An entry this far below others of its node, and further by this share of its potential, has no weight in log Z.

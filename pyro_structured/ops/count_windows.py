@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp, safe_log
 from pyro_structured.ops.convolution_tree import UNDERFLOW, downward, upward
+from pyro_structured.ops.log_space import logsumexp, safe_log
 from pyro_structured.ops.tilting import cumulant, heaviest
 
 LARGEST_EXCESS = 300.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.count_sample import draw_log
 from pyro_structured.ops.deep_pattern_potential import deep_states
+from pyro_structured.ops.draws import draw_log
 from pyro_structured.ops.joint_field import JointField
 
 

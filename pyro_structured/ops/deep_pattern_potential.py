@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.labelings import all_labelings
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.pattern_potential import pattern_potential
 
 # Numbers that are computed together.

@@ -5,7 +5,7 @@ __all__ = ["forest_downward", "forest_sample", "forest_score", "forest_upward"]
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.log_space import logsumexp
 
 
 def forest_score(log_conditionals: Tensor, parents: Tensor, value: Tensor) -> Tensor:

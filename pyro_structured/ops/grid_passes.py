@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp, safe_log
+from pyro_structured.ops.log_space import logsumexp, safe_log
 
 Add = Callable[[Tensor, Tensor], Tensor]
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.grid_inference import log_partition_of_grid
 from pyro_structured.ops.grid_passes import log_add
+from pyro_structured.ops.log_space import logsumexp
 
 
 class GridStrips(NamedTuple):

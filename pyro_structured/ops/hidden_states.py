@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.unit_powers import unit_powers
 
 # Numbers that a pass computes while one number of ways is found.

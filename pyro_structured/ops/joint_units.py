@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_sample import draw_log, sample_counts
+from pyro_structured.ops.count_sample import sample_counts
+from pyro_structured.ops.draws import draw_log
 
 
 @dataclass(frozen=True, kw_only=True)

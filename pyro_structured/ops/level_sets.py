@@ -5,7 +5,7 @@ __all__ = ["choose_places", "complete_counts", "log_binomial", "log_multinomial"
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.log_space import logsumexp
 
 
 def log_binomial(total: Tensor, chosen: Tensor, largest: int) -> Tensor:

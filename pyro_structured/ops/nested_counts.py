@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops import count_tree
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.ops.count_tree import UNIT_ROUNDOFF, CountTree
 from pyro_structured.ops.fourier_passes import (
@@ -21,6 +20,7 @@ from pyro_structured.ops.fourier_passes import (
     node_errors,
     run_passes,
 )
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.tilting import tilt_windows
 
 # A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.grid_inference import infer_grid, log_partition_of_grid, maximize_grid, sample_grid
 from pyro_structured.ops.grid_passes import log_add
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.ops.marginal_inference import MarginalPlan
 
 # Numbers of the fields that are looked at together: many for passes over grids, which make parts of their own; without

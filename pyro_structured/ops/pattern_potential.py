@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.cardinality import log_partition
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.count_forest import CountForest
+from pyro_structured.ops.log_space import logsumexp
 
 
 def pattern_potential(activations: Tensor, composition: Tensor | str, temperature: float) -> Tensor:

@@ -5,8 +5,8 @@ __all__ = ["log_product", "region_inward", "region_outward"]
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.cardinality import require
-from pyro_structured.ops.convolution import logsumexp, safe_log
+from pyro_structured.ops.log_space import logsumexp, safe_log
+from pyro_structured.ops.requirements import require
 
 # Logarithms of weights that differ by less than this are exponentiated without underflow.
 LARGEST_SPREAD = 600.0

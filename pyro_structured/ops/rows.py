@@ -1,13 +1,11 @@
 """Functions of matrices, applied to tensors with any batch shape and under ``torch.vmap``."""
 
-__all__ = ["broadcast_rows", "map_rows", "merge_mapped", "named_rows", "narrow_repeated"]
+__all__ = ["broadcast_rows", "map_rows", "merge_mapped", "narrow_repeated"]
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-MOST_NAMES = 10
 
 
 def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) -> list[Tensor]:
@@ -44,28 +42,6 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
     ]
     (rows,) = torch.broadcast_shapes(*(tensor.shape[1:2] for tensor in moved))
     return [tensor.expand(batch_size, rows, *tensor.shape[2:]).flatten(0, 1) for tensor in moved]
-
-
-def named_rows(condition: Tensor) -> str:
-    """Which elements of a batch a condition holds for, for the end of a message: the first ten, and how many more.
-
-    Nothing is said without a batch, and under function transforms, where numbers have no place of their own.
-
-    :param Tensor condition: Booleans that hold somewhere.
-
-    Example::
-
-        >>> named_rows(torch.arange(20) > 8)
-        ', in rows 9, 10, 11, 12, 13, 14, 15, 16, 17, 18 and 1 more'
-        >>> named_rows(torch.tensor([[False, True], [False, False]]))
-        ', in row (0, 1)'
-    """
-    if not condition.dim() or torch._C._are_functorch_transforms_active():
-        return ""
-    rows = condition.nonzero()
-    names = [str(tuple(row)) if len(row) > 1 else str(row[0]) for row in rows[:MOST_NAMES].tolist()]
-    more = f" and {len(rows) - MOST_NAMES} more" if len(rows) > MOST_NAMES else ""
-    return f", in row{'s' if len(rows) > 1 else ''} {', '.join(names)}{more}"
 
 
 def narrow_repeated(tensor: Tensor) -> Tensor:

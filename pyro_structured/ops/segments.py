@@ -5,7 +5,7 @@ __all__ = ["segment_argmax", "segment_logsumexp", "segment_max", "segment_ranks"
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import safe_log
+from pyro_structured.ops.log_space import safe_log
 
 
 def segment_logsumexp(terms: Tensor, segments: Tensor, num_segments: int) -> Tensor:

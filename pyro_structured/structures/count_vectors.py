@@ -7,8 +7,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_sets import complete_counts, normalize
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.structures.statistic import Statistic
 
 

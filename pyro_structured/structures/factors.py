@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.cardinality import require
 from pyro_structured.ops.clique_tables import spread_table
+from pyro_structured.ops.requirements import require
 from pyro_structured.structures.argument_checks import (
     check_dense,
     checked_broadcast,

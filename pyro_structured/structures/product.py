@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
+from pyro_structured.ops.log_space import logsumexp
 from pyro_structured.structures.argument_checks import check_levels, checked_partition
 from pyro_structured.structures.statistic import Statistic
 

@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pyro_structured.ops.convolution import logsumexp
 from pyro_structured.ops.level_sets import normalize
+from pyro_structured.ops.log_space import logsumexp
 
 
 class Statistic(ABC):

@@ -20,14 +20,7 @@ from pyro.infer.mcmc import RandomWalkKernel
 from pyro.infer.mcmc.api import StreamingMCMC
 
 import pyro_structured.distributions as sdist
-from pyro_structured.inference import (
-    BinaryGibbs,
-    Checkpoint,
-    ConstrainedSlice,
-    FieldGibbs,
-    Gibbs,
-    StepKernel,
-)
+from pyro_structured.inference import BinaryGibbs, Checkpoint, ConstrainedSlice, FieldGibbs, Gibbs, StepKernel
 from pyro_structured.structures.grid import Grid
 from pyro_structured.structures.matching import Matching
 

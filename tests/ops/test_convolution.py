@@ -5,7 +5,8 @@ import hypothesis.strategies as st
 import torch
 
 from pyro_structured.ops import convolution
-from pyro_structured.ops.convolution import log_convolve, log_correlate, logsumexp, max_convolve
+from pyro_structured.ops.convolution import log_convolve, log_correlate, max_convolve
+from pyro_structured.ops.log_space import logsumexp
 
 
 def logarithms(size):

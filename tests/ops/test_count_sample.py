@@ -7,7 +7,8 @@ from pyro.distributions.testing.gof import multinomial_goodness_of_fit
 from pyro_structured.ops import count_potential, fourier_passes
 from pyro_structured.ops.cardinality import infer_counts, log_partition
 from pyro_structured.ops.count_forest import CountForest
-from pyro_structured.ops.count_sample import draw, most_probable, sample_counts
+from pyro_structured.ops.count_sample import most_probable, sample_counts
+from pyro_structured.ops.draws import draw
 from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing import brute_force
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF
-from pyro_structured.ops.convolution import safe_log
+from pyro_structured.ops.log_space import safe_log
 from pyro_structured.structures import Grid
 
 GRID = Grid(3, 4)

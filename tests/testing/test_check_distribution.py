@@ -12,7 +12,7 @@ import torch
 from torch.distributions import constraints, register_kl
 
 from pyro_structured.distributions import JunctionTree, NanMasked
-from pyro_structured.ops.cardinality import require_support
+from pyro_structured.ops.requirements import require_support
 from pyro_structured.structures import CliqueTree, NestedSubsets
 from pyro_structured.testing import brute_force, check_distribution
 from pyro_structured.testing.check_queries import impossible_rows
@@ -73,7 +73,7 @@ class Chain(dist.TorchDistribution):
 
     @property
     def log_partition_function(self):
-        return require_support(self.log_z)
+        return require_support(self.log_z, "theta: expected a vector of positive probability")
 
     @property
     def table(self):

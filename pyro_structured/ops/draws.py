@@ -1,6 +1,6 @@
-"""Random draws for the rows of matrices, under ``torch.vmap`` too."""
+"""Random draws: of indices from weights, and for the rows of matrices, under ``torch.vmap`` too."""
 
-__all__ = ["draw_rows", "refuse_mapped_draws"]
+__all__ = ["draw", "draw_log", "draw_rows", "refuse_mapped_draws"]
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,23 @@ import torch
 from torch import Tensor
 
 from pyro_structured.ops.rows import merge_mapped
+
+
+def draw(weights: Tensor) -> Tensor:
+    """Draws an index from non-negative weights along the last axis, by inverting their cumulative sums.
+
+    :param Tensor weights: Shape ``(..., n)``, not all zero.
+    :return: Indices of shape ``(...)`` (long); one of weight zero is never drawn.
+    """
+    cumulative = weights.cumsum(-1)
+    # Rounding must not carry the threshold to the total itself.
+    threshold = torch.rand_like(cumulative[..., :1]) * (cumulative[..., -1:] * (1 - 2.0**-52))
+    return (cumulative <= threshold).sum(-1)
+
+
+def draw_log(log_weights: Tensor) -> Tensor:
+    """As :func:`draw`, for logarithms of weights."""
+    return draw((log_weights - log_weights.amax(-1, keepdim=True)).exp())
 
 
 def draw_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
