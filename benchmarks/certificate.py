@@ -11,9 +11,9 @@ import torch
 from accuracy import at_sufficient_precision, difference
 from measurement import Report, arguments, size, small
 
+from pyro_structured.counts.ops import fourier_passes
+from pyro_structured.counts.ops.certified_counts import certify, infer_counts
 from pyro_structured.distributions import RecursiveCardinality
-from pyro_structured.ops import fourier_passes
-from pyro_structured.ops.cardinality import certify, infer_counts
 from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing import ball_arithmetic
 

@@ -2,8 +2,8 @@
 
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from pyro_structured.ops.categorical_rows import mutual_information
-from pyro_structured.ops.chordal_graph import neighbor_sets
+from pyro_structured.junction_trees.ops.categorical_rows import mutual_information
+from pyro_structured.junction_trees.ops.chordal_graph import neighbor_sets
 
 
 def chow_liu_tree(rows):

@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from tqdm import tqdm
 
+from pyro_structured.junction_trees.models.crf_potentials import ConditionalField, FieldWeights
 from pyro_structured.models import JunctionTreeCRF
-from pyro_structured.models.conditional_field import ConditionalField, FieldWeights
 from pyro_structured.structures import CliqueTree
 
 TEXT = """

@@ -12,7 +12,8 @@ from measurement import Report, arguments, duration
 
 from pyro_structured.datasets import load_density
 from pyro_structured.demo.chow_liu_tree import ChowLiuTree
-from pyro_structured.models import ExchangeableSPN, JunctionTreeMixture, MEVMDensity, region_leaves
+from pyro_structured.densities.models import region_leaves
+from pyro_structured.models import ExchangeableSPN, JunctionTreeMixture, MEVMDensity
 
 TEXT = """
 Each setting is fitted to the training rows; the validation rows stop learning and choose the setting; the test rows
@@ -22,10 +23,10 @@ smoothing 2.
 
 *Trees and blocks* is `ExchangeableSPN`, whose leaves mix Chow-Liu trees and exchangeable blocks. *Trees only* and
 *blocks only* are the same networks, learned with no share of the other part (`TREE_SHARE` of
-`pyro_structured.models.region_leaves`, 1 and 0; no parameter of the estimator), with a choice of the setting of their
-own. *Share of trees*: how much of the leaves the trees have on average. Controls without regions: *mixture of junction
-trees*, with the settings that [validation chose](tree_mixtures.md), *MEVM*: `MEVMDensity()`, both with `X_val`, and the
-*Chow-Liu tree* with one pseudocount.
+`pyro_structured.densities.models.region_leaves`, 1 and 0; no parameter of the estimator), with a choice of the setting
+of their own. *Share of trees*: how much of the leaves the trees have on average. Controls without regions: *mixture of
+junction trees*, with the settings that [validation chose](tree_mixtures.md), *MEVM*: `MEVMDensity()`, both with
+`X_val`, and the *Chow-Liu tree* with one pseudocount.
 
 Gains are differences of mean log-probabilities of the same test rows, for one seed; less than .02 nats counts as none,
 as other seeds differ by about as much.

@@ -8,9 +8,9 @@ from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
 from pyro_structured.datasets import load_density
+from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.exchangeable.ops.expectation_maximization import expect, log_joint, maximize
 from pyro_structured.models import MEVMDensity
-from pyro_structured.ops.binary_rows import BinaryRows
-from pyro_structured.ops.expectation_maximization import expect, log_joint, maximize
 
 TEXT = """
 A mixture of 20 classes, on the distinct rows of the training sets. The peer is a vectorised mixture of independent

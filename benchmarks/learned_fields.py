@@ -8,9 +8,9 @@ import torch
 from ellipse_models import SIZES, ellipse_data, learned_fields, single
 from measurement import Report, arguments, duration
 
-from pyro_structured.ops.label_losses import intersection_over_union_loss
-from pyro_structured.solvers.pattern_ascent import ascend
-from pyro_structured.solvers.pattern_dual import decompose
+from pyro_structured.fields.ops.label_losses import intersection_over_union_loss
+from pyro_structured.fields.solvers.pattern_ascent import ascend
+from pyro_structured.fields.solvers.pattern_dual import decompose
 
 TEXT = """
 Fields are `SegmentationCRF` with 2 to 128 patterns ("sum", T = 1), learned in at most 500 steps from 500 figures of

@@ -22,12 +22,13 @@ from pyro.infer.mcmc.rwkernel import RandomWalkKernel
 from pyro.infer.mcmc.util import initialize_model
 
 from pyro_structured.distributions import RandOM
-from pyro_structured.inference import CostsReparam, compiled_sweep
-from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_sweep import sweep
-from pyro_structured.ops.density_family import DensityFamily
-from pyro_structured.ops.matching_sweep import matching_sweep
-from pyro_structured.structures.matching import Matching
+from pyro_structured.inference import CostsReparam
+from pyro_structured.optima.inference import compiled_sweep
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
+from pyro_structured.optima.inference.cost_sweep import sweep
+from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.matching_sweep import matching_sweep
+from pyro_structured.optima.structures.matching import Matching
 
 TEXT = """
 Posterior of a matrix of costs given that a matching is optimal for it. Costs are normal with means from U(0, 1) and

@@ -3,9 +3,9 @@
 import numpy as np
 from ordering_search import fit_network, search_orders
 
+from pyro_structured.junction_trees.models.chordal_search import ChordalScore
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.models import ThinJunctionTree
-from pyro_structured.models.chordal_search import ChordalScore
-from pyro_structured.ops.categorical_rows import CategoricalRows
 
 # Factors of the Bayesian information criterion's penalty, and pseudo-observations.
 PENALTIES = (1.0, 0.5, 0.25)

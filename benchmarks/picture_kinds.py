@@ -14,7 +14,8 @@ from measurement import Report, arguments
 from scipy.ndimage import gaussian_filter
 
 from pyro_structured.datasets import ellipse_figures, load_horses
-from pyro_structured.models import SegmentationCRF, pixel_features
+from pyro_structured.fields.models import pixel_features
+from pyro_structured.models import SegmentationCRF
 
 TEXT = """
 `SegmentationCRF` (16 patterns, 150 steps) on the same pictures of 32 x 32 pixels, stored in different ways; 200 to

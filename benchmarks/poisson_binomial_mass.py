@@ -13,8 +13,8 @@ from fast_poibin import PoiBin
 from measurement import Report, arguments, duration, interleaved, ratio, size, small
 from scipy.stats import poisson_binom
 
+from pyro_structured.counts.ops.poisson_binomial import bulk_mass, log_mass
 from pyro_structured.distributions import PoissonBinomial
-from pyro_structured.ops.poisson_binomial import bulk_mass, log_mass
 from pyro_structured.testing import ball_arithmetic
 
 TEXT = """

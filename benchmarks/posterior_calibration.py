@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, CostsReparam, Gibbs, Interweave
-from pyro_structured.inference.cost_conditionals import cost_conditionals
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.structures import ConnectedComponents, Matching, ShortestPath
 
 TEXT = """
@@ -110,7 +110,7 @@ def wide_costs():
         normal = base.base_dist
         return cost_conditionals(dist.Normal(normal.loc, TOO_WIDE * normal.scale).to_event(2), *others)
 
-    return patch("pyro_structured.inference.constrained_slice.cost_conditionals", wide)
+    return patch("pyro_structured.optima.inference.constrained_slice.cost_conditionals", wide)
 
 
 def narrow_prior():

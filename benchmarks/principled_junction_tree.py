@@ -11,7 +11,11 @@ from itertools import combinations
 import numpy as np
 from scipy.special import xlogy
 
-from pyro_structured.ops.chordal_graph import elimination_cliques, maximum_cardinality_order, neighbor_sets
+from pyro_structured.junction_trees.ops.chordal_graph import (
+    elimination_cliques,
+    maximum_cardinality_order,
+    neighbor_sets,
+)
 
 MOST_VARIABLES = 20
 NUM_THRESHOLDS = 20

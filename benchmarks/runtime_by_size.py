@@ -12,10 +12,10 @@ import torch
 from log_chain import growing_chain, log_partition_and_marginals
 from measurement import Report, arguments, duration, interleaved, seconds, size
 
+from pyro_structured.counts.ops import count_tree
+from pyro_structured.counts.ops.certified_counts import certify, infer_counts
+from pyro_structured.counts.ops.count_forest import CountForest, balanced_merges
 from pyro_structured.distributions import RecursiveCardinality
-from pyro_structured.ops import count_tree
-from pyro_structured.ops.cardinality import certify, infer_counts
-from pyro_structured.ops.count_forest import CountForest, balanced_merges
 from pyro_structured.structures import NestedSubsets
 
 TEXT = """

@@ -9,9 +9,9 @@ from input_families import single_potentials
 from log_chain import growing_chain, log_partition_and_marginals, plain_chain
 from measurement import Report, arguments, duration, interleaved, ratio
 
+from pyro_structured.counts.ops.certified_counts import certify, infer_counts
+from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.distributions import RecursiveCardinality
-from pyro_structured.ops.cardinality import certify, infer_counts
-from pyro_structured.ops.count_forest import CountForest
 
 TEXT = """
 Log Z and all marginals of one potential over D variables. *Chain*: `logaddexp` over the variables and autograd, the

@@ -22,10 +22,10 @@ from tqdm import tqdm
 from triangulated_search import climb_triangulated_graphs
 
 from pyro_structured.distributions import JunctionTree
+from pyro_structured.junction_trees.models.chordal_search import ChordalScore
+from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.models import ThinJunctionTree
-from pyro_structured.models.chordal_search import ChordalScore
-from pyro_structured.models.thin_tree_search import TreeSearch, TreeSetting
-from pyro_structured.ops.categorical_rows import CategoricalRows
 from pyro_structured.structures import CliqueTree
 
 # As errors, the warnings of its compiled part are a crash.

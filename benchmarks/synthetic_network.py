@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pyro_structured.junction_trees.ops.chordal_graph import elimination_order, neighbor_sets, width_of
 from pyro_structured.models import BayesianNetwork
-from pyro_structured.ops.chordal_graph import elimination_order, neighbor_sets, width_of
 
 KINDS = ("tables", "sharp", "logistic")
 SHAPES = {"tables": 0.5, "sharp": 0.1}

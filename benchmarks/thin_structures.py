@@ -11,12 +11,12 @@ from measurement import Report, arguments, duration, interleaved, ratio
 from tqdm import tqdm
 
 from pyro_structured.datasets import load_alarm_samples, load_density, load_traffic_speeds
+from pyro_structured.junction_trees.models.chordal_search import ChordalScore, grow_chordal_graph, polish_chordal_graph
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
+from pyro_structured.junction_trees.ops.chordal_graph import elimination_order, neighbor_sets, width_of
+from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow
+from pyro_structured.junction_trees.solvers.separator_program import SeparatorProgram
 from pyro_structured.models import ThinJunctionTree, cut_graph
-from pyro_structured.models.chordal_search import ChordalScore, grow_chordal_graph, polish_chordal_graph
-from pyro_structured.ops.categorical_rows import CategoricalRows
-from pyro_structured.ops.chordal_graph import elimination_order, neighbor_sets, width_of
-from pyro_structured.solvers.separator_flow import SeparatorFlow
-from pyro_structured.solvers.separator_program import SeparatorProgram
 
 TEXT = """
 Mean log-likelihoods of test rows, in nats; those of ALARM's rows under the network that they are drawn from are

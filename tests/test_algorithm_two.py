@@ -10,9 +10,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import ks_2samp
 
-from pyro_structured.inference.cost_conditionals import cost_conditionals
-from pyro_structured.inference.cost_sweep import sweep
-from pyro_structured.structures.matching import Matching
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
+from pyro_structured.optima.inference.cost_sweep import sweep
+from pyro_structured.optima.structures.matching import Matching
 
 pytestmark = pytest.mark.statistical
 

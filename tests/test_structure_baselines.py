@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from pyro_structured.distributions import JunctionTree
+from pyro_structured.junction_trees.models.chordal_search import ChordalScore
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, mutual_information
+from pyro_structured.junction_trees.ops.chordal_graph import elimination_cliques, is_chordal, maximum_cardinality_order
 from pyro_structured.models import BayesianNetwork
-from pyro_structured.models.chordal_search import ChordalScore
-from pyro_structured.ops.categorical_rows import CategoricalRows, mutual_information
-from pyro_structured.ops.chordal_graph import elimination_cliques, is_chordal, maximum_cardinality_order
 from pyro_structured.structures import CliqueTree
 
 

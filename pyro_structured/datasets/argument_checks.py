@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyro_structured.structures.argument_checks import check_choice
+from pyro_structured.foundation.structures.argument_checks import check_choice
 
 
 def checked_labels(labels: Any) -> np.ndarray:

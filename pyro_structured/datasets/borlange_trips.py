@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import damaged_archive, read_archive
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 REPOSITORY = "maitien86/RecursiveLogit.Classical.V2"
 COMMIT = "43ce934f3616ebd908c5be025cf2570115f31251"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import seeded_generator
-from pyro_structured.structures.argument_checks import check_size, checked_indices
+from pyro_structured.foundation.structures.argument_checks import check_size, checked_indices
 
 
 def conjunction_task(

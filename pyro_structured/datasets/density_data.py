@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import damaged_archive, read_archive
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 REPOSITORY = "nicoladimauro/dcsn"
 COMMIT = "dd0f7a43f5fededeeaf37905f48f918a25b8c2c7"

@@ -5,7 +5,7 @@ __all__ = ["ellipse_figures"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import seeded_generator
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.argument_checks import check_size
 
 SIZE = 32
 # Standard deviation, in pixels, of a figure's place; that of its parts' places, sizes and angles is in proportion.

@@ -4,8 +4,8 @@ __all__ = ["load_horses"]
 
 import numpy as np
 
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import missing_archive, read_archive
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 PATH, SOURCE = "images/weizmann_horses32.npz", "shenshutao/image_segmentation at commit 2653401d6e, resized to 32 x 32"
 SIZE = 32

@@ -7,10 +7,10 @@ import io
 import numpy as np
 from scipy.io import loadmat
 
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
 from pyro_structured.datasets.shape_context import shape_contexts
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 LANDMARKS = PublicFile(
     "zhfe99/fgm",

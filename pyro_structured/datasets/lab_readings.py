@@ -5,9 +5,9 @@ __all__ = ["load_lab_readings"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 REPOSITORY = "littlepretty/SensorPGM"
 COMMIT = "06c8c980b0724f18247dab31a545c504f99e045b"

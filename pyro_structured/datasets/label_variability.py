@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import entr
 
 from pyro_structured.datasets.argument_checks import checked_labels
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.argument_checks import check_size
 
 
 def label_variability(labels: np.ndarray, num_clusters: int = 32, *, seed: int) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyro_structured.datasets.data_file import ArrayKind, read_arrays
+from pyro_structured.foundation.ops.data_file import ArrayKind, read_arrays
 
 VARIABLE = "PYRO_STRUCTURED_DATA"
 

@@ -8,10 +8,10 @@ import numpy as np
 from scipy.io import loadmat
 
 from pyro_structured.datasets.argument_checks import check_number
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
-from pyro_structured.structures.argument_checks import check_flag
+from pyro_structured.foundation.ops.data_file import ArrayKind
+from pyro_structured.foundation.structures.argument_checks import check_flag
 
 REPOSITORY = "deshanyang/DIR-QA"
 COMMIT = "b89bed65afd6cfa94418e1f34a4d54761090c71b"

@@ -5,7 +5,7 @@ __all__ = ["matching_task"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name, check_noise, seeded_generator
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.argument_checks import check_size
 
 # Lowest value and number of dimensions of position, size and color; the highest value is 1.
 PROPERTIES = ((-1, 2), (0, 1), (0, 3))

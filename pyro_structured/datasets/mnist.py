@@ -6,9 +6,9 @@ import gzip
 
 import numpy as np
 
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 REPOSITORY = "unixpickle/mnistlite"
 COMMIT = "7e77ce183b42950baacbe6de3986dbdc6ae771e8"

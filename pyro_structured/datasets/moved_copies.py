@@ -5,7 +5,7 @@ __all__ = ["moved_copies"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import seeded_generator
-from pyro_structured.structures.argument_checks import check_flag, check_size
+from pyro_structured.foundation.structures.argument_checks import check_flag, check_size
 
 
 def moved_copies(

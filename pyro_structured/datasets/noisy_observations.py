@@ -5,7 +5,7 @@ __all__ = ["noisy_observations"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_noise, checked_labels, seeded_generator
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.argument_checks import check_size
 
 # Discs of five pixels across.
 RADIUS = 2.0

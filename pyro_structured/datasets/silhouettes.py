@@ -5,8 +5,8 @@ __all__ = ["load_silhouettes"]
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import missing_archive, read_archive
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 PATH = "images/voc_silhouettes32.npz"
 SOURCE = "zzq96/Nested-unet at commit 57e85f6844, cut out of its label maps and resized to 32 x 32"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyro_structured.datasets.data_file import read_content, reading
 from pyro_structured.datasets.local_archive import local_file
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.foundation.ops.data_file import read_content, reading
 
 REPOSITORY = "bstabler/TransportationNetworks"
 COMMIT = "d1639b4ef218c17928ba573e806ddf8ba5e7ae6d"

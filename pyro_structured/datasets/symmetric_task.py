@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import trange
 
 from pyro_structured.datasets.argument_checks import check_name, seeded_generator
-from pyro_structured.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.argument_checks import check_size
 
 RULES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "parity": lambda counts, num_variables: counts % 2 == 1,

@@ -9,9 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import damaged_archive, missing_archive, read_archive
 from pyro_structured.datasets.text_corpus import POLARITY, WEBKB_TRAIN, TextCorpus, read_polarity, read_webkb
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 # Names of the converted files and public sources.
 SOURCES: dict[str, tuple[str, object]] = {

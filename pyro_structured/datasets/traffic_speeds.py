@@ -4,9 +4,9 @@ __all__ = ["load_traffic_speeds"]
 
 import numpy as np
 
-from pyro_structured.datasets.data_file import ArrayKind
 from pyro_structured.datasets.local_archive import read_archive
 from pyro_structured.datasets.public_file import PublicFile
+from pyro_structured.foundation.ops.data_file import ArrayKind
 
 SPEEDS = PublicFile(
     "lehaifeng/T-GCN",

@@ -30,30 +30,33 @@ __all__ = [
     "cardinality_potentials",
 ]
 
-import pyro_structured.distributions.kl  # noqa: F401  (registers divergences)
+import pyro_structured.counts.distributions.kl  # noqa: F401  (registers divergences)
+import pyro_structured.junction_trees.distributions.kl  # noqa: F401
+from pyro_structured.counts.distributions.k_subset import KSubset
+from pyro_structured.counts.distributions.k_subset_straight_through import KSubsetStraightThrough
+from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
+from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
+from pyro_structured.counts.distributions.recursive_cardinality_straight_through import (
+    RecursiveCardinalityStraightThrough,
+)
+from pyro_structured.counts.distributions.selection_mixture import SelectionMixture
+from pyro_structured.counts.ops.precision_warning import PrecisionWarning
+from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions import cardinality_potentials
-from pyro_structured.distributions.argmin import Argmin
-from pyro_structured.distributions.categorical_pattern_crf import CategoricalPatternCRF
-from pyro_structured.distributions.deep_pattern_crf import DeepPatternCRF
-from pyro_structured.distributions.estimate_warning import EstimateWarning
-from pyro_structured.distributions.exchangeable_block import ExchangeableBlock
-from pyro_structured.distributions.exchangeable_mixture import ExchangeableMixture
-from pyro_structured.distributions.exchangeable_partition import ExchangeablePartition
-from pyro_structured.distributions.field_estimator import FieldEstimator
-from pyro_structured.distributions.grid_crf import GridCRF
-from pyro_structured.distributions.junction_tree import JunctionTree
-from pyro_structured.distributions.k_subset import KSubset
-from pyro_structured.distributions.k_subset_straight_through import KSubsetStraightThrough
-from pyro_structured.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
-from pyro_structured.distributions.nan_masked import NanMasked
-from pyro_structured.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
-from pyro_structured.distributions.pattern_crf import PatternCRF
-from pyro_structured.distributions.poisson_binomial import PoissonBinomial
-from pyro_structured.distributions.randomized_optimum import RandOM
-from pyro_structured.distributions.recursive_cardinality import RecursiveCardinality
-from pyro_structured.distributions.recursive_cardinality_straight_through import RecursiveCardinalityStraightThrough
-from pyro_structured.distributions.restricted_boltzmann_machine import RBM
-from pyro_structured.distributions.selection_mixture import SelectionMixture
-from pyro_structured.distributions.sum_product_network import SumProductNetwork
-from pyro_structured.distributions.truncated_normal import TruncatedNormal
-from pyro_structured.ops.precision_warning import PrecisionWarning
+from pyro_structured.exchangeable.distributions.exchangeable_block import ExchangeableBlock
+from pyro_structured.exchangeable.distributions.exchangeable_mixture import ExchangeableMixture
+from pyro_structured.exchangeable.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.fields.distributions.categorical_pattern_crf import CategoricalPatternCRF
+from pyro_structured.fields.distributions.deep_pattern_crf import DeepPatternCRF
+from pyro_structured.fields.distributions.field_estimator import FieldEstimator
+from pyro_structured.fields.distributions.grid_crf import GridCRF
+from pyro_structured.fields.distributions.pattern_crf import PatternCRF
+from pyro_structured.fields.distributions.restricted_boltzmann_machine import RBM
+from pyro_structured.foundation.distributions.estimate_warning import EstimateWarning
+from pyro_structured.foundation.distributions.nan_masked import NanMasked
+from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
+from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
+from pyro_structured.optima.distributions.argmin import Argmin
+from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
+from pyro_structured.optima.distributions.randomized_optimum import RandOM
+from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal

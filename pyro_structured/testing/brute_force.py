@@ -33,7 +33,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.argument_checks import check_dense, check_last_axis, check_size, checked_batch
+from pyro_structured.foundation.structures.argument_checks import (
+    check_dense,
+    check_last_axis,
+    check_size,
+    checked_batch,
+)
 
 Subsets = Iterable[Iterable[int]]
 

@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency
 from torch import Tensor
 from tqdm import trange
 
-from pyro_structured.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.live_model import NamedCosts
 from pyro_structured.testing.kernel_case import KernelCase
 
 # All tests together; and how many cells each has.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.problem import Problem
+from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.testing.problem_case import ProblemCase, agree, random_costs, reflected
 
 # How many times costs inside and outside of boxes are compared with the solver.

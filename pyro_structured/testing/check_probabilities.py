@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints, kl_divergence
 
-from pyro_structured.distributions.entries import entry_constraint
+from pyro_structured.foundation.distributions.independent_parts import entry_constraint
 from pyro_structured.testing.distribution_case import (
     DistributionCase,
     log_prob_refusal,

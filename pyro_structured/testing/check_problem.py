@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.problem import Problem
+from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.testing.check_inverse_sets import check_boxes, check_chords, check_feasible_points
 from pyro_structured.testing.problem_case import ProblemCase, agree, random_costs
 

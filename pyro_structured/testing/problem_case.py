@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyro_structured.structures.problem import Problem
+from pyro_structured.optima.structures.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc import RandomWalkKernel
 
 import pyro_structured.distributions as sdist
+from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.inference import BinaryGibbs, Checkpoint, ConstrainedSlice, FieldGibbs, Gibbs, Interweave
-from pyro_structured.structures.grid import Grid
-from pyro_structured.structures.matching import Matching
+from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.testing import check_kernel
 
 pytestmark = pytest.mark.statistical

@@ -12,7 +12,7 @@ import torch
 from torch.distributions import constraints, register_kl
 
 from pyro_structured.distributions import JunctionTree, NanMasked
-from pyro_structured.ops.requirements import require_support
+from pyro_structured.foundation.ops.requirements import require_support
 from pyro_structured.structures import CliqueTree, NestedSubsets
 from pyro_structured.testing import brute_force, check_distribution
 from pyro_structured.testing.check_queries import impossible_rows

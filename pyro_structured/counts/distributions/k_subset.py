@@ -1,0 +1,81 @@
+"""Subsets of a fixed size."""
+
+__all__ = ["KSubset"]
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.counts.distributions.cardinality_potentials import check_counts
+from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
+from pyro_structured.foundation.distributions.argument_checks import check_vector
+from pyro_structured.foundation.ops.requirements import require
+
+
+class KSubset(RecursiveCardinality):
+    r"""Exactly k of D binary variables are 1, with log-odds of their own (the conditional Bernoulli distribution).
+
+    .. math::
+        p(y) \propto \mathbf{1}\Big[\sum_d y_d = k\Big] \exp\Big(\sum_{d=1}^D x_d y_d\Big), \qquad y \in \{0, 1\}^D.
+
+    Values are vectors of zeros and ones in the dtype of ``logits``; ``event_shape`` is ``(D,)``. The support is
+    :math:`\{0, 1\}^D` whatever k is (vectors with another sum have probability zero), so that k may be a latent
+    variable that Pyro enumerates. All queries of :class:`RecursiveCardinality`, exact, in :math:`O(D \log^2 D)` or,
+    for small k,
+    :math:`O(D \log^2 k)`; conditioning returns a :class:`RecursiveCardinality`.
+
+    :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
+    :param k: Number of ones, in ``range(D + 1)``: an integer, or an integer tensor whose shape broadcasts with
+        ``logits`` without its last axis. Counts that were sampled from a Binomial are floats: pass ``k.long()``.
+    :raises ValueError: if k is not an integer or out of range, the clamps do not allow k ones, or the shapes do not
+        broadcast.
+
+    **References**
+
+    Chen, Liu (1997): *Statistical applications of the Poisson-binomial and conditional Bernoulli distributions.*
+    Statistica Sinica 7(4). Tarlow et al. (2012), as for :class:`RecursiveCardinality`.
+
+    Example::
+
+        >>> d = KSubset(torch.zeros(4), k=2)
+        >>> d.log_prob(torch.tensor([1.0, 0.0, 0.0, 1.0])).exp()
+        tensor(0.1667)
+    """
+
+    arg_constraints = {"logits": constraints.real_vector, "k": constraints.nonnegative_integer}
+
+    def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
+        check_vector("logits", logits)
+        k = check_counts("k", k, logits.shape[-1], logits.device)
+        try:
+            batch = torch.broadcast_shapes(k.shape, logits.shape[:-1])
+        except RuntimeError:
+            raise ValueError(
+                f"k: expected a shape that broadcasts with the batch shape of logits, {tuple(logits.shape[:-1])}, got "
+                f"{tuple(k.shape)}"
+            ) from None
+        self.k = k.expand(batch)
+        counts = torch.arange(logits.shape[-1] + 1, device=logits.device)
+        table = torch.zeros((), dtype=logits.dtype, device=logits.device)
+        table = table.masked_fill(counts != k.unsqueeze(-1), -math.inf)
+        super().__init__(logits, table, validate_args=validate_args)
+        if self._validate_args:
+            wrong = (k < (logits == math.inf).sum(-1)) | (k > (logits > -math.inf).sum(-1))
+            require(wrong, "k: expected a number of ones that infinite logits (clamps) allow, got too few or too many")
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "KSubset":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: KSubset = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
+        new.k = self.k.expand(torch.Size(batch_shape))
+        super().expand(batch_shape, _instance=new)
+        return new
+
+    @staticmethod
+    def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of ``logits`` and ``k``."""
+        logits = torch.Size(arg_shapes["logits"])
+        batch = torch.broadcast_shapes(logits[:-1], torch.Size(arg_shapes.get("k", ())))
+        return torch.Size(batch), logits[-1:]

@@ -1,0 +1,464 @@
+"""Binary vectors with potentials on the counts of nested subsets."""
+
+__all__ = ["RecursiveCardinality"]
+
+import math
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from pyro.distributions import Bernoulli, Independent
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts
+from pyro_structured.counts.ops.certified_counts import Beliefs, Certificate, certify_centred, infer_excess
+from pyro_structured.counts.ops.compensated_sum import compensated_sum
+from pyro_structured.counts.ops.count_sampling import most_probable, sample_counts
+from pyro_structured.counts.structures.nested_subsets import NestedSubsets
+from pyro_structured.foundation.distributions.argument_checks import (
+    check_entries,
+    check_vector,
+    common_batch,
+    expanded_batch,
+)
+from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
+from pyro_structured.foundation.ops.draws import draw_rows
+from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
+from pyro_structured.foundation.ops.evidence import reweight
+from pyro_structured.foundation.ops.requirements import require, require_support
+from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
+
+EMPTY_SUPPORT = (
+    "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
+    "empty"
+)
+
+IMPOSSIBLE_EVIDENCE = (
+    "value: expected evidence of positive probability in every batch element, but no vector is compatible with it"
+)
+
+
+@lru_cache(maxsize=8)
+def _whole(num_variables: int) -> NestedSubsets:
+    return NestedSubsets([range(num_variables)], num_variables)
+
+
+class RecursiveCardinality(ValidatedDistribution):
+    r"""Binary variables with log-odds of their own, and preferences for the counts in nested subsets.
+
+    .. math::
+        p(y) = \frac{1}{Z} \exp\Big(\sum_{d=1}^{D} x_d y_d + \sum_{s \in \mathcal{S}} f_s\big(\sum_{d \in s}
+        y_d\big)\Big), \qquad y \in \{0, 1\}^D,
+
+    where ``logits`` holds :math:`x`, and ``count_logits`` the tables :math:`f_s`, of :math:`|s| + 1` numbers each,
+    in the order of the subsets. Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is
+    ``(D,)``;
+    :meth:`log_prob` accepts booleans and integers too.
+
+    **Exact**: every query. Results are computed in float64 and carry a certificate (:attr:`certificate`).
+    **Cost**: :math:`O(D\log^2 D)` time and :math:`O(D \log D)` memory for one potential over all variables; for
+    nested ones
+    :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v of the binary tree, at most :math:`O(D^2)`. Where large
+    counts are impossible, messages are truncated: at most k ones cost :math:`O(Dk)`.
+
+    ``logits`` may be infinite: such a variable is clamped, to 1 (``+inf``) or 0 (``-inf``), and its logit has no
+    weight of its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite.
+    Where no vector has a positive probability, the first query raises a ``ValueError``.
+
+    Two things to know when learning or enumerating: adding :math:`a c` to the table of a subset is the same as
+    adding a to the logits of its variables, so that tables are determined only up to a straight line; and Pyro's
+    ``infer_discrete`` and ``compute_marginals`` do not support sites with event axes: use :attr:`marginals`,
+    :meth:`condition` and
+    :meth:`reweight`.
+
+    Results are cached with their autograd graph: make a new instance in every step, as Pyro models do.
+
+    :param Tensor logits: Log-odds, shape ``(..., D)``. No NaN.
+    :param Tensor count_logits: Log-potentials, shape ``(..., subsets.table_size)``, less than +inf. See
+        :meth:`~pyro_structured.structures.NestedSubsets.pack` and
+        :mod:`~pyro_structured.counts.distributions.cardinality_potentials`.
+    :param NestedSubsets subsets: ``None`` means one potential on the count of all variables, a table of ``D + 1``.
+    :raises ValueError: if a shape, a NaN or +inf is wrong, with the name of the argument.
+
+    **References**
+
+    Daniel Tarlow, Kevin Swersky, Richard S. Zemel, Ryan P. Adams, Brendan J. Frey (2012): *Fast exact inference for
+    recursive cardinality models.* UAI. Equations (4) and (7); Section 5.
+
+    Example::
+
+        >>> d = RecursiveCardinality(torch.zeros(3), torch.tensor([0.0, 0.0, -math.inf, -math.inf]))  # at most one
+        >>> d.log_prob(torch.tensor([0.0, 1.0, 0.0])).exp()
+        tensor(0.2500)
+        >>> d.marginals
+        tensor([0.2500, 0.2500, 0.2500])
+    """
+
+    arg_constraints = {
+        "logits": constraints.real_vector,
+        "count_logits": constraints.independent(constraints.less_than(math.inf), 1),
+    }
+
+    def __init__(
+        self,
+        logits: Tensor,
+        count_logits: Tensor,
+        subsets: NestedSubsets | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        check_vector("logits", logits)
+        if subsets is not None and not isinstance(subsets, NestedSubsets):
+            raise ValueError(f"subsets: expected a NestedSubsets or None, got {type(subsets).__name__}")
+        check_vector("count_logits", count_logits, smallest=0)
+        num_variables = logits.shape[-1]
+        self.subsets = _whole(num_variables) if subsets is None else subsets
+        if self.subsets.num_variables != num_variables:
+            raise ValueError(
+                f"logits: expected a last axis of {self.subsets.num_variables} variables, as in subsets, got shape "
+                f"{tuple(logits.shape)}"
+            )
+        if count_logits.shape[-1] != self.subsets.table_size:
+            raise ValueError(
+                f"count_logits: expected a last axis of {self.subsets.table_size} numbers, a table of |s| + 1 for each "
+                f"subset, got shape {tuple(count_logits.shape)}"
+            )
+        self._dtype, self._empty = logits.dtype, EMPTY_SUPPORT
+        self._assign(logits, count_logits, logits.new_zeros(()))
+        super().__init__(self._batch_shape, logits.shape[-1:], validate_args=validate_args)
+
+    def _assign(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor, batch: Any = None) -> None:
+        """Keeps the parameters as they came, for computing, and expanded, in their common dtype, for the user."""
+        if batch is None:
+            batch = common_batch(logits.shape[:-1], count_logits.shape[:-1], log_weight.shape)
+        self._parameters = (logits, count_logits, log_weight)
+        self._batch_shape = torch.Size(batch)
+        self.logits = logits.to(self._dtype).expand(self._batch_shape + logits.shape[-1:])
+        self.count_logits = count_logits.expand(self._batch_shape + count_logits.shape[-1:])
+
+    def _like(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor) -> "RecursiveCardinality":
+        """The distribution given evidence, which may be impossible; its log weight goes along with the vectors."""
+        new = RecursiveCardinality.__new__(RecursiveCardinality)
+        new.subsets, new._dtype, new._empty = self.subsets, self._dtype, IMPOSSIBLE_EVIDENCE
+        new._assign(logits, count_logits, log_weight)
+        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
+        derived = ("logits", "count_logits", "_centred", "_log_z", "_beliefs")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Expands the parameters anew."""
+        self.__dict__.update(state)
+        self._assign(*self._parameters, batch=self._batch_shape)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: RecursiveCardinality = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
+        new.subsets, new._dtype, new._empty = self.subsets, self._dtype, self._empty
+        batch_shape = expanded_batch(self._batch_shape, batch_shape)
+        new._assign(*self._parameters, batch=batch_shape)
+        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @staticmethod
+    def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of ``logits`` and ``count_logits``."""
+        logits = torch.Size(arg_shapes["logits"])
+        batch = torch.broadcast_shapes(logits[:-1], torch.Size(arg_shapes["count_logits"])[:-1])
+        return torch.Size(batch), logits[-1:]
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Zeros and ones; also vectors of probability zero."""
+        return constraints.independent(constraints.boolean, 1)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
+        sample_shape = torch.Size(sample_shape)
+        self._require_support()
+        logits, count_logits, *_ = self._centred
+        base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
+        base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
+        # Batch axes along which the parameters do not vary are more samples of the same distribution.
+        copies = [full if size == 1 else 1 for full, size in zip(self.batch_shape, base, strict=True)]
+        with torch.no_grad():
+            rows = logits.expand(base + self.event_shape).reshape(math.prod(base), self.event_shape[0])
+            tables = count_logits.expand(base + count_logits.shape[-1:])
+            tables = tables.reshape(math.prod(base), count_logits.shape[-1])
+            num_samples = sample_shape.numel() * math.prod(copies)
+            draw = partial(sample_counts, forest=self.subsets.forest, num_samples=num_samples)
+            drawn = draw_rows(draw, rows, tables).to(self.logits.dtype)
+        drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
+        rank = len(base)
+        pairs = [axis for i in range(rank) for axis in (1 + i, 1 + rank + i)]
+        return drawn.permute(0, *pairs, 1 + 2 * rank).reshape(sample_shape + self.batch_shape + self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(_at_most_zero(self._score(value) - require_support(self._log_z, self._empty)))
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
+        return self._cast(self._score(value) + self._offset)
+
+    def _score(self, value: Tensor) -> Tensor:
+        """The exponent, relative to the heaviest vector without tables, in double precision, because log Z is going to
+        be subtracted.
+        """
+        logits, count_logits, *_ = self._centred
+        binary = ((value == 0) | (value == 1)).all(-1)
+        on = value == 1
+        clamped = logits.isinf()
+        forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
+        score = (logits.masked_fill(clamped, 0.0) * (on.long() - (logits > 0).long())).sum(-1)
+        counts = self.subsets.counts(on)
+        sizes = torch.tensor(self.subsets.sizes, dtype=torch.long, device=counts.device)
+        cells = counts + (sizes + 1).cumsum(-1) - (sizes + 1)
+        batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
+        table = count_logits.expand(batch + count_logits.shape[-1:])
+        score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
+        return score.masked_fill(forbidden, -math.inf)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` vectors; more are never enumerated."""
+        return is_enumerable(self.event_shape[0])
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All ``2 ** D`` vectors in lexicographic order, shape ``(2 ** D,) + batch_shape + (D,)``."""
+        return enumerate_values(self.event_shape[0], 2, self.batch_shape, expand, self.logits)
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
+        pass computes.
+        """
+        return self._cast(self._supported_log_z() + self._offset)
+
+    @property
+    def log_weight(self) -> Tensor:
+        """Log weight of the evidence that :meth:`condition` or :meth:`reweight` put in, part of log Z; zero without."""
+        return self._cast(self._parameters[2]).expand(self.batch_shape)
+
+    @property
+    def unchecked_log_partition(self) -> Tensor:
+        """As :attr:`log_partition_function`, but -inf where the support is empty."""
+        return self._cast(self._log_z + self._offset)
+
+    @lazy_property
+    def _centred(self) -> CentredCounts:
+        return centre_counts(*self._parameters[:2], self.subsets.forest)
+
+    @property
+    def _offset(self) -> Tensor:
+        """What changes log Z but no probability, and is therefore kept apart: it may be large."""
+        return self._centred.offset + self._parameters[2].double()
+
+    @lazy_property
+    def _log_z(self) -> Tensor:
+        """Log Z less the offset."""
+        logits, count_logits, *_ = self._centred
+        # Gradients are marginals: where they may be asked for, they are computed at once.
+        wanted = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
+        known = wanted or "_beliefs" in self.__dict__
+        found = self._beliefs if known else infer_excess(self._centred, self.subsets.forest, marginals=False)
+        return self._mask_impossible(found.log_partition)
+
+    def _mask_impossible(self, log_z: Tensor) -> Tensor:
+        impossible = (self._parameters[2] == -math.inf).expand(self.batch_shape)
+        return log_z.expand(self.batch_shape).masked_fill(impossible, -math.inf)
+
+    def _supported_log_z(self) -> Tensor:
+        """From the pass that computes marginals, too."""
+        return require_support(self._mask_impossible(self._beliefs.log_partition), self._empty)
+
+    def _require_support(self) -> None:
+        require_support(self._log_z, self._empty)
+
+    @lazy_property
+    def _beliefs(self) -> Beliefs:
+        return infer_excess(self._centred, self.subsets.forest)
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Posterior log-odds of every variable, shape ``batch_shape + (D,)``: accurate where a probability is near 0
+        or 1.
+        """
+        beliefs = self._beliefs
+        self._require_support()
+        return self._cast(beliefs.marginal_logits).expand(self.batch_shape + self.event_shape)
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities that a variable is 1, shape ``batch_shape + (D,)``."""
+        return torch.sigmoid(self.marginal_logits)
+
+    @property
+    def mean(self) -> Tensor:
+        """Equals :attr:`marginals`."""
+        return self.marginals
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the single variables, shape ``batch_shape + (D,)``."""
+        return torch.sigmoid(self.marginal_logits) * torch.sigmoid(-self.marginal_logits)
+
+    @property
+    def count_marginals(self) -> Tensor:
+        """Probabilities of all counts of all subsets, shape ``batch_shape + (table_size,)``; see ``subsets.split``."""
+        beliefs = self._beliefs
+        self._require_support()
+        return self._cast(beliefs.count_marginals).expand(self.count_logits.shape)
+
+    @property
+    def mode(self) -> Tensor:
+        r"""A most probable vector, shape ``batch_shape + (D,)``; :math:`O(D\log D)` for one potential."""
+        self._require_support()
+        batch = self.batch_shape
+        with torch.no_grad():
+            rows, tables = (
+                part.expand(batch + part.shape[-1:]).reshape(batch.numel(), part.shape[-1])
+                for part in (self._centred.logits, self._centred.tables)
+            )
+            found = most_probable(rows, tables, self.subsets.forest)
+        return found.to(self.logits.dtype).reshape(batch + self.event_shape)
+
+    @property
+    def certificate(self) -> Certificate:
+        """Bounds on the errors of ``log_partition_function``, ``marginal_logits`` and ``count_marginals`` before they
+        are cast to the parameters' dtype, the number of nodes that fell back to direct convolution, and the bound on
+        the error of log Z as it is in :meth:`log_prob`, where constants and the weight of the heaviest vector cancel.
+
+        Where the last one is above 1e-6, or that of a log-odds above 1e-3, a
+        :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the processor, and not under
+        ``torch.vmap`` or ``torch.compile``).
+        """
+        found = certify_centred(self._centred, self.subsets.forest)
+        trailing = {"marginal_logits_error": self.event_shape}
+        wide = {
+            name: bound.expand(self.batch_shape + trailing.get(name, ())) for name, bound in found._asdict().items()
+        }
+        return Certificate(**wide)
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        own = self._energies(self._beliefs)
+        energy = own[0].sum(-1) + own[1].sum(-1)
+        return self._cast(self._supported_log_z() - energy).expand(self.batch_shape)
+
+    def _energies(self, beliefs: Beliefs) -> tuple[Tensor, Tensor]:
+        """What each variable, and each entry of the tables, adds to the expected score under given beliefs."""
+        logits, count_logits, *_ = self._centred
+        side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
+        flipped = side * torch.sigmoid(side * beliefs.marginal_logits)
+        impossible = count_logits == -math.inf
+        tables = beliefs.count_marginals * count_logits.masked_fill(impossible, 0.0)
+        return flipped * logits.masked_fill(logits.isinf(), 0.0), tables
+
+    def condition(self, value: Tensor, observed: Tensor) -> "RecursiveCardinality":
+        """Fixes some variables.
+
+        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., D)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries of probabilities raise where the evidence is impossible.
+        """
+        return self.reweight(*self._clamps(value, observed))
+
+    def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
+        neither = observed & (value != 0) & (value != 1)
+        require(neither, "value: expected zeros and ones where observed, got other numbers")
+        zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
+        return zero.masked_fill(observed & (value != 0), -math.inf), zero.masked_fill(
+            observed & (value != 1), -math.inf
+        )
+
+    def reweight(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant.
+
+        :param Tensor log_off: Log-likelihoods of the evidence if the variable is 0, shape broadcasts to ``(...,
+            D)``; -inf is allowed.
+        :param Tensor log_on: The same for 1.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight.
+        """
+        return self._reweight(log_off, log_on)[0]
+
+    def _reweight(self, log_off: Tensor, log_on: Tensor) -> tuple["RecursiveCardinality", Tensor]:
+        """The distribution given evidence, and the log weight that this evidence adds."""
+        check_entries(self.batch_shape + self.event_shape, log_off=log_off, log_on=log_on)
+        if self._validate_args:
+            for name, weights in (("log_off", log_off), ("log_on", log_on)):
+                require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
+        logits, count_logits, log_weight = self._parameters
+        if self._centred.is_moved:
+            # What has cancelled must not come back when evidence changes the heaviest vector.
+            logits, count_logits, *_ = self._centred
+            log_weight = log_weight + self._centred.constant
+        shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
+        evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
+        new_logits, added = reweight(logits.double().expand(shape), *evidence)
+        batch = torch.broadcast_shapes(shape[:-1], self.batch_shape)
+        return self._like(new_logits, count_logits, log_weight + added).expand(batch), added
+
+    def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the vector summed out; arguments as for :meth:`reweight`.
+
+        :return: The change of log Z; -inf for impossible evidence. Shape: the arguments' without their last axis,
+            broadcast with ``batch_shape``.
+        """
+        return self._change(*self._reweight(log_off, log_on))
+
+    def _change(self, updated: "RecursiveCardinality", added: Tensor) -> Tensor:
+        """The change of log Z that evidence makes."""
+        before, after = self._centred, updated._centred
+        if before.is_moved or after.is_moved:
+            # Evidence was added to what has been centred, or else to the parameters as they came.
+            own = before.weights if before.is_moved else torch.cat(broadcast_rows(before.weights, before.terms), -1)
+            parts = broadcast_rows(after.weights, after.terms, -own, added.unsqueeze(-1))
+            gained = compensated_sum(torch.cat(parts, -1))
+        else:
+            gained = (after.weights - before.weights).sum(-1) + added
+        return self._cast(updated._log_z - require_support(self._log_z, self._empty) + gained)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self.log_evidence(*self._clamps(value, observed))
+
+    def conjugate_update(self, other: Any) -> tuple["RecursiveCardinality", Tensor]:
+        """Multiplies with independent evidence about every variable.
+
+        :param other: ``Bernoulli(...).to_event(1)`` with event shape ``(D,)``.
+        :return: ``(updated, log_normalizer)`` with ``self.log_prob(y) + other.log_prob(y) == updated.log_prob(y) +
+            log_normalizer``.
+        """
+        base = other.base_dist if isinstance(other, torch.distributions.Independent) else other
+        if not isinstance(base, torch.distributions.Bernoulli) or other.event_shape != self.event_shape:
+            raise ValueError(
+                f"other: expected Bernoulli(...).to_event(1) with event shape {tuple(self.event_shape)}, got {other}"
+            )
+        ones = torch.ones_like(base.logits)
+        plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
+        updated, added = self._reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
+        return updated, self._change(updated, added)
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
+        return tensor.to(dtype)
+
+
+def _at_most_zero(log_prob: Tensor) -> Tensor:
+    """Without what rounding has put above zero; derivatives stay."""
+    return log_prob - log_prob.detach().clamp(min=0.0)

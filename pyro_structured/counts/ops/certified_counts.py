@@ -1,0 +1,302 @@
+"""Partition functions and posteriors of cardinality potentials: exact, differentiable, batched, and certified."""
+
+__all__ = [
+    "Beliefs",
+    "Certificate",
+    "certify",
+    "certify_centred",
+    "infer_counts",
+    "infer_excess",
+    "log_partition",
+]
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.counts.ops import count_tree
+from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts, has_large
+from pyro_structured.counts.ops.count_forest import CountForest
+from pyro_structured.counts.ops.count_potential import attempts, solve_count_potential, solve_windows
+from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
+from pyro_structured.counts.ops.fourier_passes import is_fast
+from pyro_structured.counts.ops.nested_counts import solve_nested_counts
+from pyro_structured.counts.ops.precision_warning import warn_of_lost_digits
+from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
+from pyro_structured.foundation.ops.vmap_rows import map_rows, merge_mapped
+
+# Certified errors that a warning tells of, unless a probability is as near to 0 or 1 as numbers can be.
+LOG_PARTITION_LOST = 1e-6
+LOG_ODDS_LOST = 1e-3
+UNDERFLOW_EXPONENT = 745.0
+
+
+class Beliefs(NamedTuple):
+    """Posterior quantities: ``log_partition`` of shape ``batch``, ``marginal_logits`` of shape ``batch +
+    (num_variables,)`` and ``count_marginals``, the probabilities of all entries of the tables, of shape ``batch +
+    (table_size,)``.
+    """
+
+    log_partition: Tensor
+    marginal_logits: Tensor
+    count_marginals: Tensor
+
+
+class Certificate(NamedTuple):
+    """Bounds on the errors of rounding, and how the results were reached.
+
+    ``log_partition_error`` (shape ``batch``) bounds the error of the log partition function; ``marginal_logits_error``
+    (shape ``batch + (num_variables,)``), that of every posterior log-odds; ``num_fallback_nodes`` (shape ``batch``)
+    counts the nodes of the tree that had to be convolved directly, in log space, because a fast convolution was not
+    accurate enough; ``count_marginals_error`` (shape ``batch``) bounds the error of every probability of a count;
+    ``excess_error`` (shape ``batch``), that of log Z less the weight of the heaviest vector and constants, which is
+    what probabilities depend on. Every transform is taken to round as badly as it can (Higham 2002, Theorem 24.2), and
+    different transforms to round independently of each other (Higham and Mary 2019).
+    """
+
+    log_partition_error: Tensor
+    marginal_logits_error: Tensor
+    num_fallback_nodes: Tensor
+    count_marginals_error: Tensor
+    excess_error: Tensor
+
+
+class _Solution(NamedTuple):
+    """Results for rows: the excess of log Z over the heaviest vector, posteriors, and bounds on their errors."""
+
+    excess: Tensor
+    marginal_logits: Tensor
+    count_marginals: Tensor
+    excess_error: Tensor
+    marginal_logits_error: Tensor
+    count_marginals_error: Tensor
+    num_fallback_nodes: Tensor
+
+    @property
+    def lost(self) -> Tensor:
+        """Where log Z and where a log-odds have lost digits, shape ``(rows, 2)``; certain values cannot lose any."""
+        odds, error = self.marginal_logits, self.marginal_logits_error
+        lost = torch.stack([self.excess_error > LOG_PARTITION_LOST, error.amax(-1) > LOG_ODDS_LOST], -1)
+        if lost.device.type == "cpu" and not bool(lost.any()):
+            return lost
+        uncertain = (error > LOG_ODDS_LOST) & (odds.abs() - error < UNDERFLOW_EXPONENT)
+        lost = torch.stack([lost[:, 0], uncertain.any(-1)], -1)
+        return lost & (self.excess != -math.inf).unsqueeze(-1)
+
+
+def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
+    r"""Computes :math:`\log\sum_y \exp(\sum_d x_d y_d + \sum_s f_s(\sum_{d\in s} y_d))`.
+
+    :param Tensor logits: Log-odds, shape ``batch + (num_variables,)``; an infinite one clamps its variable without a
+        weight of its own.
+    :param Tensor count_logits: Log-potentials of all tables, shape ``batch + (forest.table_size,)``; -inf is allowed.
+    :param CountForest forest: Which counts the tables weigh.
+    :return: Shape ``batch``, -inf where the support is empty. Differentiable; the first derivatives are the
+        posterior probabilities, and where they are wanted too, :func:`infer_counts` needs one pass for both. Cost
+        :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, whatever the
+        potentials are. A :class:`~pyro_structured.distributions.PrecisionWarning` says where these are so large that
+        digits are lost.
+    """
+    centred = centre_counts(logits, count_logits, forest)
+    return infer_excess(centred, forest, marginals=False).log_partition + centred.offset
+
+
+def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Beliefs:
+    """Computes the log partition function and all posterior marginals; arguments as in :func:`log_partition`.
+
+    :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
+    """
+    centred = centre_counts(logits, count_logits, forest)
+    found = infer_excess(centred, forest)
+    return found._replace(log_partition=found.log_partition + centred.offset)
+
+
+def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = True) -> Beliefs:
+    """Posterior quantities as :func:`infer_counts` has them, but log Z less ``centred.offset``: a number of the size of
+    log-probabilities. Its derivative along the logits is how much a variable differs from the heaviest vector.
+
+    :param bool marginals: Whether the posterior is wanted; it has no meaning otherwise.
+    """
+    *found, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
+    warn_of_lost_digits(lost)
+    return Beliefs(*found)
+
+
+def certify(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
+    """Bounds the errors of :func:`infer_counts`; arguments as in :func:`log_partition`."""
+    return certify_centred(centre_counts(logits, count_logits, forest), forest)
+
+
+def certify_centred(centred: CentredCounts, forest: CountForest) -> Certificate:
+    """Bounds the errors of :func:`infer_excess`, and of log Z."""
+    with torch.no_grad():
+        excess, odds, counts, nodes = map_rows(_bounds, centred.logits, centred.tables, forest)
+        size = centred.terms.abs().sum(-1) + centred.weights.sum(-1)
+        return Certificate(excess + 4 * UNIT_ROUNDOFF * size, odds, nodes, counts, excess)
+
+
+def _bounds(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[Tensor, ...]:
+    found = _solve(logits, count_logits, forest, errors=True)
+    return found.excess_error, found.marginal_logits_error, found.count_marginals_error, found.num_fallback_nodes
+
+
+def _solve(
+    logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool = True, errors: bool = False
+) -> _Solution:
+    if not forest.is_single:
+        return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
+    fast = solve_count_potential(logits, count_logits, marginals)
+    found = _Solution(
+        fast.excess,
+        fast.marginal_logits,
+        fast.log_posterior.exp(),
+        fast.excess_error,
+        fast.marginal_logits_error,
+        # What is missing in a weight, and in their sum.
+        2 * fast.excess_error,
+        torch.zeros_like(fast.certified, dtype=torch.long),
+    )
+    rows = (~fast.certified).nonzero().squeeze(-1)
+    if not len(rows):
+        return found
+    slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback=True)
+    return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(found, slow, strict=True)))
+
+
+def _solve_tree(
+    logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool, errors: bool, fallback: bool
+) -> _Solution:
+    tree = forest.tree(count_logits)
+    if any(is_fast(tree, merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
+        fast = solve_nested_counts(tree, logits, count_logits)
+        return _Solution(
+            fast.excess,
+            fast.marginal_logits,
+            fast.log_posterior.exp(),
+            fast.excess_error,
+            fast.marginal_logits_error,
+            fast.count_marginals_error,
+            fast.num_fallback_nodes,
+        )
+    # Ordinary numbers lose no digits in log space.
+    errors = errors or not torch.is_grad_enabled() and (fallback or has_large(logits) or has_large(count_logits))
+    messages, potentials, log_scale = count_tree.upward(tree, logits, count_logits)
+    excess = count_tree.root_log_partition(tree, messages, log_scale)
+    marginal_logits, count_marginals = torch.zeros_like(logits), torch.zeros_like(count_logits)
+    excess_error, logits_error = torch.zeros_like(excess), torch.zeros_like(logits)
+    if marginals or errors:
+        outside = count_tree.downward(tree, messages, potentials)
+        marginal_logits, log_posterior = count_tree.posterior(tree, messages, outside)
+        count_marginals = log_posterior[:, tree.table_cells].exp()
+        if errors:
+            excess_error, logits_error = count_tree.rounding_errors(tree, messages, count_logits, outside, log_scale)
+    nodes = torch.full_like(excess, forest.num_variables - 1 if fallback else 0, dtype=torch.long)
+    # As a log-odds, the logarithm of a probability of a count has the errors of the passes up and down.
+    counts_error = logits_error.amin(-1)
+    return _Solution(excess, marginal_logits, count_marginals, excess_error, logits_error, counts_error, nodes)
+
+
+class _CountInference(torch.autograd.Function):
+    """Beliefs with explicit passes; only derivatives of the posteriors go through automatic differentiation."""
+
+    @staticmethod
+    def forward(logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool) -> tuple[Tensor, ...]:
+        found = _solve(logits, count_logits, forest, marginals)
+        return found.excess, found.marginal_logits, found.count_marginals, found.lost
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        logits, count_logits, ctx.forest, ctx.marginals = inputs
+        ctx.save_for_backward(logits, count_logits, *output[:3])
+        ctx.save_for_forward(logits, count_logits, *output[:3])
+        ctx.mark_non_differentiable(output[3])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_excess: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None, _: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        logits, count_logits, excess, odds, counts = ctx.saved_tensors
+        grad_logits, grad_tables = torch.zeros_like(logits), torch.zeros_like(count_logits)
+        if grad_excess is not None:
+            weight = grad_excess.unsqueeze(-1)
+            if not ctx.marginals:
+                results = _CountInference.apply(logits, count_logits, ctx.forest, True)  # type: ignore[no-untyped-call]
+                _, odds, counts, _ = results
+            slope_logits, slope_tables = _slopes_of_excess(logits, excess, odds, counts)
+            grad_logits, grad_tables = weight * slope_logits, weight * slope_tables
+        if grad_odds is not None or grad_counts is not None:
+            second = pull_back(
+                partial(_posteriors, ctx.forest),
+                (logits, count_logits, excess),
+                (
+                    torch.zeros_like(logits) if grad_odds is None else grad_odds,
+                    torch.zeros_like(count_logits) if grad_counts is None else grad_counts,
+                ),
+            )
+            grad_logits, grad_tables = grad_logits + second[0], grad_tables + second[1]
+        return grad_logits, grad_tables, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, logits: Tensor | None, count_logits: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors[:3]
+        tangents = known_tangents(inputs, (logits, count_logits, None))
+        return *apply_rows(partial(_tangents, ctx.forest, ctx.marginals), *inputs, *tangents), None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        logits: Tensor,
+        count_logits: Tensor,
+        forest: CountForest,
+        marginals: bool,
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        flat = merge_mapped(info.batch_size, in_dims, logits, count_logits)
+        results = _CountInference.apply(*flat, forest, marginals)  # type: ignore[no-untyped-call]
+        return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0, 0)
+
+
+def _tangents(forest: CountForest, marginals: bool, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Forward derivatives of the beliefs, from parameters, the excess, and tangents of all three."""
+    logits, count_logits, excess, *tangents = tensors
+    posteriors = _posteriors(forest, logits, count_logits, excess)
+    slopes = _slopes_of_excess(logits, excess, *posteriors)
+    along = (slopes[0] * tangents[0]).sum(-1) + (slopes[1] * tangents[1]).sum(-1)
+    if not marginals:
+        return along, torch.zeros_like(logits), torch.zeros_like(count_logits)
+    odds, counts = tangents_of(partial(_posteriors, forest), 3, *tensors)
+    return along, odds, counts
+
+
+def _slopes_of_excess(logits: Tensor, excess: Tensor, odds: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of log Z, less those of the weight of the heaviest vector."""
+    side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
+    empty = (excess == -math.inf).unsqueeze(-1)
+    # An infinite logit is a clamp, not a number that could change; nor does an empty support.
+    return (side * torch.sigmoid(side * odds)).masked_fill(logits.isinf() | empty, 0.0), counts.masked_fill(empty, 0.0)
+
+
+def _posteriors(forest: CountForest, logits: Tensor, count_logits: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+    """Marginal log-odds and count probabilities, with all windows held constant; zeros in rows without support."""
+    odds, counts = torch.zeros_like(logits), torch.zeros_like(count_logits)
+    possible = excess != -math.inf
+    rest = possible.nonzero().squeeze(-1)
+    if forest.is_single:
+        with torch.no_grad():
+            tried = attempts(logits, count_logits, marginals=True)
+        for rows, windows, solution in tried:
+            done = (solution.certified & possible[rows]).nonzero().squeeze(-1)
+            rest = rows[~solution.certified & possible[rows]]
+            if len(done):
+                part = rows[done]
+                found = solve_windows(logits[part], count_logits[part], windows.rows(done))
+                odds, counts = odds.index_copy(0, part, found[0]), counts.index_copy(0, part, found[1])
+    if len(rest):
+        slow = _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
+        odds = odds.index_copy(0, rest, slow.marginal_logits)
+        counts = counts.index_copy(0, rest, slow.count_marginals)
+    return odds, counts

@@ -1,0 +1,154 @@
+"""Exact joint samples, and a most probable vector, by descending a tree of counts (Tarlow et al. 2012, Section 5.3)."""
+
+__all__ = ["most_probable", "sample_counts"]
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pyro_structured.counts.ops import convolution_tree, count_tree
+from pyro_structured.counts.ops.count_forest import CountForest
+from pyro_structured.counts.ops.count_potential import attempts
+from pyro_structured.counts.ops.count_tree import CountTree
+from pyro_structured.counts.ops.count_windows import EXTREME, Windows, extreme_counts
+from pyro_structured.counts.ops.log_convolution import max_convolve
+from pyro_structured.counts.ops.nested_counts import upward_messages
+from pyro_structured.foundation.ops.draws import draw, draw_log
+
+CHUNK_ELEMENTS = 2**22
+# Splits of a count less likely than this are not offered: the uniform numbers of double precision cannot draw them.
+NEGLIGIBLE = 1e-30
+
+
+def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num_samples: int) -> Tensor:
+    r"""Draws independent exact samples.
+
+    :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64.
+    :param Tensor count_logits: Log-potentials of all tables, shape ``(rows, forest.table_size)``.
+    :param CountForest forest: Which counts the tables weigh.
+    :param int num_samples: Samples for each row.
+    :return: Zeros and ones of shape ``(num_samples, rows, num_variables)``. Cost :math:`O(D \log D)` a sample for one
+        potential; :math:`O(\sum_v n_v)` for nested ones.
+    """
+    samples = logits.new_empty(num_samples, *logits.shape)
+    if not forest.is_single:
+        return _fill_tree_samples(samples, logits, count_logits, forest)
+    for rows, windows, solution in attempts(logits, count_logits, marginals=True):
+        certified = solution.certified.nonzero().squeeze(-1)
+        failed = rows[~solution.certified]
+        step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))
+        for part in certified.split(step) if len(certified) else ():
+            samples[:, rows[part]] = _sample_windows(
+                logits[rows[part]], windows.rows(part), solution.log_posterior[part], num_samples
+            )
+    if len(failed):
+        samples[:, failed] = _fill_tree_samples(samples[:, failed], logits[failed], count_logits[failed], forest)
+    return samples
+
+
+def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num_samples: int) -> Tensor:
+    rows, num_windows = windows.tilts.shape
+    tilted = (logits.unsqueeze(1) + windows.tilts.unsqueeze(-1)).flatten(0, 1)
+    tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), windows.assignment.shape[-1] - 1)
+    levels = [m.permute(1, 2, 0) for m in tree.direct[:-1]] + tree.messages[:-1]
+    step = max(1, CHUNK_ELEMENTS // max(1, rows * logits.shape[1]))
+    lowest, highest = extreme_counts(logits).unsqueeze(-1).unbind(1)
+    peaks = tree.root.argmax(-1)
+    samples = logits.new_empty(num_samples, *logits.shape)
+    for start in range(0, num_samples, step):
+        size = min(step, num_samples - start)
+        total = draw_log(log_posterior.expand(size, *log_posterior.shape)).unsqueeze(-1)
+        # The tree whose tilt suits the drawn count: the window must be the count's own.
+        window = windows.assignment.expand(size, -1, -1).gather(-1, total)
+        table = torch.arange(rows, device=logits.device) * num_windows + window.squeeze(-1).clamp(min=0)
+        # Extreme counts belong to no tree: another count is split in their place, and not used.
+        counts = torch.where(window == EXTREME, peaks[table].unsqueeze(-1), total).transpose(1, 2)
+        for level in reversed(levels):
+            counts = _split_counts(level, counts, table)
+        drawn = counts.transpose(1, 2)[..., : logits.shape[1]]
+        for extreme, sure in ((lowest, logits == math.inf), (highest, logits != -math.inf)):
+            drawn = torch.where((window == EXTREME) & (total == extreme), sure.long(), drawn)
+        samples[start : start + size] = drawn
+    return samples
+
+
+def _split_counts(level: Tensor, counts: Tensor, table: Tensor) -> Tensor:
+    """Splits counts of shape ``(samples, nodes, rows)`` among children: ``(samples, 2 * nodes, rows)``."""
+    left, right = level.chunk(2)
+    last = right.shape[-1] - 1
+    low, high = _offered(left)
+    # Window number s of the reversed and padded right message holds right[z - i] for i = low ... high.
+    reversed_right = torch.nn.functional.pad(right.flip(-1), (2 * last, 2 * last))
+    windows = reversed_right.unfold(-1, high - low + 1, 1)
+    nodes = torch.arange(left.shape[0], device=level.device).unsqueeze(-1)
+    rows = table.unsqueeze(1)
+    offered = left[..., low : high + 1]
+    if table.shape[-1] == 1 and left.shape[1] == 1:
+        weights = windows[:, 0][nodes, 3 * last - counts + low] * offered[:, 0].unsqueeze(1)
+    else:
+        weights = windows[nodes, rows, 3 * last - counts + low] * offered[nodes, rows]
+    to_left = draw(weights) + low
+    return torch.cat([to_left, counts - to_left], 1)
+
+
+def _offered(left: Tensor) -> tuple[int, int]:
+    width = left.shape[-1]
+    if width <= 64:
+        return 0, width - 1
+    likely = (left > NEGLIGIBLE).flatten(0, -2).any(0).nonzero()
+    return int(likely.min()), int(likely.max())
+
+
+def _fill_tree_samples(samples: Tensor, logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
+    tree = forest.tree(count_logits)
+    messages = upward_messages(tree, logits, count_logits)
+    widest = max([m.nodes * m.left.shape[1] for m in tree.merges], default=1)
+    step = max(1, CHUNK_ELEMENTS // max(1, logits.shape[0] * widest))
+    for start in range(0, samples.shape[0], step):
+        part = samples[start : start + step]
+        part.copy_(_descend(tree, messages, part.shape[0], draw_log))
+    return samples
+
+
+def most_probable(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
+    r"""Finds a vector of largest probability; arguments as in :func:`sample_counts`.
+
+    :return: Zeros and ones of shape ``(rows, num_variables)``. Cost :math:`O(D\log D)` for one potential, by sorting;
+        :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, by maximum-sum message passing.
+    """
+    if forest.is_single:
+        return _sort_mode(logits, count_logits)
+    tree = forest.tree(count_logits)
+    messages, _, _ = count_tree.upward(tree, logits, count_logits, max_convolve)
+    return _descend(tree, messages, 1, lambda log_weights: log_weights.argmax(-1)).squeeze(0)
+
+
+def _sort_mode(logits: Tensor, count_logits: Tensor) -> Tensor:
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    clamped = ordered == math.inf
+    prefix = torch.nn.functional.pad(ordered.masked_fill(clamped, 0.0).cumsum(-1), (1, 0))
+    # Counts that would leave out a variable clamped to 1 are impossible.
+    missing = torch.nn.functional.pad(clamped, (0, 1))
+    best = (prefix + count_logits).masked_fill(missing, -math.inf).argmax(-1, keepdim=True)
+    rank = torch.arange(logits.shape[-1], device=logits.device)
+    return torch.zeros_like(logits).scatter_(-1, order, (rank < best).to(logits.dtype))
+
+
+def _descend(tree: CountTree, messages: Tensor, num_samples: int, choose: Callable[[Tensor], Tensor]) -> Tensor:
+    """Chooses the roots' counts, then from the roots to the leaves how every count is split between two children."""
+    rows = messages.shape[0]
+    counts = torch.zeros(num_samples, rows, tree.num_nodes, dtype=torch.long, device=messages.device)
+    for cells, ids in zip(tree.roots, tree.root_ids, strict=True):
+        counts[..., ids] = choose(messages[:, cells].expand(num_samples, -1, -1, -1))
+    for merge in reversed(tree.merges):
+        left, right = count_tree.gather(messages, merge.left), count_tree.gather(messages, merge.right)
+        total = counts[..., merge.node_ids].unsqueeze(-1)
+        rest = total - torch.arange(left.shape[-1], device=messages.device)
+        possible = (rest >= 0) & (rest < right.shape[-1])
+        other = right.expand(num_samples, -1, -1, -1).gather(-1, rest.clamp(0, right.shape[-1] - 1))
+        to_left = choose((left + other).masked_fill(~possible, -math.inf))
+        counts[..., merge.left_ids] = to_left
+        counts[..., merge.right_ids] = total.squeeze(-1) - to_left
+    return counts[..., : tree.num_variables].to(messages.dtype)

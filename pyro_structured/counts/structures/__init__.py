@@ -1,0 +1,1 @@
+"""Counts in nested subsets of binary variables: immutable descriptions."""

@@ -1,0 +1,1 @@
+"""Densities that mix families."""

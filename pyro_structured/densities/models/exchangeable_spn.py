@@ -1,0 +1,262 @@
+"""Sum-product networks with exchangeable leaves, as a density estimator."""
+
+__all__ = ["ExchangeableSPN"]
+
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
+from pyro_structured.densities.models.region_network import RegionNetwork
+from pyro_structured.densities.structures.region_tree import RegionTree
+from pyro_structured.exchangeable.models.binary_estimator import BinaryEstimator
+from pyro_structured.exchangeable.structures.partition import Partition
+from pyro_structured.foundation.models.argument_checks import check_count
+from pyro_structured.foundation.models.number_tables import nan_for_missing, read_numbers
+from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+
+# Steps that gain a smaller share of the log-probability, after which a network is finished.
+PATIENCE, SMALLEST_GAIN = 2, 2e-5
+# More would leave nothing of the data in single precision.
+MOST_SMOOTHING = 1e6
+# A region has a transition for each pair of its states and its parent's.
+MOST_STATES = 2**12
+# Rows times numbers of networks, states and variables that are scored at once.
+SCORED_AT_ONCE = 2**20
+
+
+class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
+    r"""Density of binary vectors: an average of sum-product networks with leaves of exchangeable variables.
+
+    Each network is a :class:`~pyro_structured.distributions.SumProductNetwork`. Its regions join variables of large
+    mutual information; the tree of the regions is that of largest mutual information. Rows are clustered for each
+    region, and a state of the region starts as one cluster: a Chow-Liu tree and the blocks of
+    :func:`merge_partition`. Then all parameters, and the trees, are improved by expectation maximisation. Networks
+    differ by their random clusters, and by random weights of the rows that tell the regions.
+
+    Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
+    needs complete rows (:class:`MEVMDensity` does not).
+
+    :param int n_networks: Number of networks M.
+    :param int n_states: Number of states K of each region; more need more rows.
+    :param int max_region_size: Most variables in a region. One region of all variables makes a network a mixture of
+        leaves.
+    :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
+    :param int max_iter: Most steps of expectation maximisation for each network.
+    :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
+        and 1. ``None``: values have to be zeros and ones.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the networks, and of samples.
+    :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
+        fall a little.
+
+    Cost about O(N n K (n + K)) a step; memory O(N n (n + K)), and O(M K (n + G K)) for networks of G regions.
+
+    **References**
+
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Section 6 suggests such leaves.
+    Lüdtke, Bartelt, Stuckenschmidt (2022): Exchangeability-aware sum-product networks. IJCAI: another learner, which
+    tests for exchangeability as it splits variables.
+    Gens, Domingos (2013): Learning the structure of sum-product networks. ICML.
+    Liu, Van den Broeck (2021): Tractable regularization of probabilistic circuits. NeurIPS: trees of latent states.
+
+    Example::
+
+        >>> x = np.random.default_rng(0).integers(2, size=(400, 2)).repeat(2, axis=1)  # two pairs of equal variables
+        >>> model = ExchangeableSPN(n_networks=1, n_states=2, random_state=0).fit(x)
+        >>> bool(model.score_samples([[1, 1, 0, 0]])[0] > model.score_samples([[1, 0, 1, 0]])[0] + 3)
+        True
+        >>> model.to_pyro().marginals.shape
+        torch.Size([4])
+    """
+
+    def __init__(
+        self,
+        n_networks: int = 8,
+        n_states: int = 40,
+        max_region_size: int = 20,
+        smoothing: float = 2.0,
+        max_iter: int = 50,
+        binarize: float | str | None = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_networks = n_networks
+        self.n_states = n_states
+        self.max_region_size = max_region_size
+        self.smoothing = smoothing
+        self.max_iter = max_iter
+        self.binarize = binarize
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ExchangeableSPN":
+        """Learns the networks.
+
+        An interrupt from the keyboard ends learning: the finished networks are kept, or the best step of the first one.
+
+        :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
+        :param y: Not used.
+        :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
+            early. ``None``: it is judged on the rows it learns from.
+        :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
+        """
+        self._check_parameters()
+        rows = self._binarized(read_numbers(self, X, reset=True)).astype(np.float32)
+        judged = rows[:0]
+        if X_val is not None:
+            judged = self._binarized(self._validate_held_out(X_val), "X_val").astype(np.float32)
+        # Equal rows are counted, because many data sets have few different ones.
+        joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
+        places = places.reshape(-1)
+        values = torch.from_numpy(joined)
+        weights, held_out = (
+            torch.from_numpy(np.bincount(part, minlength=len(joined)).astype(np.float32))
+            for part in (places[: len(rows)], places[len(rows) :])
+        )
+        self._distribution = _assemble(self._learn(values, weights, held_out))
+        return self
+
+    def _learn(self, values: Tensor, weights: Tensor, held_out: Tensor) -> list[dict[str, Tensor]]:
+        """The tables of all networks, or of those that there were when it was interrupted."""
+        generator = checked_generator(self.random_state)
+        self.log_likelihoods_: list[list[float]] = []
+        self._num_unsettled = 0
+        finished: list[dict[str, Tensor]] = []
+        unfinished: deque[dict[str, Tensor]] = deque(maxlen=1)
+        try:
+            with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
+                for index in range(self.n_networks):
+                    options = self.n_states, self.max_region_size, self.smoothing, generator
+                    unfinished.extend(self._improve(RegionNetwork(values, weights, *options), held_out, bar))
+                    finished.append(unfinished.pop())
+                    bar.update((index + 1) * self.max_iter - bar.n)
+        except KeyboardInterrupt:
+            finished = finished or list(unfinished)
+            if not finished:
+                raise
+            del self.log_likelihoods_[len(finished) :]
+            warnings.warn(f"fit was interrupted: {len(finished)} of {self.n_networks} networks are kept", stacklevel=3)
+        if self._num_unsettled:
+            warnings.warn(
+                f"no convergence in {self.max_iter} steps of {self._num_unsettled} of {self.n_networks} networks",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return finished
+
+    def _check_parameters(self) -> None:
+        for name in ("n_networks", "max_region_size", "max_iter"):
+            check_count(name, getattr(self, name))
+        check_count("n_states", self.n_states, MOST_STATES)
+        if not isinstance(self.smoothing, Real) or not 0 <= float(self.smoothing) <= MOST_SMOOTHING:
+            raise ValueError(f"smoothing: expected a number from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
+
+    def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> Iterator[dict[str, Tensor]]:
+        """Learns until nothing gets better: the tables of every step that is better than all before."""
+        best, waited = -np.inf, 0
+        judging = held_out if held_out.any() else network.weights
+        gained: list[float] = []
+        self.log_likelihoods_.append(gained)
+        for step in range(self.max_iter + 1):
+            log_prob, counts, uses = network.expect()
+            gained.append(float(log_prob @ network.weights / network.weights.sum()))
+            score = float(log_prob @ judging / judging.sum())
+            waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
+            if step == 0 or score > best:
+                best = score
+                yield network.tables()
+            if waited == PATIENCE:
+                return
+            if step < self.max_iter:
+                network.maximize(counts, uses)
+                bar.update()
+        self._num_unsettled += 1
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
+
+        :param X: Numbers as for :meth:`fit`, and NaN, shape ``(N, n)``.
+        """
+        check_is_fitted(self)
+        rows = self._binarized(read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan"))
+        missing = np.isnan(rows)
+        values = torch.from_numpy(np.nan_to_num(rows))
+        found = torch.empty(len(values), dtype=torch.float64)
+        structure = self._distribution.structure
+        size = structure.num_networks * structure.num_states * structure.num_variables
+        for complete in (True, False):
+            chosen = torch.from_numpy(np.flatnonzero(missing.any(1) != complete))
+            for part in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
+                observed = torch.from_numpy(~missing)[part]
+                with torch.no_grad():
+                    found[part] = (
+                        self._distribution.log_prob(values[part])
+                        if complete
+                        else self._distribution.marginal_log_prob(values[part], observed)
+                    )
+        return found.numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-probability of rows, in nats."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``.
+
+        :param int n_samples: Number of rows, at least 1.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
+
+    def to_pyro(self) -> SumProductNetwork:
+        """The density as a Pyro distribution, in float64: samples are to be cast for models in float32."""
+        check_is_fitted(self)
+        return self._distribution
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_distribution")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.sparse = False
+        return tags
+
+
+def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
+    """The mixture of all networks; those with fewer regions get empty ones."""
+    number = max(len(each["region_parents"]) for each in tables)
+
+    def stack(name: str) -> Tensor:
+        return torch.stack([each[name] for each in tables])
+
+    def pad(name: str) -> Tensor:
+        tensors = [each[name] for each in tables]
+        return torch.stack([torch.cat([t, t.new_zeros(number - len(t), *t.shape[1:])]) for t in tensors])
+
+    return SumProductNetwork(
+        torch.zeros(len(tables), dtype=torch.float64),
+        pad("transition_logits").double(),
+        pad("leaf_logits").double(),
+        stack("conditional_logits").double(),
+        stack("statistic_logits").double(),
+        RegionTree(
+            stack("regions"),
+            pad("region_parents"),
+            stack("parents"),
+            Partition(stack("labels")),
+        ),
+    )

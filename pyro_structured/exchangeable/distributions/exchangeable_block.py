@@ -1,0 +1,207 @@
+"""Partially exchangeable variables."""
+
+__all__ = ["ExchangeableBlock"]
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
+from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
+from pyro_structured.foundation.ops.centred_tables import centre_tables
+from pyro_structured.foundation.ops.evidence import no_evidence
+from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.requirements import require_support
+
+
+class ExchangeableBlock(ExchangeableVector):
+    r"""Discrete variables that are all alike: their probability depends on a statistic alone.
+
+    .. math::
+        p(x) = \frac{w_{T(x)}}{|S_{T(x)}|}, \qquad w = \mathrm{softmax}(\text{statistic\_logits}), \qquad
+        S_t = \{x : T(x) = t\}.
+
+    ``statistic_logits`` weigh whole level sets, empty ones excepted: first a level is drawn, then a member of its set.
+    (Potentials that weigh single values, such as those of a :class:`RecursiveCardinality`, differ by
+    :math:`\log|S_t|`: see :meth:`from_potentials`.) With :class:`~pyro_structured.structures.Count` all variables are
+    exchangeable: parity, thresholds and any other symmetric function of them can be learned.
+
+    Values have shape ``(..., n)``: zeros and ones in the parameters' dtype if the variables are binary, long integers
+    if they have more categories. :meth:`log_prob` accepts booleans, integers and floating point numbers.
+
+    **Exact**: every query, in float64, at the cost that the statistic states.
+
+    :param Tensor statistic_logits: Log-weights of the level sets, shape ``(..., statistic.num_levels)``, less than
+        +inf; -inf where a level is impossible.
+    :param Statistic statistic: What the probability depends on.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf. Where no value has a positive probability, the
+        first query raises.
+
+    **References**
+
+    Niepert, Domingos (2014): Exchangeable variable models. ICML. Theorem 2.3, Equation (1); Proposition 3.1;
+    Theorem 3.2.
+
+    Example::
+
+        >>> from pyro_structured.structures import Count
+        >>> d = ExchangeableBlock(torch.tensor([0.0, -torch.inf, 0.0, -torch.inf]), Count(3))  # an even number of ones
+        >>> d.log_prob(torch.tensor([0.0, 1.0, 1.0])).exp()
+        tensor(0.1667)
+        >>> d.condition(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([True, True, False])).marginals
+        tensor([1., 1., 0.])
+    """
+
+    arg_constraints = {"statistic_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+    _derived = ("_weights", "_log_levels")
+
+    def __init__(self, statistic_logits: Tensor, statistic: Statistic, validate_args: bool | None = None) -> None:
+        _check_statistic(statistic)
+        _check_numbers("statistic_logits", statistic_logits, statistic)
+        self.statistic_logits, self.statistic = statistic_logits, statistic
+        self._evidence = no_evidence(statistic.num_variables, statistic_logits.device)
+        self._empty = EMPTY_SUPPORT
+        shape = torch.Size([statistic.num_variables])
+        super().__init__(statistic_logits.shape[:-1], shape, validate_args=validate_args)
+
+    @classmethod
+    def from_potentials(
+        cls, potentials: Tensor, statistic: Statistic, validate_args: bool | None = None
+    ) -> "ExchangeableBlock":
+        r"""Makes the distribution :math:`p(x) \propto \exp(\text{potentials}_{T(x)})`.
+
+        :param Tensor potentials: Log-weights of single values, shape ``(..., statistic.num_levels)``.
+        :param Statistic statistic: What the probability depends on.
+        """
+        _check_statistic(statistic)
+        _check_numbers("potentials", potentials, statistic)
+        return cls(potentials + statistic.log_sizes.to(potentials), statistic, validate_args)
+
+    @classmethod
+    def from_data(
+        cls, values: Tensor, statistic: Statistic, smoothing: float = 0.0, weights: Tensor | None = None
+    ) -> "ExchangeableBlock":
+        r"""Maximises the likelihood: the weight of a level is its share in the data (Theorem 3.2).
+
+        :param Tensor values: Shape ``(N, n)``.
+        :param Statistic statistic: What the probability depends on.
+        :param float smoothing: Added to the number of rows of every level that is not empty, at least 0.
+        :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
+            distributions; ``None``: all are 1.
+        """
+        _check_statistic(statistic)
+        weights = check_data(values, statistic.num_variables, statistic.num_categories, smoothing, weights)
+        level = statistic.value(values).expand(weights.shape)
+        number = weights.new_zeros(weights.shape[:-1] + (statistic.num_levels,)).scatter_add(-1, level, weights)
+        possible = statistic.log_sizes.to(number.device) > -torch.inf
+        return cls((number + float(smoothing) * possible).log(), statistic)
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        statistic_logits: torch.Size, statistic: Statistic
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shape of ``statistic_logits``, and the statistic itself."""
+        return torch.Size(statistic_logits[:-1]), torch.Size([statistic.num_variables])
+
+    @property
+    def _num_categories(self) -> int:
+        return self.statistic.num_categories
+
+    @property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Logits of the levels without a constant, which would swallow their digits, and the constant."""
+        sizes = self.statistic.log_sizes.to(self.statistic_logits.device)
+        logits = self.statistic_logits.masked_fill(sizes == -torch.inf, -torch.inf)
+        return centre_tables(logits, [self.statistic.num_levels - 1])
+
+    @lazy_property
+    def _weights(self) -> Tensor:
+        """Log-weights of single values, up to a constant, shape ``batch_shape + (num_levels,)``."""
+        sizes = self.statistic.log_sizes.to(self.statistic_logits.device)
+        return self._leveled[0] - sizes.masked_fill(sizes == -torch.inf, 0.0)
+
+    @lazy_property
+    def _log_levels(self) -> Tensor:
+        """Log-weights of what the evidence leaves of the level sets."""
+        value, observed, consistent = self._evidence
+        completions = self.statistic.log_completions(value, observed)
+        found = self._weights + completions.masked_fill(~consistent.unsqueeze(-1), -torch.inf)
+        return found.expand(self.batch_shape + found.shape[-1:])
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1].squeeze(-1)
+
+    @property
+    def _log_z(self) -> Tensor:
+        return logsumexp(self._log_levels)
+
+    @property
+    def level_probs(self) -> Tensor:
+        """Probabilities of the levels, shape ``batch_shape + (num_levels,)``."""
+        return self._cast((self._log_levels - self._supported_log_z.unsqueeze(-1)).exp())
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws a level, then a member of its set; shape ``sample_shape + batch_shape + (n,)``."""
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+            full = torch.Size(sample_shape) + self.batch_shape
+            # It draws no empty samples.
+            levels = torch.distributions.Categorical(logits=self._log_levels, validate_args=False)
+            level = levels.sample(sample_shape) if full.numel() else self._log_levels.new_zeros(full, dtype=torch.long)
+            value, observed, _ = self._evidence
+            drawn = self.statistic.sample(level, value, observed)
+        return drawn.to(self._value_dtype)
+
+    def _score(self, value: Tensor) -> Tensor:
+        given, observed, consistent = self._evidence
+        inside = ((value >= 0) & (value < self.statistic.num_categories) & (value == value.long())).all(-1)
+        level = self.statistic.value(torch.where(inside.unsqueeze(-1), value, 0))
+        batch = torch.broadcast_shapes(level.shape, self.batch_shape)
+        weights = self._weights.expand(batch + self._weights.shape[-1:])
+        score = weights.gather(-1, level.expand(batch).unsqueeze(-1)).squeeze(-1)
+        agrees = (~observed | (value == given)).all(-1) & consistent
+        return score.masked_fill(~(inside & agrees), -torch.inf)
+
+    @property
+    def _log_marginals(self) -> Tensor:
+        require_support(self._log_z, self._empty)
+        value, observed, _ = self._evidence
+        found = self.statistic.log_marginals(self._weights, value, observed)
+        return found.expand(self.batch_shape + found.shape[-2:])
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (n,)``."""
+        require_support(self._log_z, self._empty)
+        with torch.no_grad():
+            weights = self._weights.masked_fill(self._log_levels == -torch.inf, -torch.inf)
+            value, observed, _ = self._evidence
+            found = self.statistic.complete(weights.argmax(-1), value, observed)
+        return found.to(self._value_dtype).expand(self.batch_shape + self.event_shape)
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        log_z = self._supported_log_z
+        impossible = self._log_levels == -torch.inf
+        probs = (self._log_levels - log_z.unsqueeze(-1)).exp()
+        surprise = (log_z.unsqueeze(-1) - self._weights).masked_fill(impossible, 0.0)
+        return self._cast((probs * surprise).sum(-1))
+
+
+def _check_statistic(statistic: object) -> None:
+    if not isinstance(statistic, Statistic):
+        raise ValueError(f"statistic: expected a Statistic, got {type(statistic).__name__}")
+
+
+def _check_numbers(name: str, tensor: Tensor, statistic: Statistic) -> None:
+    check_vector(name, tensor)
+    if tensor.shape[-1] != statistic.num_levels:
+        raise ValueError(
+            f"{name}: expected a last axis of {statistic.num_levels} numbers, one for each level, got shape "
+            f"{tuple(tensor.shape)}"
+        )

@@ -1,0 +1,84 @@
+"""What estimators of binary data have in common."""
+
+__all__ = ["BinaryEstimator"]
+
+import warnings
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_array, validate_data
+
+from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.foundation.models.argument_checks import checked_weights, listed_columns
+from pyro_structured.foundation.models.number_tables import nan_for_missing, read_numbers
+
+SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
+
+
+class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
+    """Reads dense and sparse data, of which values may be missing (NaN), as zeros and ones."""
+
+    binarize: float | str | None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+    def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
+        return read_numbers(self, nan_for_missing(X), reset, **SPARSE_OR_NAN, **y)
+
+    def _validate_held_out(self, X_val: Any, **options: Any) -> Any:
+        """Validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        X_val = nan_for_missing(X_val, "X_val")
+        try:
+            values = check_array(X_val, input_name="X_val", dtype=np.float64, **options)
+            if values.shape[1] != self.n_features_in_:
+                raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
+            validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"X_val: {error}") from None
+        return values
+
+    @staticmethod
+    def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
+        return checked_weights(sample_weight, X.shape[0])
+
+    def _binarized(self, values: Any, name: str = "X") -> Any:
+        """Zeros, ones and NaN in place of numbers, dense or sparse; the numbers stay as they are."""
+        automatic = isinstance(self.binarize, str) and self.binarize == "auto"
+        number = 0.0 if automatic or self.binarize is None else self.binarize
+        if not isinstance(number, Real) or np.isnan(float(number)):
+            raise ValueError(f"binarize: expected a number, 'auto' or None, got {self.binarize!r}")
+        if issparse(values):
+            values = csr_matrix(values, copy=True)
+            values.sum_duplicates()
+        data = values.data if issparse(values) else values
+        other = ~((data == 0) | (data == 1) | np.isnan(data))
+        if self.binarize is None and other.any():
+            raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
+        if automatic and other.any():
+            columns = np.unique(values.indices[other]) if issparse(values) else np.flatnonzero(other.any(0))
+            warnings.warn(
+                f"{name}: numbers other than 0 and 1 are taken for 1 if they are above 0, otherwise for 0, in "
+                f"{listed_columns(self, columns)}; binarize=0.0 says that they should be",
+                stacklevel=3,
+            )
+        if issparse(values) and number < 0:
+            raise ValueError(f"binarize: expected at least 0 for sparse data, got {self.binarize!r}")
+        binary = np.where(np.isnan(data), np.nan, data > number)
+        if not issparse(values):
+            return binary
+        values.data = binary
+        return values
+
+    def _read(self, X: Any) -> BinaryRows:
+        return BinaryRows.from_matrix(self._binarized(self._validate(X)))
+
+    def _read_held_out(self, X_val: Any) -> BinaryRows:
+        return BinaryRows.from_matrix(self._binarized(self._validate_held_out(X_val, **SPARSE_OR_NAN), "X_val"))

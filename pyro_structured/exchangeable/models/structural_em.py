@@ -1,0 +1,161 @@
+"""Structural expectation maximisation for mixtures of partitions into exchangeable blocks (Algorithm 1)."""
+
+__all__ = ["STRUCTURES", "Phase", "StructuralEM"]
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from tqdm import tqdm
+
+from pyro_structured.exchangeable.models.block_mixture import BlockMixture
+from pyro_structured.exchangeable.models.merge_partition import merge_labels
+from pyro_structured.exchangeable.models.welch_partition import welch_partition
+from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.exchangeable.ops.expectation_maximization import (
+    BlockStatistics,
+    accumulate,
+    expect,
+    fill_gaps,
+    maximize,
+)
+from pyro_structured.exchangeable.ops.packed_counts import PackedCounts
+from pyro_structured.exchangeable.structures.partition import Partition
+
+# So many times what an iteration has to gain, a phase with merged blocks has to gain.
+WORTHWHILE = 10
+STRUCTURES = ("merge", "welch+merge", "welch", "independent")
+
+
+class Phase(NamedTuple):
+    """What a phase of :class:`StructuralEM` leads to.
+
+    :ivar BlockMixture mixture: The mixture.
+    :ivar float log_likelihood: Of the training rows.
+    :ivar int num_iterations: Since the start.
+    """
+
+    mixture: BlockMixture
+    log_likelihood: float
+    num_iterations: int
+
+
+@dataclass(frozen=True)
+class _State:
+    """A mixture, and what it expects of the training rows."""
+
+    mixture: BlockMixture
+    posterior: np.ndarray
+    log_likelihood: float
+    statistics: BlockStatistics
+
+    @property
+    def objective(self) -> float:
+        """The log-likelihood with the logarithm of the prior that the smoothing amounts to."""
+        return self.log_likelihood + self.mixture.parameters.log_prior
+
+
+class StructuralEM:
+    """Alternates the steps for parameters with steps for the structure, which are taken only if they are better.
+
+    :param BinaryRows rows: The training rows.
+    :param str structure: How blocks are found; ``"welch"`` in every iteration, ``"merge"`` and ``"welch+merge"``
+        whenever the parameters have settled, ``"independent"`` never.
+    :param float smoothing: Added to all counts.
+    :param float tol: Nats per row; a smaller increase of the objective ends a phase.
+    :param int max_iter: Largest number of iterations.
+    :param np.ndarray allowed: One for the classes that a row can be of, zero for the others, shape ``(K, R)``.
+    :param welch: Level, linkage and correction of Welch's tests.
+    """
+
+    def __init__(
+        self,
+        rows: BinaryRows,
+        structure: str,
+        smoothing: float,
+        tol: float,
+        max_iter: int,
+        allowed: np.ndarray | None = None,
+        **welch: Any,
+    ) -> None:
+        self.rows, self.structure, self.smoothing = rows, structure, smoothing
+        self.smallest, self.max_iter = tol * rows.weights.sum(), max_iter
+        self.welch = welch
+        with np.errstate(divide="ignore"):
+            self.log_allowed = None if allowed is None else np.log(allowed)
+        self.largest_gap = rows.largest_gap
+
+    def run(self, posterior: np.ndarray, rng: np.random.Generator) -> Iterator[Phase]:
+        """Mixtures whose parameters have settled, one after each change of the structure.
+
+        :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
+        :return: The last mixture has the largest objective. An interrupt from the keyboard comes after what the last
+            iteration led to.
+        """
+        state = self._start(self._single_labels(len(posterior)), posterior)
+        if "welch" in self.structure:
+            state = self._start(self._labels(state, rng), posterior)
+        iteration, tried, reached = 0, None, -np.inf
+        try:
+            for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+                best = self._advance(state)
+                settled = best.objective - state.objective < self.smallest
+                if settled:
+                    yield Phase(best.mixture, best.log_likelihood, iteration + 1)
+                    if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
+                        return
+                    reached = best.objective
+                # Where all classes are known, they never change, and the blocks depend on nothing else.
+                changing = tried is None or not np.array_equal(tried, state.posterior)
+                if changing and (self.structure == "welch" or ("merge" in self.structure and settled)):
+                    tried = state.posterior
+                    changed = self._start(self._labels(state, rng), state.posterior)
+                    best = max(best, changed, key=lambda each: each.objective)
+                if best.objective - state.objective < self.smallest:
+                    return
+                state = best
+        except KeyboardInterrupt:
+            yield Phase(state.mixture, state.log_likelihood, iteration)
+            raise
+        warnings.warn(f"no convergence in {self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
+        yield Phase(state.mixture, state.log_likelihood, self.max_iter)
+
+    def _start(self, labels: np.ndarray, posterior: np.ndarray) -> _State:
+        """The best parameters for a structure and probabilities of the classes."""
+        counts = PackedCounts(labels, self.largest_gap)
+        statistics = accumulate(counts, self.rows, posterior)
+        return self._evaluate(BlockMixture(counts, maximize(counts, statistics, self.smoothing)))
+
+    def _advance(self, state: _State) -> _State:
+        counts, parameters = state.mixture.counts, state.mixture.parameters
+        return self._evaluate(BlockMixture(counts, maximize(counts, state.statistics, self.smoothing, parameters)))
+
+    def _evaluate(self, mixture: BlockMixture) -> _State:
+        return _State(mixture, *expect(mixture.counts, mixture.parameters, self.rows, self.log_allowed))
+
+    def _labels(self, state: _State, rng: np.random.Generator) -> np.ndarray:
+        """Blocks for the present probabilities of the classes."""
+        labels = self._welch_labels(state) if "welch" in self.structure else self._single_labels(len(state.posterior))
+        if "merge" not in self.structure:
+            return labels
+        weights, mixture = state.posterior * self.rows.weights, state.mixture
+        filled = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
+        return np.stack([merge_labels(*each) for each in zip(filled, weights, labels, strict=True)])
+
+    def _welch_labels(self, state: _State) -> np.ndarray:
+        """By Welch's tests; variables that are never 1 in any class are left out, and are one block."""
+        statistics = state.statistics
+        known = statistics.classes[:, None] - statistics.gaps
+        means = np.divide(statistics.ones, known, out=np.zeros_like(known), where=known > 0).clip(0, 1)
+        labels, seen = np.zeros(known.shape, dtype=np.int64), np.flatnonzero(statistics.ones.any(0))
+        if len(seen):
+            sizes = torch.from_numpy(statistics.classes)
+            labels[:, seen] = 1 + welch_partition(torch.from_numpy(means[:, seen]), sizes, **self.welch).labels.numpy()
+        return Partition(torch.from_numpy(labels)).labels.numpy()
+
+    def _single_labels(self, number: int) -> np.ndarray:
+        return np.tile(np.arange(self.rows.num_variables), (number, 1))

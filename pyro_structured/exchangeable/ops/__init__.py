@@ -1,0 +1,1 @@
+"""Exchangeable variables, in groups: algorithms on tensors."""

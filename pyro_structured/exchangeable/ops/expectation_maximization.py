@@ -1,0 +1,206 @@
+"""Expectation and maximisation for mixtures of partitions into exchangeable blocks."""
+
+__all__ = [
+    "BlockParameters",
+    "BlockStatistics",
+    "accumulate",
+    "expect",
+    "fill_gaps",
+    "log_joint",
+    "maximize",
+]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csc_matrix, vstack
+
+from pyro_structured.exchangeable.ops.binary_rows import BinaryRows, Matrix
+from pyro_structured.exchangeable.ops.packed_counts import PackedCounts
+
+
+@dataclass(frozen=True)
+class BlockParameters:
+    """Probabilities of a mixture.
+
+    :ivar log_classes: Logarithms of the probabilities of the classes, shape ``(K,)``.
+    :ivar log_ones: Logarithms of the probabilities that variables are 1, shape ``(K, n)``; used where a variable is
+        left out of the counts.
+    :ivar log_zeros: Logarithms of the probabilities that they are 0.
+    :ivar log_cells: Logarithms of the probabilities of single configurations of the blocks, shape ``(cells,)``.
+    :ivar log_prior: What the smoothing adds to the log-likelihood.
+    """
+
+    log_classes: np.ndarray
+    log_ones: np.ndarray
+    log_zeros: np.ndarray
+    log_cells: np.ndarray
+    log_prior: float
+
+
+@dataclass(frozen=True)
+class BlockStatistics:
+    """Sums over rows, weighted by the probabilities of the classes.
+
+    :ivar classes: Weights of the classes, shape ``(K,)``.
+    :ivar ones: Weights of the ones of all variables, shape ``(K, n)``.
+    :ivar gaps: Weights of their missing values, shape ``(K, n)``.
+    :ivar histogram: Weights of the counts of all blocks, shape ``(levels, cells)``.
+    """
+
+    classes: np.ndarray
+    ones: np.ndarray
+    gaps: np.ndarray
+    histogram: np.ndarray
+
+    def __add__(self, other: "BlockStatistics") -> "BlockStatistics":
+        names = ("classes", "ones", "gaps", "histogram")
+        return BlockStatistics(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+def log_joint(counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows) -> np.ndarray:
+    """Log-probabilities of rows together with each class, shape ``(K, R)``; gaps are summed out."""
+    score = _scorer(counts, parameters)
+    return np.concatenate([score(some)[0] for _, some in rows.chunks()], 1)
+
+
+def _scorer(
+    counts: PackedCounts, parameters: BlockParameters
+) -> Callable[[BinaryRows], tuple[np.ndarray, list[np.ndarray]]]:
+    """A function of rows that returns their scores and words; what does not depend on rows is computed once."""
+    tables = counts.tables(counts.levels(parameters.log_cells))
+    offsets, weights = parameters.log_classes, None
+    if counts.single.any():
+        on, off = (np.where(counts.single, each, 0.0) for each in (parameters.log_ones, parameters.log_zeros))
+        offsets, weights = offsets + off.sum(1), counts.weights((on - off).T, -off.T)
+
+    def score(rows: BinaryRows) -> tuple[np.ndarray, list[np.ndarray]]:
+        words, sums = counts.words(rows.ones, rows.gaps, weights)
+        scores = sums if len(sums) else np.zeros((len(offsets), len(rows)))
+        scores += offsets[:, None]
+        counts.add_scores(words, tables, scores)
+        return scores, words
+
+    return score
+
+
+def expect(
+    counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, log_allowed: np.ndarray | None = None
+) -> tuple[np.ndarray, float, BlockStatistics]:
+    """The E-step.
+
+    :param np.ndarray log_allowed: Zero for the classes that a row can be of, -inf for the others, shape ``(K, R)``;
+        ``None``: all.
+    :return: Probabilities of the classes, shape ``(K, R)``; the log-likelihood; the statistics for :func:`maximize`.
+    """
+    posterior, total, statistics = np.empty((len(counts.labels), len(rows))), 0.0, None
+    score = _scorer(counts, parameters)
+    for place, some in rows.chunks():
+        scores, words = score(some)
+        if log_allowed is not None:
+            scores += log_allowed[:, place]
+        peak = scores.max(0)
+        scores -= peak
+        np.exp(scores, out=scores)
+        mass = scores.sum(0)
+        scores /= mass
+        posterior[:, place] = scores
+        total += float(some.weights @ (np.log(mass) + peak))
+        found = _sums(counts, some, scores * some.weights, words)
+        statistics = found if statistics is None else statistics + found
+    assert statistics is not None
+    return posterior, total, statistics
+
+
+def accumulate(counts: PackedCounts, rows: BinaryRows, posterior: np.ndarray) -> BlockStatistics:
+    """The statistics for :func:`maximize`, for given probabilities of the classes, shape ``(K, R)``."""
+    parts = (
+        _sums(counts, some, posterior[:, place] * some.weights, counts.words(some.ones, some.gaps)[0])
+        for place, some in rows.chunks()
+    )
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total
+
+
+def _sums(counts: PackedCounts, rows: BinaryRows, weights: np.ndarray, words: list[np.ndarray]) -> BlockStatistics:
+    ones = (rows.ones.T @ weights.T).T
+    gaps = np.zeros_like(ones) if rows.gaps is None else (rows.gaps.T @ weights.T).T
+    return BlockStatistics(weights.sum(1), ones, gaps, counts.histogram(words, weights))
+
+
+def maximize(
+    counts: PackedCounts, statistics: BlockStatistics, smoothing: float, previous: BlockParameters | None = None
+) -> BlockParameters:
+    """The M-step: closed form (Theorem 4.2), with smoothing added to all counts of ones, of zeros and of cells.
+
+    :param previous: The parameters that the statistics were expected with: they say what the gaps may have been.
+        ``None``, for another partition: variables with gaps count as if they were independent.
+    """
+    classes, gaps = statistics.classes, statistics.gaps
+    zeros = np.maximum(classes[:, None] - gaps - statistics.ones, 0)
+    log_ones, log_zeros = _log_shares(statistics.ones, zeros, smoothing)
+    log_cells = _independent(counts, np.exp(log_ones), np.exp(log_zeros))
+    if previous is not None:
+        log_ones, log_zeros, log_cells = previous.log_ones, previous.log_zeros, previous.log_cells
+    ones = statistics.ones + gaps * np.exp(log_ones), zeros + gaps * np.exp(log_zeros)
+    log_ones, log_zeros = _log_shares(*ones, smoothing)
+    log_levels = counts.levels(log_cells)
+    cells = counts.fill(statistics.histogram, log_levels)
+    log_probs = np.log(cells + smoothing) - np.log(classes[counts.cell_class] + smoothing * (counts.cell_size + 1))
+    with np.errstate(divide="ignore"):
+        log_classes = np.log(classes / classes.sum())
+    single = np.where(counts.single, log_ones + log_zeros, 0.0)
+    log_prior = smoothing * float(log_probs.sum() + single.sum())
+    return BlockParameters(log_classes, log_ones, log_zeros, log_probs - counts.log_choices, log_prior)
+
+
+def _log_shares(ones: np.ndarray, zeros: np.ndarray, smoothing: float) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the probabilities of ones and of zeros, both finite."""
+    log_total = np.log(ones + zeros + 2 * smoothing)
+    return np.log(ones + smoothing) - log_total, np.log(zeros + smoothing) - log_total
+
+
+def _independent(counts: PackedCounts, ones: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+    """Log-probabilities of the cells' configurations if all variables of a block are independent, with one mean."""
+    on, off = (np.log(counts.block_means(each))[counts.cell_block] for each in (ones, zeros))
+    log_cells: np.ndarray = counts.cell_count * on + (counts.cell_size - counts.cell_count) * off
+    return log_cells
+
+
+def fill_gaps(
+    counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, k: int, rng: np.random.Generator
+) -> Matrix:
+    """Rows whose missing values are drawn given the others and a class, shape ``(R, n)``; sparse if the ones are."""
+    if rows.gaps is None:
+        return rows.ones
+    parts = [_filled(counts, parameters, some, k, rng) for _, some in rows.chunks()]
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, "csr")
+
+
+def _filled(
+    counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, k: int, rng: np.random.Generator
+) -> Matrix:
+    drawn = csc_matrix(rows.gaps)
+    log_levels = counts.levels(parameters.log_cells)
+    grouped = np.flatnonzero(~counts.single[k])
+    first = np.searchsorted(counts.classes, k)
+    members = np.zeros((len(counts.single[k]), np.count_nonzero(counts.classes == k)))
+    members[grouped, counts.blocks[k, grouped] - first] = 1
+    ones, gaps = ((marked @ members).astype(np.int64) for marked in (rows.ones, drawn))
+    for variable in np.flatnonzero(np.diff(drawn.indptr)):
+        entries = slice(*drawn.indptr[variable : variable + 2])
+        where = drawn.indices[entries]
+        if counts.single[k, variable]:
+            drawn.data[entries] = np.log(rng.random(len(where))) < parameters.log_ones[k, variable]
+            continue
+        block = counts.blocks[k, variable]
+        place = where, block - first
+        cell = counts.starts[block] + ones[place]
+        log_share = log_levels[gaps[place] - 1, cell + 1] - log_levels[gaps[place], cell]
+        drawn.data[entries] = np.log(rng.random(len(where))) < log_share
+        gaps[place] -= 1
+        ones[place] += drawn.data[entries].astype(np.int64)
+    return (rows.ones + (drawn.toarray() if isinstance(rows.ones, np.ndarray) else drawn)).astype(np.uint8)

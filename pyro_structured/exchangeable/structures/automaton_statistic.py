@@ -1,0 +1,105 @@
+"""Statistics that a finite automaton computes."""
+
+__all__ = ["AutomatonStatistic"]
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_structured.exchangeable.ops.automaton import Automaton
+from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.structures.argument_checks import check_dense, check_levels, check_size, checked_indices
+
+
+class AutomatonStatistic(Statistic):
+    r"""A statistic that is computed by reading the variables one after the other and remembering a state.
+
+    Run lengths, changes, patterns, sums modulo m, thresholds: whatever few states can compute is counted, completed
+    and sampled by dynamic programs, at a cost of O(n · states · categories).
+
+    :param int num_variables: Number of variables n, at least 1.
+    :param Tensor transitions: Integers of shape ``(states, categories)``, the state after a variable's value in a
+        state, or ``(n, states, categories)`` if it depends on the variable. The first state is 0.
+    :param Tensor levels: Integers of shape ``(states,)``: the level that a last state means, at least 0.
+    :param order: The variables in the order in which they are read; ``None`` for ``range(n)``.
+    :raises ValueError: if shapes or numbers do not fit, or there are more than ``2 ** 22`` levels.
+
+    Example::
+
+        >>> after = torch.tensor([[1, 2], [3, 2], [1, 3], [3, 3]])  # start, after a 0, after a 1, two equal neighbours
+        >>> repeats = AutomatonStatistic(3, after, levels=torch.tensor([0, 0, 0, 1]))
+        >>> repeats.log_sizes.exp().round()  # 010 and 101 have no two equal neighbours
+        tensor([2., 6.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self, num_variables: int, transitions: Tensor, levels: Tensor, order: Sequence[int] | None = None
+    ) -> None:
+        check_size("num_variables", num_variables)
+        self.num_variables = int(num_variables)
+        table = self._checked_table(transitions)
+        _, states, self.num_categories = table.shape
+        known = isinstance(levels, Tensor) and levels.shape == (states,) and levels.dtype == torch.long
+        if isinstance(levels, Tensor):
+            check_dense("levels", levels)
+        if not known or levels.min() < 0:
+            raise ValueError(f"levels: expected a tensor of {states} integers of at least 0, got {levels!r}")
+        self.num_levels = int(levels.max()) + 1
+        check_levels("levels", self.num_levels, "number them without gaps")
+        read = list(range(self.num_variables)) if order is None else checked_indices("order", order)
+        if sorted(read) != list(range(self.num_variables)):
+            raise ValueError(f"order: expected all of range({num_variables}) once, got {order!r}")
+        self._order = torch.tensor(read)
+        self._rank = self._order.argsort()
+        self._automaton = Automaton(self.num_variables, table.cpu(), levels.cpu(), self.num_levels)
+
+    def _checked_table(self, transitions: Tensor) -> Tensor:
+        table = transitions.unsqueeze(0) if isinstance(transitions, Tensor) and transitions.dim() == 2 else transitions
+        if (
+            not isinstance(table, Tensor)
+            or table.dim() != 3
+            or table.shape[0] not in (1, self.num_variables)
+            or table.dtype != torch.long
+            or not table.numel()
+        ):
+            came = f"{table.dtype} of shape {tuple(table.shape)}" if isinstance(table, Tensor) else repr(table)
+            raise ValueError(
+                "transitions: expected a tensor of integers of shape (states, categories) or "
+                f"({self.num_variables}, states, categories), got {came}"
+            )
+        check_dense("transitions", table)
+        if table.min() < 0 or table.max() >= table.shape[1]:
+            raise ValueError(f"transitions: expected states in range({table.shape[1]}), got others")
+        return table
+
+    def value(self, x: Tensor) -> Tensor:
+        """Levels, shape ``(...)``."""
+        return self._automaton.read(x[..., self._order.to(x.device)].long())
+
+    def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Counted by a sum over the states after each variable."""
+        return self._automaton.log_mass(self._evidence(value, observed))
+
+    def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Drawn from the last variable to the first."""
+        return self._unread(self._automaton.sample(level, self._evidence(value, observed)), -1)
+
+    def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Found from the last variable to the first."""
+        return self._unread(self._automaton.find(level, self._evidence(value, observed)), -1)
+
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Derivatives of the log of all weights with respect to the log weights of single values."""
+        read = self._automaton.log_marginals(log_weights.double(), self._evidence(value, observed))
+        return self._unread(read, -2)
+
+    def _unread(self, read: Tensor, axis: int) -> Tensor:
+        return read.index_select(axis, self._rank.to(read.device))
+
+    def _evidence(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log weights of all values: -inf for those that contradict the evidence."""
+        categories = torch.arange(self.num_categories, device=value.device)
+        value, observed = (x[..., self._order.to(x.device)].unsqueeze(-1) for x in (value, observed))
+        wrong = observed & (value != categories)
+        return torch.zeros(wrong.shape, dtype=torch.double, device=value.device).masked_fill(wrong, -torch.inf)

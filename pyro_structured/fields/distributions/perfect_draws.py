@@ -1,0 +1,78 @@
+"""Exact samples of fields whose couplings are balanced, however large they are."""
+
+__all__ = ["MAX_SWEEPS", "perfect_draws"]
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_structured.fields.ops.coupling_from_the_past import couple_from_the_past
+from pyro_structured.fields.ops.field_with_units import JointField, edges_of
+from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
+
+MAX_SWEEPS = 2**14
+
+
+@torch.no_grad()
+def perfect_draws(field: JointField, num_samples: int, max_sweeps: int, event_shape: Sequence[int]) -> Tensor:
+    """Coupling from the past, after flips that make all couplings attractive.
+
+    :param int num_samples: Samples for each row.
+    :param event_shape: Of the values, to name variables.
+    :return: Zeros and ones of shape ``(rows, num_samples, D)``.
+    :raises NotImplementedError: if there are no such flips, or hidden units are not independent given the labels.
+    :raises RuntimeError: if chains that start so many sweeps ago do not meet.
+    """
+    if field.num_units and field.composition != "sum":
+        raise NotImplementedError(
+            f"composition: expected 'sum' for perfect samples, got "
+            f"{field.composition if isinstance(field.composition, str) else 'a table'!r}; inference.FieldGibbs draws "
+            "approximate samples under any composition"
+        )
+    try:
+        flips = _flips(field)
+    except Unbalanced as error:
+        cycle = ", ".join(_name(node, event_shape) for node in error.cycle)
+        raise NotImplementedError(
+            "perfect samples: expected couplings of which an even number is negative in every cycle, as of patterns "
+            f"with weights of one sign each, but on this cycle it is odd: {cycle}; inference.FieldGibbs draws "
+            "approximate samples under any couplings"
+        ) from None
+    pixels, units = flips[:, None, : field.num_pixels], flips[:, None, field.num_pixels :]
+    labels, unmet = couple_from_the_past(field.flipped(pixels, units), num_samples, max_sweeps)
+    if unmet:
+        raise RuntimeError(
+            f"max_sweeps: expected chains to meet within {max_sweeps} sweeps, but those of {unmet} of "
+            f"{labels.shape[:2].numel()} samples did not; couplings are strong. Allow more sweeps, or draw approximate "
+            "samples with inference.FieldGibbs"
+        )
+    return (labels - pixels).abs()
+
+
+def _flips(field: JointField) -> Tensor:
+    """Which labels and units to exchange, zeros and ones of shape ``(rows, D + J)``, one row if all are alike."""
+    pixels, number = field.num_pixels, field.num_units
+    # What is known needs no order.
+    free = field.odds.isfinite().double()
+    ends = free[..., edges_of(field.shape, free.device)[: field.penalties.shape[-1]]]
+    able = (field.biases > -torch.inf).double().mT
+    parts = [(field.penalties * ends.prod(-1)).flatten(1), (field.weights * free * able).flatten(1)]
+    rows = max(len(part) for part in parts)
+    signs = torch.cat([part.sign().expand(rows, -1) for part in parts], -1).cpu().numpy()
+    hidden = np.stack(np.meshgrid(np.arange(pixels, pixels + number), np.arange(pixels), indexing="ij"), -1)
+    grid = edges_of(field.shape, torch.device("cpu"))[: field.penalties.shape[-1]].numpy()
+    edges = np.concatenate([grid, hidden.reshape(-1, 2)])
+    kinds, kind = np.unique(signs, axis=0, return_inverse=True)
+    flips = np.stack([balancing_flips(pixels + number, edges, strengths) for strengths in kinds])
+    return torch.from_numpy(flips[kind.reshape(-1)]).to(field.odds)
+
+
+def _name(node: int, event_shape: Sequence[int]) -> str:
+    """A node of the graph as users know it."""
+    size = int(np.prod(event_shape))
+    if node >= size:
+        return f"hidden unit {node - size}"
+    place = tuple(int(index) for index in np.unravel_index(node, tuple(event_shape)))
+    return f"label {place if len(place) > 1 else place[0]}"

@@ -1,0 +1,131 @@
+"""Learning the parameters of models that observe fields."""
+
+__all__ = ["FieldLearner", "LabelLoss", "check_loss", "checked_losses", "expanded_value", "observed_fields"]
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.distributions.util import scale_and_mask
+from torch import Tensor
+
+from pyro_structured.fields.distributions.label_field import LabelField
+from pyro_structured.fields.inference.field_sites import field_of
+from pyro_structured.foundation.distributions.independent_parts import unmasked
+from pyro_structured.foundation.inference.learner import Learner
+from pyro_structured.foundation.inference.nonfinite_error import ADVICE, NonFiniteError
+from pyro_structured.foundation.inference.observed_batch import ObservedBatch
+from pyro_structured.foundation.inference.row_state import row_places
+
+LabelLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+class FieldLearner(Learner[ObservedBatch]):
+    """What learners of models share that observe a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF;
+    parameters as for
+    :class:`Learner`.
+
+    Where log Z can be computed, ``SVI`` maximises the likelihood itself.
+    """
+
+    @abstractmethod
+    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
+        """The loss of every element of the batch.
+
+        :param Tensor value: The observed labels, of the batch and event shape.
+        :param Tensor samples: What was drawn for the site, with an axis of chains before; ``None``: nothing was.
+        """
+
+    def _observe(self, args: Any, kwargs: Any) -> ObservedBatch:
+        trace, rows = self._trace(args, kwargs)
+        fields = observed_fields(trace)
+        for name, node in trace.nodes.items():
+            if node["type"] == "sample" and name not in fields and isinstance(unmasked(node["fn"]), LabelField):
+                raise ValueError(
+                    f"{name}: expected a field whose mask is that of the site, got one inside of an event; mask after "
+                    "to_event, or use poutine.mask"
+                )
+        if not fields:
+            raise ValueError(
+                "model: expected an observed PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF site, "
+                "got none"
+            )
+        for name, field in fields.items():
+            _check_value(name, field, trace.nodes[name], rows)
+        return ObservedBatch(args, kwargs, trace, rows)
+
+    def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
+        return {}
+
+    def _loss(self, batch: ObservedBatch, inferred: dict[str, Tensor]) -> Tensor:
+        trace = self._run(batch, {})
+        fields = observed_fields(trace)
+        total = -self._log_density(trace, set(fields))
+        for name, field in fields.items():
+            node = trace.nodes[name]
+            loss = self._field_loss(field, expanded_value(field, node), inferred.get(name))
+            # Axes of the batch that belong to the event.
+            loss = loss.reshape(node["fn"].batch_shape + (-1,)).sum(-1)
+            total = total + scale_and_mask(loss, node["scale"], node["mask"]).sum()
+        return total
+
+
+def observed_fields(trace: Any) -> dict[str, LabelField]:
+    """All observed fields, by names of their sites."""
+    nodes = ((name, node) for name, node in trace.nodes.items() if node["type"] == "sample" and node["is_observed"])
+    fields = ((name, field_of(node["fn"])) for name, node in nodes)
+    return {name: field for name, field in fields if field is not None}
+
+
+def expanded_value(field: LabelField, node: Any) -> Tensor:
+    """The observed labels, of the field's batch and event shape, in the dtype of its values."""
+    value: Tensor = node["value"]
+    # Sums and differences of small integers overflow.
+    return field._as_values(value).expand(field.batch_shape + field.event_shape)
+
+
+def check_loss(loss: object, known: tuple[str, ...]) -> None:
+    """Raises a ValueError unless it is one of some names, or a function."""
+    if not callable(loss) and not (isinstance(loss, str) and loss in known):
+        raise ValueError(f"loss: expected one of {known} or a function, got {loss!r}")
+
+
+def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.Size) -> Tensor:
+    """Losses of a shape, as a function returns them, or a ValueError."""
+    losses = loss(labels, truth)
+    if not isinstance(losses, Tensor) or losses.shape != shape:
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(f"loss: expected a function with results of shape {tuple(shape)}, got {got}")
+    if not bool(losses.isfinite().all()):
+        raise NonFiniteError(f"loss: expected a function with finite results, got others; {ADVICE}", math.nan)
+    return losses if losses.is_floating_point() else losses.to(torch.get_default_dtype())
+
+
+@torch.no_grad()
+def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor]) -> None:
+    """Raises a ValueError unless all observed labels are possible."""
+    value, shape = node["value"], field.batch_shape + field.event_shape
+    try:
+        expanded = value.expand(shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
+        ) from None
+    try:
+        possible = field._is_possible(expanded)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected labels inside the support, got others: {error}") from None
+    possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
+    parameters = [part for part in (getattr(field, each) for each in field.arg_constraints) if isinstance(part, Tensor)]
+    if not bool(possible.all()) and any(bool(part.isnan().any()) for part in parameters):
+        raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
+    if not bool(possible.all()):
+        wrong = (~possible).nonzero()[0].tolist()
+        places, _ = row_places(node, rows)
+        found = [int(place.flatten()[number]) for place, number in zip(places, wrong, strict=True)]
+        raise ValueError(
+            f"{name}: expected labels of positive probability, got others in {int((~possible).sum())} of "
+            f"{possible.numel()} rows" + (f", the first of which is number {str(found)[1:-1]}" if found else "")
+        )

@@ -1,0 +1,135 @@
+"""Exact samples of attractive fields, by chains that start ever earlier until nothing of their start is left."""
+
+__all__ = ["couple_from_the_past"]
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.fields.ops.field_with_units import JointField
+
+# Uniform numbers of one sweep that are looked at together.
+NUMBERS_AT_ONCE = 2**22
+
+
+class _Period(NamedTuple):
+    """Some sweeps of the past: where their uniform numbers start, for whom they are, and how many sweeps there are."""
+
+    state: Tensor
+    samples: Tensor
+    length: int
+
+
+def couple_from_the_past(field: JointField, num_samples: int, max_sweeps: int) -> tuple[Tensor, int]:
+    """Monotone coupling from the past.
+
+    A sweep keeps the order of two labelings if it uses the same uniform numbers for both. So where the chains that
+    start from the least and the largest labels some sweeps ago meet, all chains do, and their labels follow the
+    distribution of a chain that has run forever. Where they do not, they start twice as long ago, with the same numbers
+    for the sweeps that they have in common. Samples of which they met are finished, and take no further part.
+
+    :param JointField field: Of composition ``"sum"``, its penalties and weights at least 0, but for those of clamped
+        pixels and of units that are never on; log-odds are the same for all chains.
+    :param int num_samples: Samples for each row.
+    :param int max_sweeps: How long ago chains may start.
+    :return: Zeros and ones of shape ``(rows, num_samples, D)``, and how many samples have not met, which are NaN.
+
+    **References**
+
+    Propp, Wilson (1996): Exact sampling with coupled Markov chains and applications to statistical mechanics. Random
+    Structures and Algorithms 9.
+
+    Example::
+
+        >>> zero = torch.zeros(1, 1, 3).double()
+        >>> unit = {"weights": zero + 1, "biases": zero[..., :1] - 1, "composition": "sum", "replicas": 1}
+        >>> field = JointField(odds=zero, penalties=zero[..., :0], shape=(3, 1), **unit)
+        >>> labels, unmet = couple_from_the_past(field, 5, 1000)
+        >>> labels.shape, unmet
+        (torch.Size([1, 5, 3]), 0)
+    """
+    each = field.num_rows * (field.num_pixels + field.replicas * field.num_units)
+    found = [
+        _couple(field, min(NUMBERS_AT_ONCE // each + 1, num_samples - start), max_sweeps)
+        for start in range(0, num_samples, NUMBERS_AT_ONCE // each + 1)
+    ]
+    labels = torch.cat(found, 1) if found else field.odds.new_zeros(field.num_rows, 0, field.num_pixels)
+    return labels, int(labels[..., 0].isnan().sum())
+
+
+def _couple(field: JointField, number: int, max_sweeps: int) -> Tensor:
+    labels = field.odds.new_full((field.num_rows * number, field.num_pixels), torch.nan)
+    samples = torch.arange(len(labels), device=labels.device)
+    periods: list[_Period] = []
+    start = 1
+    while len(samples) and start <= max_sweeps:
+        periods.append(_Period(_global_generator(labels.device).get_state(), samples, start - start // 2))
+        table = _table(samples // number)
+        lower, upper = _run(_some_rows(field, (samples // number)[table[:, 0]]), samples[table], periods)
+        ends = lower.new_zeros(len(samples), field.num_pixels)
+        met = torch.zeros_like(samples, dtype=torch.bool)
+        ends[table], met[table] = lower, (lower == upper).all(-1)
+        labels[samples[met]] = ends[met]
+        samples = samples[~met]
+        start *= 2
+    return labels.reshape(field.num_rows, number, -1)
+
+
+def _table(rows: Tensor) -> Tensor:
+    """Places of all samples in a table with a line for each row that has some; the first one fills a line up.
+
+    :param Tensor rows: Of each sample, sorted.
+    """
+    _, line, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
+    first = counts.cumsum(0) - counts
+    places = torch.arange(len(rows), device=rows.device)
+    table: Tensor = first.unsqueeze(-1).repeat(1, int(counts.max()))
+    table[line, places - first[line]] = places
+    return table
+
+
+def _some_rows(field: JointField, rows: Tensor) -> JointField:
+    names = ("odds", "penalties", "weights", "biases")
+    parts = {name: getattr(field, name) for name in names}
+    return replace(field, **{name: part if len(part) == 1 else part[rows] for name, part in parts.items()})
+
+
+def _run(field: JointField, samples: Tensor, periods: list[_Period]) -> tuple[Tensor, Tensor]:
+    """Where the chains from the least and the largest labels are after all periods, the last of which is the first in
+    time, and has new uniform numbers; those of the others are the same as before.
+
+    :param Tensor samples: Shape ``(rows, chains)``.
+    """
+    shape, number = (*samples.shape, -1), samples.shape[1]
+    starts = [(field.odds == torch.inf).expand(shape), (field.odds > -torch.inf).expand(shape)]
+    labels = torch.cat(starts, 1).to(field.odds.dtype)
+    again = torch.Generator(field.odds.device)
+    for period in reversed(periods):
+        if period is periods[-1]:
+            generator = _global_generator(field.odds.device)
+        else:
+            generator = again.set_state(period.state)
+        places = torch.searchsorted(period.samples, samples)
+        for _ in range(period.length):
+            for_units, for_pixels = (noise[places].repeat(1, 2, 1) for noise in _noise(field, period, generator))
+            split = for_units.unflatten(-1, (field.replicas, field.num_units))
+            shares = field.shares_from_noise(labels, split)
+            labels = field.draw_labels(labels, shares, for_pixels)
+    return labels[:, :number], labels[:, number:]
+
+
+def _global_generator(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    generator: torch.Generator = torch.get_device_module(device).default_generators[device.index]
+    return generator
+
+
+def _noise(field: JointField, period: _Period, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Uniform numbers for the units and the pixels in one sweep of all samples of a period."""
+    units, pixels = field.replicas * field.num_units, field.num_pixels
+    size = (len(period.samples), units + pixels)
+    noise = torch.rand(size, dtype=field.odds.dtype, device=field.odds.device, generator=generator)
+    return noise[:, :units], noise[:, units:]

@@ -1,0 +1,112 @@
+"""Grids of which pairs between some lines are cut, so that narrow strips are left, over which exact sums are cheap."""
+
+__all__ = ["GridStrips", "grid_strips", "log_partition_of_strips", "log_partition_of_units"]
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.fields.ops.grid_inference import log_partition_of_grid
+from pyro_structured.fields.ops.grid_passes import log_add
+from pyro_structured.foundation.ops.log_space import logsumexp
+
+
+class GridStrips(NamedTuple):
+    """Which pixels and pairs are in which strip; all strips have one shape, some of whose places may be empty.
+
+    :ivar Tensor pixels: Shape ``(strips, pixels of a strip)``; D where a place is empty.
+    :ivar Tensor pairs: Shape ``(strips, pairs of a strip)``; E where a pair is none.
+    :ivar tuple shape: Of a strip.
+    :ivar Tensor kept: Whether a pair is inside a strip, shape ``(E,)``.
+    :ivar Tensor colour: Zeros and ones, by which neighbouring strips differ, of all pixels, shape ``(D,)``.
+    """
+
+    pixels: Tensor
+    pairs: Tensor
+    shape: tuple[int, int]
+    kept: Tensor
+    colour: Tensor
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is cut."""
+        return len(self.pixels) == 1
+
+
+@lru_cache(maxsize=32)
+def grid_strips(shape: tuple[int, int], width: int, shift: int = 0) -> GridStrips:
+    """Strips across the longer side of a grid; one strip, of everything, if the shorter side is not longer than one.
+
+    :param shape: Height and width.
+    :param int width: Number of lines of a strip.
+    :param int shift: By how many lines the first strip is narrower, less than the width.
+
+    Example::
+
+        >>> grid_strips((2, 4), 1).pixels.tolist()
+        [[0, 4], [1, 5], [2, 6], [3, 7]]
+    """
+    height, length = shape
+    pixels = torch.arange(height * length).reshape(shape)
+    down = torch.arange((height - 1) * length).reshape(height - 1, length)
+    right = down.numel() + torch.arange(height * (length - 1)).reshape(height, length - 1)
+    number = down.numel() + right.numel()
+    if length < height:
+        pixels, down, right, height, length = pixels.T, right.T, down.T, length, height
+    if height <= width:
+        width, shift = length, 0
+    padded, along, across = (
+        torch.nn.functional.pad(part, (width, width), value=empty)
+        for part, empty in ((pixels, pixels.numel()), (down, number), (right, number))
+    )
+    starts = range(width - shift, width + length, width)
+    places = torch.stack([padded[:, start : start + width].flatten() for start in starts])
+    pairs = [
+        torch.cat([along[:, start : start + width].flatten(), across[:, start : start + width - 1].flatten()])
+        for start in starts
+    ]
+    kept = torch.zeros(number + 1, dtype=torch.bool)
+    kept[torch.stack(pairs)] = True
+    colour = torch.zeros(pixels.numel() + 1, dtype=torch.long)
+    colour[places[1::2]] = 1
+    return GridStrips(places, torch.stack(pairs), (height, width), kept[:-1], colour[:-1])
+
+
+def log_partition_of_strips(states: Tensor, penalties: Tensor, strips: GridStrips) -> Tensor:
+    """Log Z of fields whose other pairs have no penalties, shape ``(rows,)``, differentiable.
+
+    :param Tensor states: Log-weights of 0 of all pixels and then those of 1, shape ``(rows, 2 D)``.
+    :param Tensor penalties: Shape ``(rows, E)`` or ``(1, E)``; without columns if there are none.
+    """
+    off, on = states.chunk(2, -1)
+    if not penalties.shape[-1]:
+        return log_add(off, on).sum(-1)
+    if strips.whole:
+        places, pairs = strips.pixels[0].to(off.device), strips.pairs[0].to(off.device)
+        return log_partition_of_grid(torch.cat([off[:, places], on[:, places]], -1), penalties[:, pairs], strips.shape)
+    off = torch.nn.functional.pad(off, (0, 1))[:, strips.pixels.to(off.device)]
+    on = torch.nn.functional.pad(on, (0, 1), value=-torch.inf)[:, strips.pixels.to(on.device)]
+    some = torch.nn.functional.pad(penalties, (0, 1))[:, strips.pairs.to(on.device)].expand(len(on), -1, -1)
+    found = log_partition_of_grid(torch.cat([off, on], -1).flatten(0, 1), some.flatten(0, 1), strips.shape)
+    return found.reshape(off.shape[:2]).sum(-1)
+
+
+def log_partition_of_units(
+    states: Tensor, penalties: Tensor, weights: Tensor, log_weights: Tensor, shares: Tensor, strips: GridStrips
+) -> Tensor:
+    """The same, summed over states of hidden units, shape ``(rows,)``, differentiable.
+
+    :param Tensor states: Shape ``(rows, 2 D)``; penalties have as many rows, or one.
+    :param Tensor weights: Of the patterns, shape ``(rows, m, D)``.
+    :param Tensor log_weights: Of the states of the hidden units, shape ``(rows, K)``.
+    :param Tensor shares: How far each state switches each pattern on, shape ``(K, m)``.
+    """
+    if not shares.shape[1]:
+        return log_partition_of_strips(states, penalties, strips) + log_weights.sum(-1)
+    tilts = torch.nn.functional.pad(shares @ weights, (weights.shape[-1], 0))
+    fields = (states.unsqueeze(1) + tilts).flatten(0, 1)
+    some = penalties if len(penalties) == 1 else penalties.repeat_interleave(len(shares), 0)
+    found = log_partition_of_strips(fields, some, strips).reshape(len(states), len(shares))
+    return logsumexp(found + log_weights, -1)

@@ -1,0 +1,1 @@
+"""Label fields with high-order patterns: combinatorial solvers of other libraries."""

@@ -1,0 +1,105 @@
+"""Best labelings of a field under patterns of which one is on, with a proof, or a bound: branch and bound."""
+
+__all__ = ["MinimumSearch"]
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+
+from pyro_structured.fields.solvers.field_cut import FieldCut
+from pyro_structured.fields.solvers.pattern_objective import PatternObjective
+from pyro_structured.fields.solvers.potential_chords import choose_split, potential_chords, potential_of
+
+
+class _Node(NamedTuple):
+    """Ranges of all activations, and a bound of what labels with such activations are worth; the largest comes first.
+
+    :ivar float bound: The bound, negative.
+    :ivar int place: A number of its own.
+    :ivar np.ndarray activations: Those of the labels that the bound is found with.
+    :ivar split: A pattern, and where its range ends or begins from now on; ``None`` if nothing in the ranges is better
+        than the labels that were found.
+    """
+
+    bound: float
+    place: int
+    low: np.ndarray
+    high: np.ndarray
+    activations: np.ndarray
+    split: tuple[int, float] | None
+
+
+class MinimumSearch:
+    """Of one field.
+
+    An activation lies in a range; linear functions of all of them that are above the potential there give a bound, and
+    labels, by one cut. The range whose activation makes most of it is split there. Ranges of several activations have
+    to become small together, which may take very many cuts.
+
+    :param PatternObjective objective: One row, ``"min"``.
+    :param FieldCut network: Of its edges.
+    :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
+    :ivar np.ndarray best: The best labels so far.
+    :ivar float worth: Their value.
+    :ivar int num_cuts: How many cuts it took.
+    """
+
+    def __init__(self, objective: PatternObjective, network: FieldCut, labels: np.ndarray) -> None:
+        self._network, self._edges = network, objective.edges
+        self._odds, self._penalties = objective.odds.numpy(), objective.penalties.numpy()
+        # What is certain has no log-odds of its own.
+        self._finite, self._base = np.where(np.isinf(self._odds[0]), 0.0, self._odds[0]), float(objective.base[0])
+        # A pattern that is never on does not matter.
+        used = objective.biases[0].isfinite()
+        self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
+        self._kind = str(objective.composition), objective.temperature
+        self.best, self.num_cuts = labels, 0
+        self.worth = self._field(labels > 0) + potential_of(self._activations(labels), *self._kind)
+
+    def run(self, max_cuts: int) -> float:
+        """Looks at the ranges with the largest bound first, and returns the largest that is left."""
+        low, high = self._ranges()
+        waiting = [self._node(low, high, self._activations(self.best))]
+        while waiting and self._promising(waiting[0]) and self.num_cuts < max_cuts:
+            for child in self._halves(heapq.heappop(waiting)):
+                if self._promising(child):
+                    heapq.heappush(waiting, child)
+        return max(self.worth, -waiting[0].bound) if waiting and self._promising(waiting[0]) else self.worth
+
+    def _promising(self, node: _Node) -> bool:
+        return node.split is not None and -node.bound > self.worth + 1e-12 * (1 + abs(self.worth))
+
+    def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the activations of all labels that the certain ones leave."""
+        odds = self._odds[0]
+        always = self._biases + self._weights[:, np.isposinf(odds)].sum(1)
+        free = self._weights[:, np.isfinite(odds)]
+        return always + free.clip(max=0).sum(1), always + free.clip(min=0).sum(1)
+
+    def _activations(self, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(self._weights @ labels + self._biases)
+
+    def _field(self, labels: np.ndarray) -> float:
+        """What labels that may be are worth without the patterns."""
+        cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
+        return self._base + float(self._finite @ labels) - float(self._penalties[0][cut].sum())
+
+    def _node(self, low: np.ndarray, high: np.ndarray, near: np.ndarray) -> _Node:
+        """Maximises a linear bound that is low near some activations, and keeps labels if they are the best so far."""
+        chords = potential_chords(low, high, near, *self._kind)
+        labels = self._network.maximize(self._odds + chords.slopes @ self._weights, self._penalties)[0]
+        self.num_cuts += 1
+        activations, field = self._activations(labels), self._field(labels)
+        bound, value = field + chords.at(activations), field + potential_of(activations, *self._kind)
+        if value > self.worth:
+            self.best, self.worth = labels, value
+        split = choose_split(chords, activations, low, high, *self._kind) if bound > value else None
+        return _Node(-bound, self.num_cuts, low, high, activations, split)
+
+    def _halves(self, node: _Node) -> list[_Node]:
+        assert node.split is not None
+        chosen, end = node.split
+        low, high = node.low.copy(), node.high.copy()
+        low[chosen] = high[chosen] = end
+        return [self._node(node.low, high, node.activations), self._node(low, node.high, node.activations)]

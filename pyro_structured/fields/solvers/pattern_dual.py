@@ -1,0 +1,152 @@
+"""Bounds of what labelings of fields under patterns are worth, by dual decomposition."""
+
+__all__ = ["FORMS", "DualStep", "decompose"]
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_structured.fields.solvers.field_cut import FieldCut
+from pyro_structured.fields.solvers.joint_cut import rounding
+from pyro_structured.fields.solvers.pattern_objective import MapResult, PatternObjective
+from pyro_structured.fields.solvers.potential_chords import rectified
+from pyro_structured.fields.solvers.single_pattern import maximize_pixels_with_pattern, maximize_with_pattern
+
+# Form 1: the field is a term beside the patterns'; form 2: every pattern has its share of the field.
+FORMS = (1, 2)
+# Steps of a smaller share of Polyak's size lead nowhere.
+LEAST_SCALE = 1e-9
+
+
+class DualStep(NamedTuple):
+    """What an iteration has found, without the start.
+
+    :ivar float total: A bound of what all labels are worth.
+    :ivar float majority: What the labels of the majority of the terms are worth.
+    :ivar float decoded: What the labels of one M-step with the terms' slopes are worth.
+    """
+
+    total: float
+    majority: float
+    decoded: float
+
+
+def decompose(
+    objective: PatternObjective,
+    labels: Tensor,
+    max_cuts: int,
+    form: int = 2,
+    observe: Callable[[DualStep], None] | None = None,
+) -> MapResult:
+    """Minimises the sum of the terms' own maxima, by subgradients, and decodes labels on the way.
+
+    Labels are taken from the majority of the terms, and from one M-step with the slopes that the terms' labels have.
+
+    :param PatternObjective objective: The fields, ``"sum"``.
+    :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
+    :param int max_cuts: The largest number of cuts for each row; where the terms need none, of iterations.
+    :param int form: 1 or 2; the bound is the same in the limit.
+    :param observe: Is told of every iteration.
+
+    **References**
+
+    Li (2013), Appendix A, Equations (A.1) to (A.13).
+    """
+    network = FieldCut(objective.edges, labels.shape[-1])
+    rows = [_Decomposition(objective.row(index), network, labels[index], form) for index in range(len(labels))]
+    for row in rows:
+        row.run(max_cuts, observe)
+    best = torch.from_numpy(np.array([row.best for row in rows])).reshape(labels.shape).to(labels)
+    bound = torch.tensor([row.bound for row in rows], dtype=torch.double)
+    return MapResult(best, bound + rounding(objective), torch.tensor([row.num_cuts for row in rows], dtype=torch.long))
+
+
+class _Decomposition:
+    """Of one field."""
+
+    def __init__(self, objective: PatternObjective, network: FieldCut, labels: Tensor, form: int) -> None:
+        self._objective, self._network = objective, network
+        used = objective.biases[0].isfinite()
+        self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
+        # Without patterns, the field is all there is.
+        self._form = form if len(self._biases) else 1
+        self._odds, self._penalties = objective.odds[0].numpy(), objective.penalties.numpy()
+        self._share = 1.0 / len(self._biases) if self._form == 2 else 0.0
+        self._paired = bool((self._penalties != 0).any())
+        self.best, self.bound, self.num_cuts = labels.numpy(), np.inf, 0
+        self.worth = self._value(labels.numpy())
+
+    def run(self, max_cuts: int, observe: Callable[[DualStep], None] | None) -> None:
+        """Takes steps of Polyak's size until the bound meets the best labels, they vanish, or there were enough."""
+        number = len(self._biases) + (self._form == 1)
+        prices = np.zeros((number, len(self._odds)))
+        scale, iterations = 1.0, 0
+        while max(self.num_cuts, iterations) < max_cuts and scale > LEAST_SCALE:
+            iterations += 1
+            found, values = zip(*(self._term(place, prices[place]) for place in range(number)), strict=True)
+            votes = np.array(found, dtype=float)
+            total = sum(values) + float(self._objective.base[0])
+            scale = scale if total < self.bound else 0.9 * scale
+            self.bound = min(self.bound, total)
+            values_found = self._decode(votes)
+            if observe:
+                observe(DualStep(total, *values_found))
+            subgradient = votes - votes.mean(0)
+            norm = float((subgradient**2).sum())
+            if norm == 0 or self.bound <= self.worth + 1e-12 * (1 + abs(self.worth)):
+                break
+            prices -= scale * (total - self.worth) / norm * subgradient
+
+    def _term(self, place: int, prices: np.ndarray) -> tuple[np.ndarray, float]:
+        """The best labels of one term, and their value."""
+        if place == len(self._biases):
+            labels = self._cut(self._odds + prices)
+            return labels, self._worth(labels, self._odds, 1.0) + float(prices @ labels)
+        weights, bias, temperature = self._weights[place], float(self._biases[place]), self._objective.temperature
+        share = self._share
+        # What is certain is certain in every term.
+        odds = (
+            np.where(np.isinf(self._odds), self._odds, share * np.where(np.isinf(self._odds), 0.0, self._odds)) + prices
+        )
+        if not (self._paired and share):
+            labels = maximize_pixels_with_pattern(odds, weights, bias, temperature)
+            return labels, self._worth(labels, odds, 0.0) + float(rectified(bias + weights @ labels, temperature))
+        return maximize_with_pattern(
+            lambda slope: self._cut(odds + slope * weights, share),
+            lambda labels: self._worth(labels, odds, share),
+            weights,
+            bias,
+            temperature,
+        )
+
+    def _cut(self, odds: np.ndarray, share: float = 1.0) -> np.ndarray:
+        self.num_cuts += 1
+        return np.asarray(self._network.maximize(odds[None], share * self._penalties)[0])
+
+    def _worth(self, labels: np.ndarray, odds: np.ndarray, share: float) -> float:
+        """Of a field with some log-odds and a share of the penalties."""
+        cut = labels[self._objective.edges[:, 0]] != labels[self._objective.edges[:, 1]]
+        penalty = share * float(self._penalties[0][cut].sum()) if share else 0.0
+        return float(np.where(np.isinf(odds), 0.0, odds) @ labels) - penalty
+
+    def _decode(self, votes: np.ndarray) -> list[float]:
+        """What the majority's labels, and those of one M-step with the slopes of the terms' labels, are worth."""
+        candidates = [votes.mean(0) > 0.5]
+        activations = (self._weights * votes[: len(self._biases)]).sum(1) + self._biases
+        temperature = self._objective.temperature
+        if temperature == 0:
+            slopes = (activations > 0).astype(float)
+        else:
+            slopes = 0.5 * (1 + np.tanh(activations / (2 * temperature)))
+        candidates.append(self._cut(self._odds + slopes @ self._weights))
+        found = [self._value(labels) for labels in candidates]
+        for labels, value in zip(candidates, found, strict=True):
+            if value > self.worth:
+                self.best, self.worth = labels, value
+        return found
+
+    def _value(self, labels: np.ndarray) -> float:
+        return float(self._objective.value(torch.from_numpy(np.asarray(labels, dtype=float)[None]))[0])

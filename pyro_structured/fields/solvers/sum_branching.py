@@ -1,0 +1,250 @@
+"""Best labelings of a field under patterns that add up, with a proof: branch and bound over ranges of activations."""
+
+__all__ = ["SumSearch"]
+
+import heapq
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_matrix
+
+from pyro_structured.fields.solvers.field_cut import FieldCut
+from pyro_structured.fields.solvers.pattern_majorant import PatternMajorizer
+from pyro_structured.fields.solvers.pattern_objective import PatternObjective
+from pyro_structured.fields.solvers.potential_chords import rectified, rectified_slopes
+
+# How far shares follow the best labels: at least so far, more in the first rounds for the whole field.
+PACE = 0.05
+# Rounds for the whole field, and one more for each pattern; for a part of it, and one more for so many patterns.
+ROOT_ROUNDS, ROUNDS, PATTERNS_IN_ROUND = 5, 2, 10
+# Share of the cuts that go into expectation maximisation from the labels of bounds.
+ASCENDING = 0.1
+# Weight of what a chord misses, for ranges in which shares say that nothing is missed.
+SMALL = 1e-3
+# Share of a value by which a bound may be above it where nothing is looked for any more.
+CLOSE = 1e-10
+# Rounds of the mean-field approximation whose probabilities are the first shares, and penalties that it can follow.
+FIRST_ROUNDS, LARGEST_PENALTY = 20, 50.0
+
+
+class _Node(NamedTuple):
+    """Labels that are possible, and a bound of what they are worth; the largest comes first.
+
+    :ivar float bound: The bound, negative.
+    :ivar int place: A number of its own.
+    :ivar np.ndarray low: Ranges of the activations, shape ``(J,)``, up to ``high``.
+    :ivar np.ndarray free: Pixels whose labels are not known, shape ``(D,)``; those of others are in ``known``.
+    :ivar np.ndarray shares: How far labels are 1 in the average of those that were best under bounds.
+    :ivar np.ndarray gaps: How far the bound is above the potentials of the patterns at these shares, shape ``(J,)``.
+    :ivar np.ndarray activations: Of the shares.
+    :ivar bool narrowed: Whether pixels have become known since the first of its bounds.
+    """
+
+    bound: float
+    place: int
+    low: np.ndarray
+    high: np.ndarray
+    free: np.ndarray
+    known: np.ndarray
+    shares: np.ndarray
+    gaps: np.ndarray
+    activations: np.ndarray
+    narrowed: bool = False
+
+
+class SumSearch:
+    r"""Of one field.
+
+    A bound takes one cut: the patterns' potentials are replaced by sums over pixels that are above them, averages of
+    such as are tight near some shares of the labels. The best sums and the best shares are strategies of a game, whose
+    value is the concave closure of the objective:
+
+    .. math::
+        \min_\lambda \max_y \sum_i s_i y_i + \sum_j (b_j + \lambda_j^\top y) - \sum_e p_e [y_{e_1} \ne y_{e_2}].
+
+    Both sides answer the average of what the other one has done so far (fictitious play). A bound also says which
+    labels are no better than the best that are known; these pixels are left out of all that follows, and ranges of
+    activations shrink with them. What is left is split where a potential is far below its sum over pixels.
+
+    :param PatternObjective objective: One row, ``"sum"``.
+    :param FieldCut network: Of its edges.
+    :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
+    :ivar np.ndarray best: The best labels so far.
+    :ivar float worth: Their value.
+    :ivar int num_cuts: How many cuts it took.
+
+    **References**
+
+    Robinson (1951): An iterative method of solving a game. Annals of Mathematics 54(2).
+    """
+
+    def __init__(self, objective: PatternObjective, network: FieldCut, labels: np.ndarray) -> None:
+        self._network, self._edges, self._temperature = network, objective.edges, objective.temperature
+        self._odds, self._penalties = objective.odds[0].numpy(), objective.penalties.numpy()
+        self._certain = np.isinf(self._odds)
+        # What is certain has no log-odds of its own.
+        self._finite, self._base = np.where(self._certain, 0.0, self._odds), float(objective.base[0])
+        # A pattern that is never on does not matter.
+        used = objective.biases[0].isfinite()
+        self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
+        self._parts = np.concatenate([self._weights.T.clip(min=0), -self._weights.T.clip(max=0)])
+        self._majorizer = PatternMajorizer(self._parts, self._temperature)
+        pulls = np.tile(self._penalties[0].clip(-LARGEST_PENALTY, LARGEST_PENALTY), 2)
+        ends, number = np.concatenate([self._edges, self._edges[:, ::-1]]).T, len(self._odds)
+        self._pulls = coo_matrix((pulls, tuple(ends)), (number, number)).tocsr()
+        sizes = np.abs(self._penalties[0])
+        self._degrees = np.bincount(self._edges.ravel(), np.repeat(sizes, 2), number)
+        self.best, self._most_cuts, self._place = labels > 0, 0, 0
+        self.num_cuts, self._num_ascending = 0, 0
+        self.worth = self._value(self.best)
+
+    def run(self, max_cuts: int) -> float:
+        """Looks at what has the largest bound first, and returns the largest that is left."""
+        self._most_cuts = max_cuts
+        waiting, left = [self._root()], -np.inf
+        paces = [PACE] * (ROUNDS + len(self._biases) // PATTERNS_IN_ROUND)
+        while self._promising(-waiting[0].bound) and self.num_cuts < max_cuts:
+            node = heapq.heappop(waiting)
+            halves = self._halves(node)
+            children = [self._node(*half, node, paces) for half in halves or []]
+            for child in filter(None, children):
+                heapq.heappush(waiting, child)
+            if halves is None:
+                left = max(left, -node.bound)
+            if not waiting:
+                break
+        return max(left, self.worth, -waiting[0].bound if waiting else -np.inf)
+
+    def _promising(self, bound: float) -> bool:
+        return bound > self.worth + CLOSE * (1 + abs(self.worth))
+
+    def _root(self) -> _Node:
+        """Bounds everything."""
+        slopes = rectified_slopes(self._activations(self.best), self._temperature)
+        shares = self._relaxed(self._odds + slopes @ self._weights)
+        free, known = ~self._certain, self._odds > 0
+        low, high = self._ranges(free, known)
+        everything = _Node(-np.inf, 0, low, high, free, known, shares, 0 * low, low)
+        rounds = range(ROOT_ROUNDS + len(self._biases))
+        found = self._node(low, high, everything, [max(PACE, 2 / (step + 2)) for step in rounds])
+        # No labels are better than the best, if nothing is left.
+        return everything._replace(bound=-self.worth) if found is None else found
+
+    def _node(self, low: np.ndarray, high: np.ndarray, above: _Node, paces: list[float]) -> _Node | None:
+        """Bounds a part of a node, in some rounds; nothing if no labels are in the ranges."""
+        free, known, bound = above.free, above.known, -above.bound
+        least, low, high = self._narrowed(low, high, free, known)
+        shares, tilt, base = np.where(free, above.shares, known), np.zeros(len(free)), 0.0
+        for step, pace in enumerate(paces):
+            if (low > high).any():
+                return None
+            majorant = self._majorizer.near(shares, free, least, low, high)
+            share = 2 / (step + 2)
+            tilt, base = tilt + share * (majorant.tilt - tilt), base + share * (majorant.base - base)
+            odds = self._odds + tilt
+            odds = np.where(free, odds, np.where(known, 1.0, -1.0) * (1 + self._degrees + np.abs(odds)))
+            labels = self._cut(odds)
+            found = self._field(labels) + float(tilt @ labels) + base
+            margins, bound = self._network.margins(), min(bound, found)
+            self._keep(labels)
+            shares = shares + pace * (labels - shares)
+            # Whatever differs there is no better.
+            sure = free & (margins > found - self.worth + CLOSE * (1 + abs(self.worth)))
+            if sure.any():
+                free, known = free & ~sure, np.where(sure, labels, known)
+                shares = np.where(free, shares, known)
+                least, low, high = self._narrowed(low, high, free, known)
+            if not free.any():
+                self._keep(known)
+                return None
+            if not self._promising(bound) or self.num_cuts >= self._most_cuts:
+                break
+        if self._num_ascending <= ASCENDING * self.num_cuts:
+            before = self.num_cuts
+            self._ascend(labels)
+            self._num_ascending += self.num_cuts - before
+        activations = self._weights @ shares + self._biases
+        gaps = majorant.at(shares) - rectified(activations, self._temperature)
+        self._place += 1
+        return _Node(
+            -bound, self._place, low, high, free, known, shares, gaps, activations, bool((free != above.free).any())
+        )
+
+    def _narrowed(
+        self, low: np.ndarray, high: np.ndarray, free: np.ndarray, known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The smallest activations that known labels leave, and ranges inside what they leave; a range whose ends are
+        the wrong way round is empty.
+        """
+        least, most = self._ranges(free, known)
+        low, high = np.maximum(low, least), np.minimum(high, most)
+        near = low <= high + CLOSE * (1 + np.abs(high))
+        return least, low, np.where(near, np.maximum(low, high), high)
+
+    def _halves(self, node: _Node) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """Splits the range of the pattern whose potential the bound misses most; ``None`` if it misses none."""
+        low, high = node.low, node.high
+        ends = rectified(np.stack([low, high, (low + high) / 2]), self._temperature)
+        missed = np.where(high > low, node.gaps + SMALL * ((ends[0] + ends[1]) / 2 - ends[2]), 0.0)
+        chosen = int(missed.argmax()) if len(missed) else 0
+        if not len(missed) or missed[chosen] <= 0:
+            return [(low, high)] if node.narrowed else None
+        end = self._split(low[chosen], high[chosen], node.activations[chosen])
+        lower, higher = low.copy(), high.copy()
+        lower[chosen] = higher[chosen] = end
+        return [(low, higher), (lower, high)]
+
+    def _split(self, low: float, high: float, activation: float) -> float:
+        """Where the potential is furthest below the chord of a range; in small ranges, near some activation."""
+        ends = rectified(np.array([low, high]), self._temperature)
+        slope = float(np.clip((ends[1] - ends[0]) / (high - low), 1e-300, 1 - 1e-16))
+        end = self._temperature * math.log(slope / (1 - slope))
+        if high - low < self._temperature:
+            end = min(max(activation, 0.9 * low + 0.1 * high), 0.1 * low + 0.9 * high)
+        return end if low < end < high else (low + high) / 2
+
+    def _ranges(self, free: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of the activations of all labels that are possible."""
+        always = self._biases + self._weights @ (known & ~free)
+        number = len(free)
+        return always - free @ self._parts[number:], always + free @ self._parts[:number]
+
+    def _relaxed(self, odds: np.ndarray) -> np.ndarray:
+        """Probabilities of 1 in a mean-field approximation."""
+        means = np.zeros(len(odds))
+        for _ in range(FIRST_ROUNDS):
+            means = 0.5 * means + 0.5 * np.tanh((odds + self._pulls @ means) / 2)
+        return np.asarray((means + 1) / 2)
+
+    def _keep(self, labels: np.ndarray) -> None:
+        """The best labels, and better ones near them."""
+        if self._value(labels) > self.worth:
+            self._ascend(labels)
+
+    def _ascend(self, labels: np.ndarray) -> None:
+        """Expectation maximisation from some labels; keeps the best."""
+        value = -np.inf
+        while (found := self._value(labels)) > value:
+            value = found
+            if value > self.worth:
+                self.best, self.worth = labels, value
+            if self.num_cuts >= self._most_cuts:
+                return
+            slopes = rectified_slopes(self._activations(labels), self._temperature)
+            labels = self._cut(self._odds + slopes @ self._weights)
+
+    def _cut(self, odds: np.ndarray) -> np.ndarray:
+        self.num_cuts += 1
+        return np.asarray(self._network.maximize(odds[None], self._penalties)[0])
+
+    def _activations(self, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(self._weights @ labels + self._biases)
+
+    def _field(self, labels: np.ndarray) -> float:
+        """What labels that may be are worth without the patterns."""
+        cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
+        return self._base + float(self._finite @ labels) - float(self._penalties[0][cut].sum())
+
+    def _value(self, labels: np.ndarray) -> float:
+        return self._field(labels) + float(rectified(self._activations(labels), self._temperature).sum())

@@ -1,0 +1,101 @@
+"""What distributions of categorical variables with different numbers of states have in common."""
+
+__all__ = ["CategoricalVector"]
+
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
+from pyro_structured.foundation.structures.argument_checks import checked_indices
+
+
+class CategoricalVector(DiscreteVector):
+    """Queries of vectors of long integers, each below its variable's number of states."""
+
+    @property
+    @abstractmethod
+    def _single_marginals(self) -> Tensor:
+        """Probabilities of the states of all variables, one after the other, in double precision."""
+
+    @abstractmethod
+    def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
+        """Joint probabilities of some variables, in double precision."""
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """Integers below the variables' numbers of states; also values of probability zero."""
+        sizes = torch.tensor(self._num_states, device=self._device)
+        return constraints.independent(constraints.integer_interval(torch.zeros_like(sizes), sizes - 1), 1)
+
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = self._evidence[0].device
+        return device
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
+        variable's own.
+        """
+        sizes = self._num_states
+        padded = torch.nn.functional.pad(self._single_marginals, (0, 1))
+        starts = itertools.accumulate(sizes, initial=0)
+        places = [
+            [start + state if state < size else -1 for state in range(max(sizes))]
+            for start, size in zip(starts, sizes, strict=False)
+        ]
+        return self._cast(padded[..., torch.tensor(places, device=padded.device)])
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Logarithms of :attr:`marginals`."""
+        return self.marginals.log()
+
+    def marginals_of(self, variables: Iterable[int]) -> Tensor:
+        """Joint probabilities of some variables.
+
+        :param variables: Different variables, of one clique or with at most ``2 ** 12`` joint states: each of these
+            needs a pass.
+        :return: Shape ``batch_shape + (cardinalities of these variables, in their order)``.
+
+        Example::
+
+            >>> from pyro_structured.distributions import JunctionTree
+            >>> from pyro_structured.structures import CliqueTree
+            >>> tree = CliqueTree.chain(3, 2)
+            >>> JunctionTree(torch.zeros(8), tree).marginals_of([2, 0])
+            tensor([[0.2500, 0.2500],
+                    [0.2500, 0.2500]])
+        """
+        wanted = checked_indices("variables", variables)
+        number = self.event_shape[0]
+        if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(number)):
+            raise ValueError(f"variables: expected different ones in range({number}), got {list(wanted)}")
+        return self._cast(self._probabilities_of(wanted))
+
+    @property
+    def mean(self) -> Tensor:
+        """Categories have none."""
+        raise NotImplementedError("mean: categories have none; use marginals")
+
+    @property
+    def variance(self) -> Tensor:
+        """Categories have none."""
+        raise NotImplementedError("variance: categories have none; use marginals")
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether there are at most ``2 ** 12`` values; more are never enumerated."""
+        return math.prod(self._num_states) <= ENUMERATION_CAP
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
+        like = torch.zeros((), dtype=torch.long, device=self._device)
+        return enumerate_joint_states(self._num_states, self.batch_shape, expand, like)

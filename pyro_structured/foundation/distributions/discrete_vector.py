@@ -1,0 +1,176 @@
+"""What distributions of discrete vectors that evidence can be given about have in common."""
+
+__all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector"]
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+
+from pyro_structured.foundation.distributions.argument_checks import check_entries, expanded_batch
+from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
+from pyro_structured.foundation.ops.evidence import merge_evidence
+from pyro_structured.foundation.ops.requirements import require, require_support
+from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
+
+IMPOSSIBLE_EVIDENCE = (
+    "value: expected evidence of positive probability in every batch element, but no value is compatible with it"
+)
+
+Vector = TypeVar("Vector", bound="DiscreteVector")
+
+
+class DiscreteVector(ValidatedDistribution):
+    """Queries that follow from log-weights of values and of what the evidence leaves of them.
+
+    A constant that all log-weights have in common is kept apart, because it would swallow their digits.
+    """
+
+    _evidence: Any
+    _empty: str
+    # Parameters before expansion, if there was any.
+    _unexpanded: Mapping[str, Tensor] = MappingProxyType({})
+    # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
+    _derived: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _score(self, value: Tensor) -> Tensor:
+        """Log-weights of values, without the constant, in double precision."""
+
+    @property
+    @abstractmethod
+    def _log_z(self) -> Tensor:
+        """Logarithm of the sum of the weights that the evidence leaves, without the constant; -inf if none is."""
+
+    @property
+    @abstractmethod
+    def _constant(self) -> Tensor:
+        """What all log-weights have in common."""
+
+    @property
+    @abstractmethod
+    def _num_states(self) -> tuple[int, ...]:
+        """Numbers of states of the variables, or of all of them alike."""
+
+    def expand(self: Vector, batch_shape: Any, _instance: Any = None) -> Vector:
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: Vector = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
+        return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
+
+    def _copy(self: Vector, new: Vector, evidence: Any, batch_shape: torch.Size, empty: str) -> Vector:
+        """Fills in a new instance.
+
+        :param evidence: Values, where they were observed, and whether they do not contradict each other; what it is for
+            a class that has a :meth:`condition` of its own, that class says.
+        :param str empty: What to say where nothing is possible.
+        """
+        given = {name: self._parameter(name) for name in self.arg_constraints}
+        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty, _unexpanded=given)
+        for name, constraint in self.arg_constraints.items():
+            tensor = given[name]
+            setattr(new, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - constraint.event_dim :]))
+        TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def _parameter(self, name: str) -> Tensor:
+        """As it was before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
+        tensor: Tensor = self._unexpanded.get(name, getattr(self, name))
+        return tensor
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters."""
+        return {name: value for name, value in self.__dict__.items() if name not in self._derived}
+
+    @property
+    def _supported_log_z(self) -> Tensor:
+        return require_support(self._log_z, self._empty)
+
+    @property
+    def log_partition_function(self) -> Tensor:
+        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
+        return self._cast(self._supported_log_z + self._constant)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability, everything latent summed out; -inf for impossible values, also for those outside the
+        support.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(self._score(value) - self._supported_log_z)
+
+    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
+        """Log-weight of a value, without log Z; arguments and shape as for :meth:`log_prob`."""
+        if self._validate_args:
+            self._validate_sample(value)
+        weight = self._score(value) + self._constant
+        return self._cast(weight.expand(torch.broadcast_shapes(weight.shape, self.batch_shape)))
+
+    def condition(self: Vector, value: Tensor, observed: Tensor) -> Vector:
+        """Fixes some variables; everything else stays random.
+
+        :param Tensor value: Zeros and ones, or categories, where ``observed``, anything elsewhere; shape broadcasts to
+            ``batch_shape + event_shape``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole values given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        rank = len(self.event_shape)
+        check_entries(self.batch_shape + self.event_shape, rank, value=value, observed=observed)
+        value, observed = (
+            tensor.expand(torch.broadcast_shapes(tensor.shape, self.event_shape)).flatten(-rank)
+            for tensor in (value, observed)
+        )
+        known = torch.where(observed, value, 0)
+        sizes = self._num_states
+        outside = (known < 0) | (known >= torch.tensor(sizes, device=known.device)) | (known != known.long())
+        if len(set(sizes)) > 1:
+            expected = f"integers below {sizes}"
+        else:
+            expected = "zeros and ones" if sizes[0] == 2 else f"integers in range({sizes[0]})"
+        require(outside, f"value: expected {expected} where observed, got other numbers")
+        evidence = merge_evidence(self._evidence, known.long(), observed)
+        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
+        return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
+
+        :return: Shape ``batch_shape`` broadcast with the leading axes of the arguments; -inf for impossible evidence.
+        """
+        return self._cast(self.condition(value, observed)._log_z - self._supported_log_z)
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        """A matrix, with one row where all elements of the batch are the same."""
+        tensor = narrow_repeated(tensor)
+        if math.prod(tensor.shape[:-1]) == 1:
+            return tensor.reshape(1, tensor.shape[-1])
+        return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
+
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """The batch in place of rows, of which there is one where all are the same."""
+        size = self.batch_shape.numel()
+        return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
+
+    def _mode_among(self, values: Tensor) -> Tensor:
+        """A most probable one of all values, of shape ``(number, 1, ..., 1, n)``, for each batch element."""
+        with torch.no_grad():
+            best = (self._score(values) - self._supported_log_z).argmax(0)
+        return values.reshape(len(values), -1)[best]
+
+    def _entropy_over(self, values: Tensor) -> Tensor:
+        """Entropy in nats, from all values."""
+        log_probs = self._score(values) - self._supported_log_z
+        return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        dtype = torch.float32
+        for name in self.arg_constraints:
+            dtype = torch.promote_types(dtype, getattr(self, name).dtype)
+        return tensor.to(dtype)

@@ -1,0 +1,226 @@
+"""Kernels that take turns, each for some of the latent variables."""
+
+__all__ = ["Gibbs"]
+
+import copy
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any
+
+import torch
+from pyro.infer.mcmc import RandomWalkKernel
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from torch import Tensor
+
+from pyro_structured.foundation.inference.checkpoint import Checkpoint
+from pyro_structured.foundation.inference.latent_state import LatentState
+from pyro_structured.foundation.inference.live_model import LiveModel, NamedCosts
+from pyro_structured.foundation.inference.step_kernel import StepKernel
+
+Sites = Sequence[str] | Callable[[Any], Sequence[str]] | None
+
+
+class Gibbs(MCMCKernel):
+    r"""Composes kernels: each updates its sites given the present values of all others.
+
+    Every kernel leaves the distribution of its sites given the others invariant; so their composition leaves the joint
+    distribution invariant. Kernels may be Pyro's (NUTS, HMC, RandomWalkKernel) or this package's, built on the same
+    model; each sees the model conditioned on the other sites, as they are at the time.
+
+    :param blocks: Pairs of a kernel and its sites, in the order of their turns: names; or a function from a trace of
+        the model to names; or ``None``, for all sites that no other block owns. Blocks own disjoint sets of sites,
+        which have to cover all latent sites. Kernels for joint moves (``owns_sites = False``, such as
+        :class:`Interweave`) may overlap with others; ``None`` means all sites for them.
+    :raises ValueError: if the kernels' models differ, a kernel occurs twice or is compiled; at the start of a run, if
+        sites are owned twice or not at all, do not exist, or are subsampled.
+
+    A turn costs what its kernel costs. ``initial_params`` may name some or all latent sites (unconstrained; costs and
+    discrete sites as they are).
+
+    **References**
+
+    Geman, Geman (1984): Stochastic relaxation, Gibbs distributions, and the Bayesian restoration of images. IEEE TPAMI.
+
+    Example::
+
+        >>> import pyro
+        >>> import pyro.distributions as dist
+        >>> from pyro.infer import MCMC, NUTS
+        >>> def model():
+        ...     x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        ...     pyro.sample("y", dist.Normal(x, 1.0))
+        >>> mcmc = MCMC(Gibbs([(NUTS(model), ["x"]), (NUTS(model), None)]), num_samples=3, disable_progbar=True)
+        >>> mcmc.run()
+        >>> mcmc.get_samples()["y"].shape
+        torch.Size([3])
+    """
+
+    def __init__(self, blocks: Sequence[tuple[MCMCKernel, Sites]]) -> None:
+        pairs = isinstance(blocks, Sequence) and all(isinstance(block, tuple) and len(block) == 2 for block in blocks)
+        if not pairs or not blocks:
+            raise ValueError(f"blocks: expected pairs of a kernel and its sites, got {blocks!r}")
+        models = [getattr(kernel, "model", None) for kernel, _ in blocks]
+        if models[0] is None or any(model != models[0] for model in models):
+            raise ValueError(f"blocks: expected kernels built on the same model, got kernels on {models}")
+        if len({id(kernel) for kernel, _ in blocks}) < len(blocks):
+            raise ValueError("blocks: expected different kernels, got one of them twice")
+        if any(isinstance(kernel, Checkpoint) for kernel, _ in blocks):
+            raise ValueError(
+                "blocks: expected no Checkpoint, as it keeps the state of a whole run, got one; put it around all: "
+                "Checkpoint(Gibbs(blocks), path)"
+            )
+        if any(getattr(kernel, "_jit_compile", False) for kernel, _ in blocks):
+            raise ValueError("blocks: expected kernels with jit_compile=False, as the values of other sites change")
+        self.model, self.blocks = models[0], tuple(blocks)
+        self.transforms: dict[str, Any] | None = None
+        self._initial_params: dict[str, Tensor] | None = None
+        self._turns: list[_Turn] = []
+        self._state: LatentState | None = None
+
+    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
+        """Finds the latent sites, a start, and prepares all kernels."""
+        model = NamedCosts(self.model)
+        strategies = [kernel._init_strategy for kernel, _ in self.blocks if hasattr(kernel, "_init_strategy")]
+        state = LatentState(model, args, kwargs, self._initial_params, *strategies[:1])
+        self._turns = []
+        for (kernel, _), names in zip(self.blocks, self._owned(state), strict=True):
+            kind = type(kernel).__name__
+            number = 1 + sum(type(turn.kernel) is type(kernel) for turn in self._turns)
+            label = kind if number == 1 else f"{kind} {number}"
+            self._turns.append(_Turn(label, kernel, model, names, state, warmup_steps, args, kwargs))
+        self.transforms, self._state = state.transforms, state
+        self._initial_params = state.params()
+
+    def _owned(self, state: LatentState) -> list[list[str]]:
+        """The sites of every block."""
+        wanted: list[list[str] | None] = []
+        for _, sites in self.blocks:
+            names = sites(state.trace) if callable(sites) else sites
+            if isinstance(names, str):
+                raise ValueError(f"blocks: expected a list of names, got {names!r}")
+            wanted.append(None if names is None else list(names))
+            unknown = [name for name in wanted[-1] or () if name not in state.values]
+            if unknown:
+                raise ValueError(f"blocks: expected latent sites of the model, {sorted(state.values)}, got {unknown}")
+        owners = [getattr(kernel, "owns_sites", True) for kernel, _ in self.blocks]
+        taken = [name for names, owns in zip(wanted, owners, strict=True) if owns for name in names or ()]
+        rest = [name for name in state.values if name not in taken]
+        num_rests = sum(names is None and owns for names, owns in zip(wanted, owners, strict=True))
+        if len(set(taken)) < len(taken) or num_rests > 1 or (rest and not num_rests):
+            raise ValueError(
+                f"blocks: expected each latent site in one block, got {taken} for those with names, {rest} for none of "
+                f"them, and {num_rests} blocks for the rest"
+            )
+        return [
+            (rest if owns else list(state.values)) if names is None else names
+            for names, owns in zip(wanted, owners, strict=True)
+        ]
+
+    @property
+    def initial_params(self) -> dict[str, Tensor] | None:
+        """Unconstrained values of all latent sites to start with."""
+        return self._initial_params
+
+    @initial_params.setter
+    def initial_params(self, params: dict[str, Tensor]) -> None:
+        self._initial_params = params
+
+    def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One turn of every kernel."""
+        state = self._state
+        assert state is not None
+        state.read(params)
+        for turn in self._turns:
+            turn.take(state)
+        return state.params()
+
+    def logging(self) -> dict[str, str]:
+        """What all kernels log, with their names in front."""
+        return {f"{turn.name} {key}": value for turn in self._turns for key, value in turn.logging().items()}
+
+    def diagnostics(self) -> dict[str, Any]:
+        """What all kernels report, with their names in front; divergences under their own name, for summaries."""
+        found: dict[str, Any] = {}
+        for turn in self._turns:
+            for key, value in turn.report().items():
+                found[key if key == "divergences" and key not in found else f"{turn.name} {key}"] = value
+        return found
+
+    def cleanup(self) -> None:
+        """Forgets the chain."""
+        for turn in self._turns:
+            turn.cleanup()
+        self._initial_params = None
+
+
+class _Turn:
+    """A kernel on the model conditioned on all sites but its own."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Any,
+        model: Any,
+        names: list[str],
+        state: LatentState,
+        warmup_steps: int,
+        args: Any,
+        kwargs: Any,
+    ) -> None:
+        self.name, self.names = name, names
+        self.others: dict[str, Tensor] = {}
+        self._look(state)
+        moves_costs = getattr(kernel, "moves_costs", False) or any(site.costs in names for site in state.cost_sites)
+        self.kernel: Any = kernel
+        if isinstance(kernel, StepKernel):
+            live = LiveModel(model, self.others, not moves_costs)
+            with torch.no_grad():
+                kernel.prepare(live, names, warmup_steps, args, kwargs)
+            return
+        # Sites before the kernel's own do not depend on them.
+        constant = list(takewhile(lambda name: name not in names, state.trace.nodes))
+        live = LiveModel(model, self.others, not moves_costs, constant)
+        # Pyro's kernels keep what they adapted and counted; each chain has its own copy, on the same model.
+        self.kernel = copy.deepcopy(kernel, {id(kernel.model): kernel.model})
+        if names:
+            self.kernel.model, self.kernel.initial_params = live, state.params(names)
+            self.kernel.setup(warmup_steps, *args, **kwargs)
+
+    def _look(self, state: LatentState) -> None:
+        self.others.clear()
+        self.others.update({name: state.seen(name) for name in state.values if name not in self.names})
+
+    def take(self, state: LatentState) -> None:
+        """Updates the state."""
+        if not self.names:
+            return
+        self._look(state)
+        if isinstance(self.kernel, StepKernel):
+            with torch.no_grad():
+                state.update(self.kernel.step({name: state.values[name] for name in self.names}))
+            return
+        params = state.params(self.names)
+        if hasattr(self.kernel, "clear_cache"):
+            self.kernel.clear_cache()
+        elif isinstance(self.kernel, RandomWalkKernel):
+            with torch.no_grad():
+                self.kernel._energy_last = self.kernel.potential_fn(params)
+        state.read(self.kernel.sample(params))
+
+    def logging(self) -> dict[str, str]:
+        """What the kernel logs."""
+        return {} if isinstance(self.kernel, StepKernel) or not self.names else self.kernel.logging() or {}
+
+    def report(self) -> dict[str, Any]:
+        """What the kernel reports."""
+        if not self.names:
+            return {}
+        found: dict[str, Any] = (
+            self.kernel.report() if isinstance(self.kernel, StepKernel) else self.kernel.diagnostics()
+        )
+        return found
+
+    def cleanup(self) -> None:
+        """Forgets the chain."""
+        if not isinstance(self.kernel, StepKernel):
+            self.kernel.cleanup()

@@ -1,0 +1,198 @@
+"""Present values of all latent sites of a model."""
+
+__all__ = ["LatentState", "at_random", "latent_sites"]
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+from torch.distributions import biject_to
+
+from pyro_structured.fields.inference.field_sites import field_of, log_weight, random_value
+from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.optima.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
+from pyro_structured.optima.inference.cost_start import check_feasible, feasible_costs
+from pyro_structured.optima.inference.observed_optima import observed_optima
+
+# Draws of a start that may have density zero.
+ATTEMPTS = 100
+
+
+class LatentState:
+    """Values of latent sites, as the model sees them; those of costs in double precision, so that they stay feasible.
+
+    :param model: A Pyro model whose costs are sites.
+    :param initial_params: Values to start with, of some or all sites, unconstrained.
+    :param strategy: Of initialisation, for all sites but costs.
+    :ivar trace: Of the model at the start.
+    :ivar dict values: Values of all latent sites.
+    :ivar dict transforms: To unconstrained space, for sites that need one.
+    :ivar cost_sites: Pairs of costs and observed optima.
+    :raises ValueError: if a start is infeasible or has density zero, or a plate is subsampled.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        initial_params: dict[str, Tensor] | None = None,
+        strategy: Callable[..., Any] = init_to_uniform,
+    ) -> None:
+        self.transforms: dict[str, Any] = {}
+        self._written: dict[str, Tensor] = {}
+        start, other = (poutine.trace(at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
+        check_observed_costs(start)
+        self.cost_sites = find_cost_sites(start)
+        costs = {site.costs for site in self.cost_sites}
+        self.names = list(latent_sites(start))
+        check_weights(start)
+        for name in self.names:
+            support = start.nodes[name]["fn"].support
+            if name not in costs and not support.is_discrete:
+                self.transforms[name] = biject_to(support).inv
+                _check_support(name, start, other)
+        given = self._given(initial_params, start)
+        self.trace: Any = self._find_start(model, args, kwargs, strategy, given, costs)
+        self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
+        self.dtypes = {name: value.dtype for name, value in self.values.items()}
+        for name, site in {site.costs: site for site in self.cost_sites}.items():
+            self.values[name] = self._feasible_costs(site, name in given)
+        values = {name: self.seen(name) for name in self.names}
+        self.trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+
+    def _given(self, initial_params: dict[str, Tensor] | None, trace: Any) -> dict[str, Tensor]:
+        given = {}
+        for name, value in (initial_params or {}).items():
+            if name not in self.names:
+                raise ValueError(f"initial_params: expected latent sites of the model, {self.names}, got {name!r}")
+            value = self.transforms[name].inv(value) if name in self.transforms else value
+            expected = trace.nodes[name]["value"].shape
+            if value.shape != expected:
+                raise ValueError(
+                    f"initial_params: expected shape {tuple(expected)} for site {name!r}, got {tuple(value.shape)}"
+                )
+            given[name] = value
+        return given
+
+    def _find_start(
+        self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], costs: set[str]
+    ) -> Any:
+        """A trace in which everything but the costs has a positive density, and the observed optima are feasible."""
+        # Which costs have these optima is looked at later.
+        hidden = costs | {site.optimum for site in self.cost_sites}
+        refusal = ValueError(
+            f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
+        )
+        for _ in range(ATTEMPTS):
+            initialised: Any = InitMessenger(partial(_initial_value, strategy, costs))
+            started = poutine.condition(initialised(model), data=given)
+            trace = poutine.trace(started).get_trace(*args, **kwargs)
+            if not _log_weight(trace, hidden) > -float("inf"):
+                continue
+            try:
+                for site in self.cost_sites:
+                    check_feasible(site, trace)
+            except ValueError as error:
+                # Problems may depend on what was drawn.
+                refusal = error
+                continue
+            return trace
+        raise refusal
+
+    def _feasible_costs(self, site: CostSite, given: bool) -> Tensor:
+        """The given ones, or such as are found near a draw."""
+        found = feasible_costs(site, self.trace)
+        problem, value = observed_optima(self.trace, site.costs)
+        if given and not bool(problem.contains(self.trace.nodes[site.costs]["value"], value).all()):
+            raise ValueError(
+                f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
+                "got costs with another optimum; leave them out, and a start is found"
+            )
+        return found
+
+    def seen(self, name: str) -> Tensor:
+        """The value of a site with the dtype that the model works with."""
+        value: Tensor = self.values[name].to(self.dtypes[name])
+        return value
+
+    def params(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Unconstrained values, as Pyro's kernels take them; costs and discrete values as they are."""
+        chosen = self.names if names is None else names
+        found = {}
+        for name in chosen:
+            value = self.seen(name)
+            found[name] = self.transforms[name](value) if name in self.transforms else value
+        if names is None:
+            self._written = found
+        return dict(found)
+
+    def read(self, params: dict[str, Tensor]) -> None:
+        """Takes unconstrained values, unless they are those that were given out last."""
+        for name, value in params.items():
+            last = self._written.get(name)
+            if last is not None and (last is value or torch.equal(last, value)):
+                continue
+            value = value.detach()
+            self.update({name: self.transforms[name].inv(value) if name in self.transforms else value})
+
+    def update(self, values: dict[str, Tensor]) -> None:
+        """Takes values as the model sees them, costs in any precision."""
+        self.values.update(values)
+
+
+def _check_support(name: str, *traces: Any) -> None:
+    """Pyro transforms a site to unconstrained space with the support that it has at the start."""
+    ends = [support_bounds(trace.nodes[name]["fn"]) for trace in traces]
+    if not all(torch.equal(*pair) for pair in zip(*ends, strict=True)):
+        raise ValueError(
+            f"{name}: expected a support that is the same for all latent values, got bounds that change with them; "
+            "scale a site of a fixed support, such as Uniform(0, 1), instead"
+        )
+
+
+def _log_weight(trace: Any, hidden: set[str]) -> float:
+    """Log-density of all sites but the hidden ones, without the log partition functions of fields."""
+    fields = {name: node for name, node in trace.nodes.items() if field_of(node.get("fn")) is not None}
+    trace.compute_log_prob(lambda name, _: name not in hidden and name not in fields)
+    others = sum(float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node)
+    weights = (log_weight(node["fn"], node["value"]) for node in fields.values())
+    return others + sum(
+        float(scale_and_mask(weight, node["scale"], node["mask"]).sum())
+        for weight, node in zip(weights, fields.values(), strict=True)
+    )
+
+
+def at_random(model: Any) -> Any:
+    """A model whose latent sites have some values of positive density, without much work."""
+    messenger: Any = InitMessenger(random_value)
+    return messenger(model)
+
+
+def _initial_value(strategy: Callable[..., Any], costs: set[str], site: Any) -> Tensor:
+    chosen: Any = random_value if site["name"] in costs or site["fn"].support.is_discrete else strategy
+    value: Tensor = chosen(site)
+    return value
+
+
+def latent_sites(trace: Any) -> Iterable[str]:
+    """Names of the latent sites of a trace, plates apart.
+
+    :raises ValueError: if a plate is subsampled.
+    """
+    for name, node in trace.iter_stochastic_nodes():
+        fn = node["fn"]
+        if isinstance(fn, _Subsample):
+            if fn.subsample_size is not None and fn.subsample_size < fn.size:
+                raise ValueError(
+                    f"{name}: expected a plate without subsampling, got {fn.subsample_size} of {fn.size} rows"
+                )
+            continue
+        yield name

@@ -1,0 +1,201 @@
+"""What steps of learning change."""
+
+__all__ = ["LearningState"]
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.optim import PyroOptim
+from pyro.optim.optim import _get_state_dict, _load_state_dict
+from torch import Tensor
+
+from pyro_structured.foundation.inference.module_buffers import ModuleBuffers
+from pyro_structured.foundation.inference.plain_constraint import plain_constraint, rebuilt_constraint
+from pyro_structured.foundation.inference.plain_data import plain_copy
+from pyro_structured.foundation.inference.random_state import load_random_state, random_state, same_random_state
+
+PARTS = ("params", "buffers", "optim", "random", "has_run")
+
+
+class LearningState:
+    """Parameters, buffers of modules, the optimiser and generators of random numbers, which a file can keep.
+
+    Guides, and modules that models register, know their parameters from their first run on only. A process that goes on
+    from a state has not run them. Therefore it runs the model once before the next step, for nothing else, and then
+    puts what it had loaded into what there is now; random numbers are not affected.
+
+    :param model: A Pyro model.
+    :param guide: A Pyro guide.
+    :param optim: A Pyro optimiser, or ``None``.
+    :ivar bool has_run: Whether the model has been run.
+    """
+
+    def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim | None) -> None:
+        self.model, self.guide, self.optim = model, guide, optim
+        self.has_run = False
+        self._buffers = ModuleBuffers()
+        # Of a state, as long as the model has not been run with it.
+        self._is_resumed = False
+        self._loaded_params: dict[str, Tensor] = {}
+        self._loaded_buffers: dict[str, Tensor] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as plain data.
+
+        :raises ValueError: if there is something that data cannot keep, with its name.
+        """
+        _check_global_store()
+        learned, limits = self.learned(), pyro.get_param_store().get_state()["constraints"]
+        return {
+            "params": {
+                "params": learned["params"],
+                "constraints": {name: plain_constraint(constraint, name) for name, constraint in limits.items()},
+            },
+            "buffers": learned["buffers"],
+            "optim": self.optim_state(),
+            "random": random_state(),
+            "has_run": self.has_run or self._is_resumed,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes back to a state."""
+        _check_global_store()
+        missing = [part for part in PARTS if part not in state]
+        if missing:
+            raise ValueError(f"state: expected what state_dict returned, got none of {missing}")
+        if (state["optim"] is None) != (self.optim is None):
+            raise ValueError(
+                "state: expected that of a learner with an optimiser if there is one here, got "
+                f"{'none' if state['optim'] is None else 'one'}"
+            )
+        buffers = {name: value.detach().clone() for name, value in state["buffers"].items()}
+        if self.has_run:
+            self._buffers.load(buffers)
+        else:
+            self._loaded_buffers = buffers
+        self._load_params(**state["params"])
+        self._is_resumed = state["has_run"] and (not self.has_run or bool(self._loaded_params))
+        self.load_optim(state["optim"])
+        load_random_state(state["random"])
+
+    def learned(self) -> dict[str, Any]:
+        """Copies of parameters and buffers."""
+        params = pyro.get_param_store().named_parameters()
+        return {
+            "params": {name: param.detach().clone() for name, param in params},
+            "buffers": {**self._loaded_buffers, **self._buffers.values()},
+        }
+
+    @torch.no_grad()
+    def put_back(self, learned: Mapping[str, Any]) -> None:
+        """Goes back to what was learned, in place, as modules hold the tensors as well."""
+        present = dict(pyro.get_param_store().named_parameters())
+        for name, value in learned["params"].items():
+            present[name].copy_(value)
+        self._buffers.load(learned["buffers"])
+
+    def optim_state(self) -> dict[str, Any] | None:
+        """A copy, by names of parameters; also of those that have not been seen since a state was loaded."""
+        if self.optim is None:
+            return None
+        store = pyro.get_param_store()
+        present = {store.param_name(param): _get_state_dict(each) for param, each in self.optim.optim_objs.items()}
+        # Parameters that are no longer in the store have no name.
+        present.pop(None, None)
+        copy: dict[str, Any] = plain_copy({**self.optim._state_waiting_to_be_consumed, **present}, "optim")
+        return copy
+
+    def load_optim(self, state: Mapping[str, Any] | None) -> None:
+        """Goes back to a state; makes optimisers at once, so that schedules go on, whatever the next step sees."""
+        if self.optim is None or state is None:
+            return
+        store = dict(pyro.get_param_store().named_parameters())
+        self.optim.optim_objs.clear()
+        self.optim.grad_clip.clear()
+        self.optim._state_waiting_to_be_consumed.clear()
+        for name, each in plain_copy(state, "optim").items():
+            if name not in store:
+                self.optim.set_state({name: each})
+                continue
+            param = store[name]
+            self.optim.optim_objs[param] = self.optim._get_optim(param)
+            self.optim.grad_clip[param] = self.optim._get_grad_clip(param)  # type: ignore[arg-type]
+            _load_state_dict(self.optim.optim_objs[param], each)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Around a step: if it fails, buffers are as before."""
+        with self._buffers.watch():
+            try:
+                yield
+            except BaseException:
+                self._buffers.undo()
+                raise
+        self.has_run = True
+
+    def resume(self, args: Any, kwargs: Any) -> None:
+        """Makes everything ready for the next step with these arguments, if a state has been loaded."""
+        if self._is_resumed:
+            self.prepare(args, kwargs)
+
+    def prepare(self, args: Any, kwargs: Any) -> None:
+        """Runs model and guide, from when on they have parameters, and leaves all else as it was."""
+        store = pyro.get_param_store()
+        optim, state = self.optim_state(), store.get_state()
+        # Modules are to bring their own tensors.
+        loaded = {name: param for name, param in self._loaded_params.items() if state["params"].get(name) is param}
+        for name in loaded:
+            del store[name]
+        limits = {name: state["constraints"][name] for name in loaded}
+        try:
+            with same_random_state(), self._buffers.watch(), torch.no_grad():
+                guide: Any = poutine.trace(self.guide).get_trace(*args, **kwargs)
+                poutine.replay(self.model, trace=guide)(*args, **kwargs)
+                self._buffers.undo()
+            present = dict(store.named_parameters())
+            params = {name: _moved(name, param, present.get(name, param)) for name, param in loaded.items()}
+            self._buffers.load(self._loaded_buffers)
+        except BaseException:
+            store.set_state({"params": loaded, "constraints": limits})
+            raise
+        store.set_state({"params": params, "constraints": limits})
+        if loaded:
+            self.load_optim(optim)
+        self.has_run, self._is_resumed, self._loaded_params, self._loaded_buffers = True, False, {}, {}
+
+    def _load_params(self, params: Mapping[str, Tensor], constraints: Mapping[str, Any]) -> None:
+        """As ``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
+        store = pyro.get_param_store()
+        limits = {name: rebuilt_constraint(constraint) for name, constraint in constraints.items()}
+        present, found = dict(store.named_parameters()), {}
+        for name, value in params.items():
+            old = present.get(name)
+            if old is not None and (old.shape, old.dtype) == (value.shape, value.dtype):
+                old.data.copy_(value)
+                found[name] = old
+            else:
+                found[name] = self._loaded_params[name] = value.detach().clone().requires_grad_()
+        store.set_state({"params": found, "constraints": limits})
+
+
+def _moved(name: str, value: Tensor, param: Tensor) -> Tensor:
+    """A parameter with another value."""
+    if (param.shape, param.dtype) != (value.shape, value.dtype):
+        raise ValueError(
+            f"{name}: expected a parameter of shape {tuple(param.shape)} and {param.dtype}, as the model has, got "
+            f"shape {tuple(value.shape)} and {value.dtype} in the state"
+        )
+    param.data.copy_(value.data)
+    return param
+
+
+def _check_global_store() -> None:
+    if pyro.settings.get("module_local_params"):
+        raise NotImplementedError(
+            "state_dict: expected parameters in Pyro's store, got the setting module_local_params=True; keep the "
+            "modules' own state_dict"
+        )

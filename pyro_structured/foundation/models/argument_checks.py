@@ -1,0 +1,166 @@
+"""Checks of data that learners share."""
+
+__all__ = [
+    "check_binary",
+    "check_count",
+    "checked_array",
+    "checked_masks",
+    "checked_numbers",
+    "checked_pictures",
+    "checked_weights",
+    "listed_columns",
+    "picture_scale",
+    "plain_array",
+    "remedy",
+]
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_structured.foundation.structures.argument_checks import check_size
+
+# Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
+# scaled, these would mean something else.
+MOST_WEIGHT = 1e290
+# Numbers of a pixel of a picture: grey, colours, colours and how opaque it is.
+CHANNELS = (1, 3, 4)
+# Of columns, in a message.
+MOST_LISTED = 10
+# Of whatever is counted: longer loops and larger arrays end nowhere.
+MOST_COUNTED = 2**31 - 1
+
+
+def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
+    """Raises a ValueError, with the argument's name, unless it is an integer of at least 1 that is not too large."""
+    check_size(name, value)
+    if value > most:
+        raise ValueError(f"{name}: expected an integer of at most {most}, got {value!r}")
+
+
+def plain_array(values: Any, name: str = "X") -> Any:
+    """A tensor as an array, whatever its device, its precision and its gradient; anything else as it is.
+
+    :raises ValueError: for tensors that no array can be like, and data frames whose columns have the same names.
+    """
+    if not getattr(getattr(values, "columns", None), "is_unique", True):
+        raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
+    if not isinstance(values, Tensor):
+        return values
+    found = values.detach().cpu()
+    try:
+        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    except TypeError as error:
+        raise ValueError(f"{name}: expected a dense tensor of numbers, got another: {error}") from None
+
+
+def listed_columns(estimator: Any, places: Sequence[int] | np.ndarray) -> str:
+    """Columns of the data that an estimator has seen, for a message: their names, or numbers."""
+    names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
+    shown = ", ".join(repr(names[place]) for place in places[:MOST_LISTED])
+    more = len(places) - MOST_LISTED
+    return f"column{'s' * (len(places) > 1)} {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def check_binary(values: Any, fewest_columns: int = 1) -> None:
+    """Raises ValueError unless values are a matrix of zeros and ones."""
+    if not isinstance(values, Tensor) or values.dim() != 2 or len(values) < 1 or values.shape[1] < fewest_columns:
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"values: expected a tensor of shape (N, n) with n of at least {fewest_columns}, got {got}")
+    if values.layout != torch.strided or values.is_complex():
+        raise ValueError(f"values: expected a dense tensor of real numbers, got {values.dtype}, {values.layout}")
+    if not bool(((values == 0) | (values == 1)).all()):
+        raise ValueError("values: expected zeros and ones, got other numbers")
+
+
+def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
+    """Weights of so many rows, all 1 for ``None``, or a ValueError."""
+    try:
+        weights = np.asarray(1.0 if sample_weight is None else plain_array(sample_weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight: expected numbers, got others: {error}") from None
+    if weights.shape not in ((), (number,)):
+        raise ValueError(f"sample_weight: expected shape ({number},), got {weights.shape}")
+    if not ((weights >= 0) & (weights <= MOST_WEIGHT)).all() or not weights.any():
+        raise ValueError(f"sample_weight: expected numbers from 0 to {MOST_WEIGHT:g}, not all zero, got others")
+    return np.broadcast_to(weights, number)
+
+
+def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
+    """One number or several, finite and at least 0; otherwise, raises a ValueError with the argument's name."""
+    numbers = (value,) if isinstance(value, Real) else value
+    try:
+        found = tuple(float(number) for number in numbers)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(0 <= number < np.inf for number in found) or isinstance(value, (str, bool)):
+        raise ValueError(f"{name}: expected a number of at least 0, or several, got {value!r}")
+    return found
+
+
+def checked_array(name: str, value: Any) -> np.ndarray:
+    """An array, or a ValueError, for pictures of several sizes, for example."""
+    try:
+        return np.asarray(plain_array(value, name))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: expected an array, of pictures of one size, got others: {error}") from None
+
+
+def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
+    """Colours from 0 to 1, float64, shape ``(N, H, W, 3)``, or a ValueError.
+
+    Grey pictures have three equal colours; what is transparent is in front of white.
+    """
+    pictures = checked_array(name, images)
+    shape = pictures.shape
+    # Grey pictures three pixels wide look like one colour picture.
+    grey = len(shape) == 3 and shape[-1] != 3
+    if not (grey or (len(shape) == 4 and shape[-1] in CHANNELS)) or 0 in shape[1:3]:
+        raise ValueError(
+            f"{name}: expected shape (N, H, W, 3), got {shape}, or (N, H, W) or (N, H, W, 1) if grey, or (N, H, W, 4) "
+            f"with transparency{remedy(shape)}"
+        )
+    scale = picture_scale(pictures.dtype)
+    if not scale:
+        raise ValueError(f"{name}: expected uint8, uint16, booleans or floats from 0 to 1, got {pictures.dtype}")
+    levels = pictures.astype(np.float64) / scale
+    if not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"{name}: expected floats from 0 to 1, got {levels.min()} to {levels.max()}")
+    levels = levels[..., None] if grey else levels
+    if levels.shape[-1] == 4:
+        return 1 - (1 - levels[..., :3]) * levels[..., 3:]
+    return np.broadcast_to(levels, (*levels.shape[:3], 3))
+
+
+def picture_scale(dtype: np.dtype[Any]) -> float:
+    """What full intensity is in pictures of a dtype, as a double; 0 if they have none."""
+    if dtype.kind in "bf":
+        return 1.0
+    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 0.0
+
+
+def remedy(shape: tuple[int, ...]) -> str:
+    """What to do about pictures of this shape, if it looks like a usual mistake."""
+    if len(shape) == 2 or (len(shape) == 3 and shape[-1] in CHANNELS):
+        return "; a single picture has to be images[None]"
+    if len(shape) == 4 and shape[1] in CHANNELS and shape[-1] not in CHANNELS:
+        return "; channels come last: images.transpose(0, 2, 3, 1)"
+    return ""
+
+
+def checked_masks(masks: Any, shape: tuple[int, ...], name: str = "masks") -> np.ndarray:
+    """Masks of pictures, booleans, or a ValueError unless they are zeros and ones of this shape, ``(N, H, W)``."""
+    found = checked_array(name, masks)
+    if found.shape != shape:
+        change = f"; without its last axis: {name}[..., 0]" if found.shape == (*shape, 1) else ""
+        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}{change}")
+    if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
+        change = ""
+        if found.dtype.kind in "iuf" and ((found == 0) | (found == 255)).all():
+            change = f"; those of 0 and 255 are {name} > 0"
+        raise ValueError(f"{name}: expected zeros and ones, got others{change}")
+    return found.astype(bool)

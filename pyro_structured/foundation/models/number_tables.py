@@ -1,0 +1,54 @@
+"""Tables of numbers, as estimators are given them."""
+
+__all__ = ["named_conversions", "nan_for_missing", "read_numbers"]
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from pyro_structured.foundation.models.argument_checks import plain_array
+from pyro_structured.foundation.models.missing_values import find_missing
+
+
+def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
+    """What scikit-learn's ``validate_data`` makes of X, in float64: perhaps a view of it, which must not be changed.
+
+    :param estimator: Whose columns these are.
+    :param X: An array, a tensor, a data frame, a sparse matrix or lists.
+    :param bool reset: Whether the estimator learns from it.
+    :param options: Of ``validate_data``.
+    """
+    with named_conversions("X"):
+        return validate_data(estimator, plain_array(X), reset=reset, dtype=np.float64, **options)
+
+
+def nan_for_missing(values: Any, name: str = "X") -> Any:
+    """Arrays and data frames of objects with NaN in place of pandas' NA, which numpy makes no number of; tensors as
+    arrays; anything else as it is.
+    """
+    values = plain_array(values, name)
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        return np.where(find_missing(values), np.nan, values)
+    if hasattr(values, "notna") and np.ndim(values) == 2 and "object" in map(str, values.dtypes):
+        return values.where(values.notna(), np.nan)
+    return values
+
+
+@contextmanager
+def named_conversions(name: str) -> Iterator[None]:
+    """Errors of numpy about what is no number get the argument's name."""
+    try:
+        yield
+    except OverflowError as error:
+        raise ValueError(f"{name}: expected numbers, got others: {error}") from None
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        if "NAType" in message:
+            raise ValueError(f"{name}: expected numbers, got missing ones") from None
+        if name in message or not any(word in message for word in ("float", "sequence", "converted")):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name}: expected numbers, got others: {message}") from None

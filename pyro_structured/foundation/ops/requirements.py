@@ -1,0 +1,46 @@
+"""Requirements on numbers, with messages that name the rows which do not meet them."""
+
+__all__ = ["named_rows", "require", "require_support"]
+
+import torch
+from torch import Tensor
+
+from pyro_structured.foundation.ops.any_true import any_true
+
+MOST_NAMES = 10
+
+
+def named_rows(condition: Tensor) -> str:
+    """Which elements of a batch a condition holds for, for the end of a message: the first ten, and how many more.
+
+    Nothing is said without a batch, and under function transforms, where numbers have no place of their own.
+
+    :param Tensor condition: Booleans that hold somewhere.
+
+    Example::
+
+        >>> named_rows(torch.arange(20) > 8)
+        ', in rows 9, 10, 11, 12, 13, 14, 15, 16, 17, 18 and 1 more'
+        >>> named_rows(torch.tensor([[False, True], [False, False]]))
+        ', in row (0, 1)'
+    """
+    if not condition.dim() or torch._C._are_functorch_transforms_active():
+        return ""
+    rows = condition.nonzero()
+    names = [str(tuple(row)) if len(row) > 1 else str(row[0]) for row in rows[:MOST_NAMES].tolist()]
+    more = f" and {len(rows) - MOST_NAMES} more" if len(rows) > MOST_NAMES else ""
+    return f", in row{'s' if len(rows) > 1 else ''} {', '.join(names)}{more}"
+
+
+def require(bad: Tensor, message: str) -> None:
+    """Raises a ValueError where a condition holds anywhere; works under ``torch.vmap``, too."""
+    if any_true(bad):
+        raise ValueError(message)
+
+
+def require_support(log_partition: Tensor, message: str) -> Tensor:
+    """Passes a log partition function on, or raises a ValueError that names the rows where it is -inf."""
+    impossible = log_partition == -torch.inf
+    if any_true(impossible):
+        raise ValueError(message + named_rows(impossible))
+    return log_partition

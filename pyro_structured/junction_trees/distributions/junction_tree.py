@@ -1,0 +1,223 @@
+"""Discrete variables with the potentials of a junction tree."""
+
+__all__ = ["JunctionTree"]
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
+from pyro_structured.foundation.ops.draws import draw_rows
+from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
+from pyro_structured.foundation.ops.evidence import no_evidence
+from pyro_structured.foundation.ops.requirements import require, require_support
+from pyro_structured.junction_trees.distributions.clique_vector import CliqueVector
+from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals, sum_table
+from pyro_structured.junction_trees.ops.junction_tree import maximize_tree, sample_tree
+from pyro_structured.junction_trees.structures.clique_tree import CliqueTree, check_tree
+from pyro_structured.junction_trees.structures.factors import conditional_factors, multiply_factors
+
+EMPTY_SUPPORT = (
+    "clique_logits: expected at least one value of positive probability in every batch element, but the support is "
+    "empty"
+)
+
+
+class JunctionTree(CliqueVector):
+    r"""Discrete variables whose joint log-weight is a sum of tables, one for each clique of a junction tree.
+
+    .. math::
+        p(x) = \frac{1}{Z} \exp\Bigl(\sum_C \theta_C(x_C)\Bigr).
+
+    Values have shape ``(..., n)``, long integers: variable d has the states ``0, ..., cardinalities[d] - 1``.
+    :meth:`log_prob` accepts booleans, integers and floating point numbers.
+
+    **Exact**: every query, in float64, at a cost of O(``tree.table_size``) for each element of the batch; probabilities
+    below 1e-300 count as zero in marginals. Nothing depends on the number of joint states.
+
+    :param Tensor clique_logits: Log-weights of the joint states of all cliques, shape ``(..., tree.table_size)``,
+        packed as by :meth:`~pyro_structured.structures.CliqueTree.pack`; less than +inf; -inf where a state is
+        impossible.
+    :param CliqueTree tree: The cliques.
+    :raises ValueError: if a shape is wrong or there is a NaN or +inf. Where no value has a positive probability, the
+        first query raises.
+
+    **References**
+
+    Lauritzen, Spiegelhalter (1988): Local computations with probabilities on graphical structures and their application
+    to expert systems. JRSS B 50(2).
+
+    Example::
+
+        >>> tree = CliqueTree.chain(3, 2)
+        >>> same = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> d = JunctionTree(tree.pack([same, same]), tree)
+        >>> d.condition(torch.tensor([1, 0, 0]), torch.tensor([True, False, False])).marginals
+        tensor([[0.0000, 1.0000],
+                [0.2689, 0.7311],
+                [0.3932, 0.6068]])
+    """
+
+    arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+
+    def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
+        check_vector("clique_logits", clique_logits)
+        check_tree(tree)
+        if clique_logits.shape[-1] != tree.table_size:
+            raise ValueError(
+                f"clique_logits: expected a last axis of {tree.table_size} numbers, one for each joint state of the "
+                f"cliques, got shape {tuple(clique_logits.shape)}"
+            )
+        self.clique_logits, self.tree = clique_logits, tree
+        self._evidence = no_evidence(tree.num_variables, clique_logits.device)
+        self._empty = EMPTY_SUPPORT
+        event_shape = torch.Size([tree.num_variables])
+        # The constraints of torch cannot be checked where there are no rows.
+        validate_args = validate_args if clique_logits.numel() else False
+        super().__init__(clique_logits.shape[:-1], event_shape, validate_args=validate_args)
+
+    @classmethod
+    def from_data(
+        cls, values: Tensor, tree: CliqueTree, smoothing: float = 0.0, weights: Tensor | None = None
+    ) -> "JunctionTree":
+        r"""Maximises the likelihood of data, or the posterior density under a Dirichlet prior on all joint states.
+
+        The prior has ``smoothing`` pseudo-observations, spread evenly over the joint states: tables of cliques that
+        overlap agree, and the product :math:`\prod_C p(x_C) / \prod_S p(x_S)` is normalised.
+
+        :param Tensor values: States, shape ``(N, n)``.
+        :param CliqueTree tree: The cliques.
+        :param float smoothing: At least 0. With 0, what is not in the data is impossible.
+        :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
+            distributions; ``None``: all are 1.
+
+        Example::
+
+            >>> x = torch.tensor([[0, 0], [0, 0], [1, 1], [1, 0]])
+            >>> JunctionTree.from_data(x, CliqueTree.chain(2, 2)).marginals_of([0, 1])
+            tensor([[0.5000, 0.0000],
+                    [0.2500, 0.2500]], dtype=torch.float64)
+        """
+        check_tree(tree)
+        weights = check_data(values, tree.num_variables, max(tree.cardinalities), smoothing, weights)
+        sizes = torch.tensor(tree.cardinalities, device=values.device)
+        require(values >= sizes, f"values: expected integers below {tree.cardinalities}, got larger ones")
+        counts = count_cliques(tree.plan, values.long(), weights)
+        prior = [torch.full((size,), smoothing / size, dtype=torch.double) for size in tree.table_sizes]
+        return cls(log_conditionals(tree.plan, counts + torch.cat(prior).to(counts.device)), tree)
+
+    @classmethod
+    def from_factors(
+        cls,
+        factors: Iterable[tuple[Iterable[int], Tensor]],
+        cardinalities: Iterable[int],
+        tree: CliqueTree | None = None,
+    ) -> "JunctionTree":
+        """Multiplies factors.
+
+        :param factors: Pairs of variables and of a tensor with the log-weights of their joint states, whose last axes
+            are those of the variables, in their order; leading axes broadcast.
+        :param cardinalities: Numbers of states of all variables.
+        :param CliqueTree tree: Cliques that contain the factors' variables; ``None``: those of
+            ``CliqueTree.from_cliques``.
+
+        Example::
+
+            >>> one, both = torch.tensor([0.0, 1.0]), torch.eye(2)
+            >>> JunctionTree.from_factors([([1], one), ([2, 0], both)], [2, 2, 2]).tree.cliques
+            ((1,), (0, 2))
+        """
+        return cls(*multiply_factors(factors, cardinalities, tree))
+
+    @classmethod
+    def from_bayesian_network(
+        cls, parents: Sequence[Sequence[int]], tables: Sequence[Tensor], tree: CliqueTree | None = None
+    ) -> "JunctionTree":
+        """Multiplies probabilities of variables given their parents.
+
+        :param parents: For every variable its parents.
+        :param tables: For every variable the probabilities of its states given its parents', shape ``(..., states of
+            the first parent, ..., states of the variable)``, at least 0; they are made to add up to 1.
+        :param CliqueTree tree: As for :meth:`from_factors`.
+
+        Example::
+
+            >>> rain, wet = torch.tensor([0.8, 0.2]), torch.tensor([[0.9, 0.1], [0.0, 1.0]])
+            >>> JunctionTree.from_bayesian_network([[], [0]], [rain, wet]).marginals_of([1])
+            tensor([0.7200, 0.2800])
+        """
+        factors = conditional_factors(parents, tables)
+        return cls.from_factors(factors, [table.shape[-1] for _, table in factors], tree)
+
+    @staticmethod
+    def infer_shapes(clique_logits: torch.Size, tree: CliqueTree) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
+        """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""
+        return torch.Size(clique_logits[:-1]), torch.Size([tree.num_variables])
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
+        shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+            arguments = self._arguments
+            # Rows that are all the same are so many samples of one.
+            copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
+            draw = partial(sample_tree, plan=self.tree.plan, num_samples=shape.numel() * copies)
+            drawn = draw_rows(draw, *arguments)
+        return drawn.reshape(shape + self.batch_shape + self.event_shape)
+
+    @property
+    def _single_marginals(self) -> Tensor:
+        beliefs = self._single_beliefs
+        require_support(beliefs.log_partition, self._empty)
+        return beliefs.marginals
+
+    @property
+    def clique_marginals(self) -> Tensor:
+        """Probabilities of the joint states of all cliques, packed, shape ``batch_shape + (table_size,)``."""
+        return self._cast(self._supported_beliefs.clique_marginals)
+
+    def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
+        owner = self.tree.find(wanted)
+        if owner is None:
+            return self._enumerated_marginals(wanted)
+        table = self.tree.split(self._supported_beliefs.clique_marginals)[owner]
+        return sum_table(table, self.tree.cliques[owner], wanted)
+
+    def _enumerated_marginals(self, wanted: Sequence[int]) -> Tensor:
+        sizes = [self.tree.cardinalities[d] for d in wanted]
+        if math.prod(sizes) > ENUMERATION_CAP:
+            raise NotImplementedError(
+                f"variables: expected one clique's, or at most {ENUMERATION_CAP} joint states, got {math.prod(sizes)}; "
+                "use samples, which are exact"
+            )
+        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
+        states = enumerate_joint_states(sizes, self.batch_shape, False, like)
+        value = torch.zeros(states.shape[:-1] + self.event_shape, dtype=torch.long, device=like.device)
+        value[..., list(wanted)] = states
+        observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
+        observed[list(wanted)] = True
+        probs = (self.condition(value, observed)._log_z - self._supported_log_z).exp()
+        return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (n,)``."""
+        with torch.no_grad():
+            require_support(self._log_z, self._empty)
+        return self._unflatten(maximize_tree(*self._arguments, self.tree.plan))
+
+    def entropy(self) -> Tensor:
+        """Exact entropy in nats, shape ``batch_shape``."""
+        return self._cast(self._exact_entropy)
+
+    @property
+    def _exact_entropy(self) -> Tensor:
+        log_z, _, probs = self._supported_beliefs
+        weights = self._leveled[0].masked_fill(probs == 0, 0.0)
+        return log_z - (probs * weights).sum(-1)

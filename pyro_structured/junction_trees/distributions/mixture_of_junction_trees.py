@@ -1,0 +1,213 @@
+"""Mixtures of junction trees whose cliques differ."""
+
+__all__ = ["MixtureOfJunctionTrees"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pyro.distributions import Categorical
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
+from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
+from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
+from pyro_structured.foundation.ops.evidence import no_evidence
+from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
+from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
+
+
+class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
+    r"""A latent component, and given the component, the potentials of a junction tree with cliques of its own.
+
+    .. math::
+        p(x) = \sum_{k=1}^K \pi_k \frac{1}{Z_k} \exp\Bigl(\sum_{C \in \mathcal{T}_k} \theta_{kC}(x_C)\Bigr), \qquad
+        \pi = \mathrm{softmax}(\text{mixture\_logits}).
+
+    Values are as those of :class:`JunctionTree`, long integers of shape ``(..., n)``; the component is summed out. What
+    :class:`~pyro_structured.models.JunctionTreeMixture` learns is such a distribution.
+
+    **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``marginal_log_prob`` and
+    ``posterior``, at the cost of those of all components' trees. ``mode`` and ``entropy`` of mixtures have no closed
+    form: they are found by enumeration, up to ``2 ** 12`` values, and refused above.
+
+    :param Tensor mixture_logits: Log-weights of the components, shape ``(..., K)``, less than +inf.
+    :param Tensor clique_logits: Log-weights of the joint states of all cliques of the first component's tree, then of
+        the second one's, and so on, each packed as by :meth:`~pyro_structured.structures.CliqueTree.pack`; shape
+        ``(..., sum of the trees' table_size)``; less than +inf; -inf where a state is impossible.
+    :param trees: The cliques of each component, of the same variables.
+    :raises ValueError: if a shape is wrong, there is a NaN or +inf, or the trees have other numbers of states. Where a
+        component gives no value a positive probability, the first query raises.
+
+    **References**
+
+    Meilă, Jordan (2000): Learning with mixtures of trees. JMLR 1.
+
+    Example::
+
+        >>> trees = [CliqueTree([[0, 1], [2]], [2, 2, 2]), CliqueTree([[0], [1, 2]], [2, 2, 2])]
+        >>> same, free = torch.eye(2).log(), torch.zeros(2)
+        >>> d = MixtureOfJunctionTrees(
+        ...     torch.zeros(2), torch.cat([trees[0].pack([same, free]), trees[1].pack([free, same])]), trees
+        ... )
+        >>> d.log_prob(torch.tensor([0, 0, 1])).exp()
+        tensor(0.1250)
+        >>> d.posterior(torch.tensor([0, 0, 1])).probs
+        tensor([1., 0.])
+    """
+
+    arg_constraints = {
+        "mixture_logits": constraints.independent(constraints.less_than(torch.inf), 1),
+        "clique_logits": constraints.independent(constraints.less_than(torch.inf), 1),
+    }
+    _derived = ("_free", "_given", "_possible", "_class_weights")
+
+    def __init__(
+        self,
+        mixture_logits: Tensor,
+        clique_logits: Tensor,
+        trees: Sequence[CliqueTree],
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(trees, Sequence) or not trees or not all(isinstance(tree, CliqueTree) for tree in trees):
+            found = [type(tree).__name__ for tree in trees] if isinstance(trees, Sequence) else type(trees).__name__
+            raise ValueError(f"trees: expected at least one CliqueTree, got {found}")
+        self.trees = tuple(trees)
+        sizes = {tree.cardinalities for tree in self.trees}
+        if len(sizes) > 1:
+            raise ValueError(f"trees: expected the same variables, got different numbers of states, {sorted(sizes)}")
+        batch_shape = joined_batch("mixture_logits", mixture_logits, [len(self.trees)], torch.Size())
+        batch_shape = joined_batch("clique_logits", clique_logits, [sum(self._table_sizes)], batch_shape)
+        self.mixture_logits, self.clique_logits = mixture_logits, clique_logits
+        self._evidence = no_evidence(self.trees[0].num_variables, clique_logits.device)
+        self._empty = EMPTY_SUPPORT.replace("clique_logits", "mixture_logits")
+        super().__init__(batch_shape, torch.Size([self.trees[0].num_variables]), validate_args=validate_args)
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        mixture_logits: torch.Size, clique_logits: torch.Size, trees: Sequence[CliqueTree]
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of the parameters, and the trees themselves."""
+        batch_shape = torch.broadcast_shapes(mixture_logits[:-1], clique_logits[:-1])
+        return torch.Size(batch_shape), torch.Size([trees[0].num_variables])
+
+    @property
+    def _table_sizes(self) -> list[int]:
+        return [tree.table_size for tree in self.trees]
+
+    @property
+    def _num_states(self) -> tuple[int, ...]:
+        return self.trees[0].cardinalities
+
+    @lazy_property
+    def _free(self) -> list[JunctionTree]:
+        """The components without the evidence."""
+        tables = self.clique_logits.split(self._table_sizes, -1)
+        return [JunctionTree(*each, validate_args=False) for each in zip(tables, self.trees, strict=True)]
+
+    @lazy_property
+    def _given(self) -> list[JunctionTree]:
+        """The components given the evidence."""
+        return [self._with_evidence(component, self._evidence) for component in self._free]
+
+    def _with_evidence(self, component: JunctionTree, evidence: tuple[Tensor, Tensor, Tensor]) -> JunctionTree:
+        new = JunctionTree.__new__(JunctionTree)
+        return component._copy(new, evidence, self.batch_shape, IMPOSSIBLE_EVIDENCE)
+
+    @lazy_property
+    def _class_weights(self) -> Tensor:
+        """Log-weights of the components with their evidence, up to a constant, in double precision, shape
+        ``batch_shape + (K,)``.
+        """
+        change = [
+            given._log_z - require_support(free._log_z, EMPTY_SUPPORT)
+            for given, free in zip(self._given, self._free, strict=True)
+        ]
+        weights = self._leveled[0] + torch.stack(change, -1)
+        return weights.expand(self.batch_shape + weights.shape[-1:])
+
+    @lazy_property
+    def _possible(self) -> list[JunctionTree]:
+        """The components given the evidence; those that it excludes, which have no weight, without it."""
+        excluded = self._class_weights == -torch.inf
+        if not any_true(excluded):
+            return self._given
+        value, observed, consistent = self._evidence
+        return [
+            self._with_evidence(free, (value, observed & ~without.unsqueeze(-1), consistent | without))
+            for free, without in zip(self._free, excluded.unbind(-1), strict=True)
+        ]
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        """Log-probabilities of a value given each component and the evidence, shape ``(..., K)``.
+
+        A component without weight, such as one that the evidence excludes, keeps the distribution that it had before.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(torch.stack([each._score(value) - each._log_z for each in self._possible], -1))
+
+    def posterior(self, value: Tensor, observed: Tensor | None = None) -> Categorical:
+        """The component given a value, or some of its entries, as a distribution over ``range(K)``.
+
+        :param Tensor value: Categories where ``observed``, anything elsewhere.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
+        :raises ValueError: where the evidence is impossible.
+        """
+        if observed is None:
+            observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.clique_logits.device)
+        logits = self._cast(self.condition(value, observed)._log_classes)
+        # The constraints of torch cannot be checked where there are no rows.
+        return Categorical(logits=logits, validate_args=None if logits.numel() else False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws a component, then a value; shape ``sample_shape + batch_shape + (n,)``."""
+        with torch.no_grad():
+            classes = draw_log(self._log_classes.expand(torch.Size(sample_shape) + self._log_classes.shape))
+            drawn = torch.stack([each.sample(sample_shape) for each in self._possible], -2)
+        return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
+
+    def _score(self, value: Tensor) -> Tensor:
+        each = torch.stack([component._score(value) - component._log_z for component in self._possible], -1)
+        return logsumexp(self._class_weights + each)
+
+    def _mixed(self, tables: list[Tensor]) -> Tensor:
+        """Mean of the components' probabilities, of shape ``batch_shape + (...)``."""
+        weights = self._log_classes.exp().unbind(-1)
+        mixed = [
+            weight.reshape(weight.shape + (1,) * (table.dim() - weight.dim())) * table
+            for weight, table in zip(weights, tables, strict=True)
+        ]
+        return torch.stack(mixed).sum(0)
+
+    @property
+    def _single_marginals(self) -> Tensor:
+        return self._mixed([each._single_marginals for each in self._possible])
+
+    def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
+        return self._mixed([each._probabilities_of(wanted) for each in self._possible])
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` values."""
+        return self._mode_among(self._enumerated("mode"))
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` values."""
+        return self._entropy_over(self._enumerated("entropy"))
+
+    def _enumerated(self, name: str) -> Tensor:
+        if not self.has_enumerate_support:
+            raise NotImplementedError(
+                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} values; "
+                "estimate it from samples"
+            )
+        return self.enumerate_support(expand=False)

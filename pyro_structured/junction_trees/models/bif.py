@@ -1,0 +1,234 @@
+"""Bayesian networks in files of the Bayesian Interchange Format, version 0.15."""
+
+__all__ = ["read_bif", "write_bif"]
+
+import gzip
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pyro_structured.foundation.ops.data_file import read_content
+from pyro_structured.foundation.structures.argument_checks import checked_path
+from pyro_structured.junction_trees.models.bayesian_network import BayesianNetwork
+from pyro_structured.junction_trees.models.bif_scanner import BifScanner, is_word
+from pyro_structured.junction_trees.ops.table_budget import check_table_entries
+
+# Bytes: published networks of a thousand variables have less than a tenth of it.
+LARGEST_TEXT = 2**26
+# What arrays of all versions of numpy can have, with the variable itself.
+MOST_PARENTS = 31
+
+
+class _Row(NamedTuple):
+    """Numbers for some states of the parents, or for all: what a table and the default are; and where they stand."""
+
+    kind: str
+    given: tuple[str, ...]
+    numbers: list[float]
+    place: int
+
+
+class _Conditional(NamedTuple):
+    """What a file says about a variable given its parents, and where."""
+
+    parents: list[str]
+    rows: list[_Row]
+    place: int
+
+
+def read_bif(path: str | Path) -> BayesianNetwork:
+    """Reads a network of discrete variables.
+
+    :param path: A file in UTF-8 as those of the bnlearn repository, also compressed by gzip (``.gz``). Rows are named
+        by the parents' states; ``table`` has all numbers, the variable's own state slowest, and ``default`` stands for
+        rows that are not there. Names may be in double quotes, then with any other sign. Properties are ignored.
+    :return: Variables in the file's order. Cost in proportion to the file's text and the tables' entries.
+    :raises ValueError: with the name of the file and the line, if something is missing or unknown; if the text has more
+        than ``2 ** 26`` bytes.
+    :raises NotImplementedError: if the tables have more entries than the setting ``pyro_structured_max_table_entries``
+        of ``pyro.settings``, before they take memory.
+    """
+    path = checked_path("path", path)
+    scanner = BifScanner(path, _text(path))
+    states, found = _read_declarations(scanner)
+    numbers = {name: {state: number for number, state in enumerate(values)} for name, values in states.items()}
+    _check_sizes(path, scanner, states, found)
+    tables = [_table(scanner, name, found[name], numbers) for name in states]
+    places = {name: number for number, name in enumerate(states)}
+    parents = [[places[each] for each in found[name].parents] for name in states]
+    try:
+        return BayesianNetwork(list(states), list(states.values()), parents, tables)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def write_bif(network: BayesianNetwork, path: str | Path) -> None:
+    """Writes a network, with all digits: reading it gives the same numbers.
+
+    :param BayesianNetwork network: Names without double quotes; those with blanks or punctuation are written in quotes.
+    :param path: A file; compressed if it ends in ``.gz``.
+    """
+    path = checked_path("path", path)
+    if not isinstance(network, BayesianNetwork):
+        raise ValueError(f"network: expected a BayesianNetwork, got {network!r}")
+    for name in itertools.chain(network.names, *network.states):
+        if '"' in name:
+            raise ValueError(f"network: expected names without double quotes, got {name!r}")
+    text = "\n".join(["network unknown {", "}", *_lines(network)]) + "\n"
+    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+
+
+def _lines(network: BayesianNetwork) -> Iterator[str]:
+    names, states = _quoted(network.names), [_quoted(values) for values in network.states]
+    for name, values in zip(names, states, strict=True):
+        yield from (f"variable {name} {{", f"  type discrete [ {len(values)} ] {{ {', '.join(values)} }};", "}")
+    for name, parents, table in zip(names, network.parents, network.tables, strict=True):
+        if not parents:
+            yield from (f"probability ( {name} ) {{", f"  table {_numbers(table)};", "}")
+            continue
+        yield f"probability ( {name} | {', '.join(names[d] for d in parents)} ) {{"
+        for index in np.ndindex(*np.shape(table)[:-1]):
+            given = ", ".join(states[d][state] for d, state in zip(parents, index, strict=True))
+            yield f"  ({given}) {_numbers(table[index])};"
+        yield "}"
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [name if is_word(name) else f'"{name}"' for name in names]
+
+
+def _numbers(row: np.ndarray) -> str:
+    return ", ".join(repr(float(number)) for number in row)
+
+
+def _text(path: Path) -> str:
+    content = read_content(path, LARGEST_TEXT)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected text in UTF-8, got byte {error.object[error.start]:#04x}") from None
+
+
+def _read_declarations(scanner: BifScanner) -> tuple[dict[str, list[str]], dict[str, _Conditional]]:
+    """States and probabilities of all variables."""
+    states: dict[str, list[str]] = {}
+    found: dict[str, _Conditional] = {}
+    while scanner.peek():
+        place = scanner.place
+        keyword = scanner.take("network", "variable", "probability")
+        if keyword == "probability":
+            child, conditional = _read_probability(scanner)
+            if child in found:
+                raise scanner.wrong(f"probabilities of {child} once, got them again", place)
+            found[child] = conditional
+        elif keyword == "variable":
+            name, values = _read_variable(scanner)
+            if name in states:
+                raise scanner.wrong(f"{name} to be declared once, got it again", place)
+            states[name] = values
+        else:
+            _skip_network(scanner)
+    for child, conditional in found.items():
+        unknown = [name for name in [child, *conditional.parents] if name not in states]
+        if unknown:
+            raise scanner.wrong(f"variables that are declared, got {unknown[0]}", conditional.place)
+    missing = [name for name in states if name not in found]
+    if missing or not states:
+        raise scanner.wrong(f"probabilities of every variable, got none of {missing or 'any'}")
+    return states, found
+
+
+def _check_sizes(path: Path, scanner: BifScanner, states: dict[str, list[str]], found: dict[str, _Conditional]) -> None:
+    """Raises an error if the tables would have more axes, or take more memory, than there may be."""
+    sizes = {}
+    for child, (parents, _, place) in found.items():
+        if len(set(parents) | {child}) <= len(parents):
+            raise scanner.wrong(f"different parents of {child}, got {parents}", place)
+        if len(parents) > MOST_PARENTS:
+            raise scanner.wrong(f"at most {MOST_PARENTS} parents of {child}, got {len(parents)}", place)
+        sizes[child] = math.prod(len(states[name]) for name in [*parents, child])
+    largest = max(sizes, key=sizes.__getitem__)
+    what = f"all tables, the largest of which is that of {largest!r} given {found[largest].parents}"
+    check_table_entries(str(path), what, sum(sizes.values()))
+
+
+def _skip_network(scanner: BifScanner) -> None:
+    if scanner.peek() != "{":
+        scanner.name("the network's name")
+    scanner.take("{")
+    scanner.skip_properties()
+    scanner.take("}")
+
+
+def _read_variable(scanner: BifScanner) -> tuple[str, list[str]]:
+    name = scanner.name("a variable")
+    scanner.take("{")
+    scanner.skip_properties()
+    for word in ("type", "discrete", "["):
+        scanner.take(word)
+    number = scanner.name(f"the number of states of {name}")
+    for word in ("]", "{"):
+        scanner.take(word)
+    values = scanner.names(f"states of {name}")
+    if number != str(len(values)):
+        raise scanner.wrong(f"{number} states of {name}, got {len(values)}")
+    if len(set(values)) < len(values):
+        raise scanner.wrong(f"different states of {name}, got {values}")
+    for word in ("}", ";"):
+        scanner.take(word)
+    scanner.skip_properties()
+    scanner.take("}")
+    return name, values
+
+
+def _read_probability(scanner: BifScanner) -> tuple[str, _Conditional]:
+    scanner.take("(")
+    start, parents = scanner.place, []
+    child = scanner.name("a variable")
+    if scanner.take("|", ")") == "|":
+        parents = scanner.names(f"parents of {child}")
+        scanner.take(")")
+    scanner.take("{")
+    rows = []
+    scanner.skip_properties()
+    while (kind := scanner.take("(", "table", "default", "}")) != "}":
+        given, place = [], scanner.place
+        if kind == "(":
+            given = scanner.names(f"states of {parents} for {child}")
+            scanner.take(")")
+        rows.append(_Row(kind, tuple(given), scanner.probabilities(child), place))
+        scanner.skip_properties()
+    return child, _Conditional(parents, rows, start)
+
+
+def _table(scanner: BifScanner, child: str, conditional: _Conditional, states: dict[str, dict[str, int]]) -> np.ndarray:
+    """Probabilities with the child's axis last; states have their numbers."""
+    parents = conditional.parents
+    shape = [len(states[name]) for name in [*parents, child]]
+    table, seen = np.full(shape, np.nan), set()
+    # Defaults are for what nothing else says, and a table for what no row says.
+    for kind, given, numbers, place in sorted(
+        conditional.rows, key=lambda row: ("default", "table", "(").index(row.kind)
+    ):
+        if (kind, given) in seen:
+            raise scanner.wrong(f"numbers of {child} once, got them again for {given or kind!r}", place)
+        seen.add((kind, given))
+        expected = table.size if kind == "table" else shape[-1]
+        if len(numbers) != expected:
+            raise scanner.wrong(f"{expected} numbers for {child}, got {len(numbers)}", place)
+        if kind == "table":
+            table[:] = np.moveaxis(np.reshape(numbers, [shape[-1], *shape[:-1]]), 0, -1)
+            continue
+        if kind == "(" and not (
+            len(given) == len(parents) and all(each in states[d] for each, d in zip(given, parents, strict=True))
+        ):
+            raise scanner.wrong(f"states of {parents} for {child}, got {list(given)}", place)
+        table[tuple(states[d][each] for each, d in zip(given, parents, strict=False))] = numbers
+    if np.isnan(table).any():
+        message = f"probabilities for all states of {parents} of {child}, got some only"
+        raise scanner.wrong(message, conditional.place)
+    return table

@@ -1,0 +1,193 @@
+"""What estimators of categorical data have in common."""
+
+__all__ = ["CategoricalEstimator"]
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_array, validate_data
+
+from pyro_structured.foundation.models.argument_checks import listed_columns, plain_array
+from pyro_structured.foundation.models.missing_values import find_missing
+from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.foundation.structures.argument_checks import check_choice
+from pyro_structured.junction_trees.models.typed_columns import typed_columns
+
+UNKNOWN = -2
+TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
+HANDLING = ("other", "error", "missing")
+# With more different values than this, numbers that are not integers are taken for measurements.
+MOST_FRACTIONS = 20
+# Of a column none of which was seen before: fewer may be a coincidence.
+FEWEST_STRANGE = 10
+# Of a column, where only their number is given.
+MOST_CATEGORIES = 2**16
+
+
+class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
+    r"""Reads columns of categories of any kind, of which values may be missing (NaN, None, or pandas' NA), as integers.
+
+    A value that is not among a column's categories is its reserve state, the one after them, if there is one.
+
+    :ivar categories\_: The categories of each column, in their order.
+    """
+
+    categories: str | int | Sequence[Any]
+    handle_unknown: str
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
+    def _learn_categories(self, X: Any) -> np.ndarray:
+        """Codes of rows that are learned from; -1 where a value is missing."""
+        check_choice("handle_unknown", self.handle_unknown, HANDLING)
+        values = validate_data(self, typed_columns(X), **TABLES)
+        auto = isinstance(self.categories, str) and self.categories == "auto"
+        columns = _present(values) if auto else _given(self.categories, values.shape[1])
+        self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
+        self._num_known = [len(column) for column in self.categories_]
+        # Two values are all there are, most of the time, and a third state would take from their probabilities.
+        other = auto and self.handle_unknown == "other"
+        self._num_states = [number + (other and number != 2) for number in self._num_known]
+        measured = [place for place, column in enumerate(self.categories_) if auto and _is_measured(column)]
+        if measured:
+            warnings.warn(
+                f"X: each of more than {MOST_FRACTIONS} different numbers, not all of them integers, is a category of "
+                f"its own in {listed_columns(self, measured)}; put them into bins, for example with "
+                "sklearn.preprocessing.KBinsDiscretizer, or give categories",
+                stacklevel=3,
+            )
+        return self._codes(values, "X")
+
+    def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
+        codes = np.empty(values.shape, dtype=np.int64)
+        for place, (column, categories) in enumerate(zip(values.T, self.categories_, strict=True)):
+            places = {category: code for code, category in enumerate(categories.tolist())}
+            codes[:, place] = [places.get(value, UNKNOWN) for value in column.tolist()]
+        codes[find_missing(values)] = -1
+        unknown = codes == UNKNOWN
+        present = (codes != -1).sum(0)
+        strange = ((unknown.sum(0) == present) & (present >= FEWEST_STRANGE)).nonzero()[0]
+        if len(strange):
+            first = strange[0]
+            warnings.warn(
+                f"{name}: none of {present[first]} values is among the categories of {listed_columns(self, strange)}, "
+                f"such as {self.categories_[first].tolist()[0]!r}; are they of another type, unit or precision?",
+                stacklevel=frames_below_user(),
+            )
+        if self.handle_unknown == "missing":
+            codes[unknown] = -1
+            return codes
+        refused = unknown & (np.array(self._num_states) == self._num_known)
+        if refused.any():
+            row, place = (int(index[0]) for index in refused.nonzero())
+            raise ValueError(
+                f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
+                f"{values[row].tolist()[place]!r} in row {row}; give categories, or handle_unknown='missing'"
+            )
+        return np.where(unknown, self._num_known, codes)
+
+    def _read(self, X: Any) -> np.ndarray:
+        """Codes of rows, after learning."""
+        return self._codes(validate_data(self, typed_columns(X), reset=False, **TABLES), "X")
+
+    def _read_held_out(self, X_val: Any) -> np.ndarray:
+        """Codes of validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        X_val = typed_columns(X_val, "X_val")
+        try:
+            values = check_array(X_val, input_name="X_val", **TABLES)
+            if values.shape[1] != self.n_features_in_:
+                raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
+            validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X_val: {error}") from None
+        return self._codes(values, "X_val")
+
+    def _decode(self, codes: np.ndarray) -> np.ndarray:
+        """Categories in place of codes."""
+        kinds = {column.dtype.kind for column in self.categories_}
+        common = np.result_type(*self.categories_) if kinds == {"b"} or kinds <= set("iuf") else np.dtype(object)
+        # Large integers are not all there among floating point numbers.
+        if any((column.astype(common).astype(column.dtype) != column).any() for column in self.categories_):
+            common = np.dtype(object)
+        return np.stack([column.astype(common)[codes[:, place]] for place, column in enumerate(self.categories_)], 1)
+
+
+def _plain(column: np.ndarray) -> np.ndarray:
+    """Numbers as such."""
+    found = np.array(column.tolist())
+    return found if found.dtype.kind in "biuf" else column
+
+
+def _is_measured(column: np.ndarray) -> bool:
+    """Whether different values of a column are more likely measurements than categories."""
+    return column.dtype.kind == "f" and len(column) > MOST_FRACTIONS and bool((column % 1 != 0).any())
+
+
+def _present(values: np.ndarray) -> list[list[Any]]:
+    """The different values of each column that are not missing, in order."""
+    found = []
+    for place, column in enumerate(values.T):
+        try:
+            present = set(column[~find_missing(column)].tolist())
+        except TypeError as error:
+            raise ValueError(f"X: expected numbers, strings or other categories in column {place}: {error}") from None
+        if any(map(np.ndim, present)):
+            raise ValueError(f"X: expected numbers, strings or other categories in column {place}, got sequences")
+        if any(isinstance(value, float) and math.isinf(value) for value in present):
+            raise ValueError(f"X: expected finite numbers, strings or other categories in column {place}, got infinity")
+        if not present:
+            raise ValueError(
+                f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
+                "categories"
+            )
+        found.append(_sorted(present, place))
+    return found
+
+
+def _sorted(values: set[Any], place: int) -> list[Any]:
+    """In order, those of a kind together."""
+    for key in (None, lambda value: (str(type(value)), value)):
+        try:
+            return sorted(values, key=key)
+        except (RuntimeError, TypeError, ValueError):
+            continue
+    raise ValueError(f"X: expected categories that have an order, got others in column {place}; give categories")
+
+
+def _given(categories: Any, number: int) -> list[list[Any]]:
+    """The argument's values for each of so many columns."""
+    single = isinstance(categories, (int, np.integer)) and not isinstance(categories, bool)
+    if single and 0 < categories <= MOST_CATEGORIES:
+        return [list(range(int(categories)))] * number
+    try:
+        unordered = isinstance(categories, (str, bytes, Set, Mapping))
+        columns = [] if unordered else list(plain_array(categories, "categories"))
+    except TypeError:
+        columns = []
+    if columns and not any(isinstance(each, Iterable) and not isinstance(each, (str, bytes)) for each in columns):
+        columns = [columns] * number
+    # Words and sets become arrays without axes.
+    columns = [np.asarray(typed_columns(each, "categories"), dtype=object) for each in columns]
+    if not columns or any(column.ndim != 1 for column in columns):
+        raise ValueError(
+            "categories: expected 'auto', a list for each column, or one list, or a number of categories 0, 1, ... up "
+            f"to {MOST_CATEGORIES}, for all columns, got {categories!r}"
+        )
+    if len(columns) != number:
+        raise ValueError(f"categories: expected one list for each of {number} columns, got {len(columns)}")
+    for place, column in enumerate(columns):
+        if not len(column) or len(set(column.tolist())) < len(column) or find_missing(column).any():
+            raise ValueError(
+                f"categories: expected different values, at least one, none missing, for column {place}, got "
+                f"{column.tolist()}"
+            )
+    return [column.tolist() for column in columns]

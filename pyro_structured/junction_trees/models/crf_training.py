@@ -1,0 +1,231 @@
+"""Penalised maximum likelihood of conditional fields."""
+
+__all__ = ["FieldData", "FieldFit", "FieldOptions", "train_field"]
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import Bounds, minimize
+from torch import Tensor
+from torch.func import functional_call
+from tqdm import tqdm
+
+from pyro_structured.junction_trees.models.crf_potentials import ConditionalField, FieldWeights
+from pyro_structured.junction_trees.ops.junction_tree import log_partition_of_tree
+
+# Pairs of steps and changes of the gradient that L-BFGS remembers.
+MEMORY = 20
+# The number of iterations is the limit.
+MOST_EVALUATIONS = 10**9
+
+
+class FieldData(NamedTuple):
+    """Rows to learn from: ``inputs`` of shape ``(N, p)``, ``labels``, states of shape ``(N, n)``, ``known``, booleans
+    of the same shape, and ``weights`` of shape ``(N,)``.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    known: Tensor
+    weights: Tensor
+
+    def part(self, rows: Tensor) -> "FieldData":
+        """Some of the rows."""
+        return FieldData(*(each[rows] for each in self))
+
+
+class FieldOptions(NamedTuple):
+    """Penalties, ``l2`` and ``l1``; ``tol``, the largest entry of the projected gradient of the objective for each row;
+    and ``max_iter``, the largest number of iterations.
+    """
+
+    l2: float
+    l1: float
+    tol: float
+    max_iter: int
+
+
+class FieldFit(NamedTuple):
+    """What was learned: the weights, the module that makes features of inputs, the number of iterations, whether the
+    tolerance was reached, and whether it was interrupted from the keyboard, which keeps the last of them.
+    """
+
+    weights: FieldWeights
+    feature_map: torch.nn.Module
+    num_iterations: int
+    converged: bool
+    interrupted: bool
+
+
+class _Objective:
+    """Mean negative log-likelihood with penalties, as a function of a flat vector of all parameters."""
+
+    def __init__(
+        self,
+        field: ConditionalField,
+        data: FieldData,
+        feature_map: torch.nn.Module,
+        edge_features: bool,
+        l2: float,
+    ) -> None:
+        self.field, self.data, self.feature_map = field, data, feature_map
+        self.total = float(data.weights.sum())
+        self.entries = field.tree.plan.table_index(data.labels)
+        self.evidence = None if bool(data.known.all()) else _evidence(field, data)
+        num_features = _num_features(feature_map, data.inputs[:2])
+        trained = {name: each.detach() for name, each in feature_map.named_parameters() if each.requires_grad}
+        self.names = list(trained)
+        self.start = [*field.zeros(num_features, edge_features), *trained.values()]
+        self.penalised = self.flat([torch.ones_like(each) for each in self.start])
+        self.penalised[: self.start[0].shape[1]] = 0.0  # the labels' intercepts
+        self.num_potentials = self.start[0].numel() + self.start[1].numel()
+        self.scale = l2 / self.total
+
+    @staticmethod
+    def flat(tensors: list[Tensor]) -> Tensor:
+        return torch.cat([each.reshape(-1) for each in tensors])
+
+    def unpack(self, vector: Tensor) -> tuple[FieldWeights, dict[str, Tensor]]:
+        sizes = [each.numel() for each in self.start]
+        nodes, edges, *rest = (
+            part.reshape(each.shape) for part, each in zip(vector.split(sizes), self.start, strict=True)
+        )
+        return FieldWeights(nodes, edges), dict(zip(self.names, rest, strict=True))
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        weights, parameters = self.unpack(vector)
+        features = functional_call(self.feature_map, parameters, self.data.inputs)
+        logits, plan = self.field.clique_logits(features, weights), self.field.tree.plan
+        if self.evidence is None:
+            scores = logits.gather(1, self.entries).sum(1)
+        else:
+            scores = log_partition_of_tree(logits, self.evidence, plan)
+        log_probs = scores - log_partition_of_tree(logits, logits.new_zeros(1, 0), plan)
+        return 0.5 * self.scale * (self.penalised @ vector.square()) - self.data.weights @ log_probs / self.total
+
+    def gradient(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        leaf = torch.from_numpy(vector).requires_grad_()
+        value = self(leaf)
+        (found,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), found.numpy()
+
+
+@torch.no_grad()
+def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
+    """How many the module makes of some rows, or a ValueError if it does not make any of them."""
+    try:
+        found = feature_map(inputs)
+    except RuntimeError as error:
+        raise ValueError(
+            f"feature_map: expected a module for inputs of shape (N, {inputs.shape[1]}), got one that fails: {error}"
+        ) from error
+    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != len(inputs) or found.dtype != torch.double:
+        got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"feature_map: expected an output in float64 of shape ({len(inputs)}, p), got {got}")
+    return found.shape[1]
+
+
+def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
+    """Log-weights of the states of all labels: -inf where another one is known."""
+    sizes = field.tree.cardinalities
+    columns = [data.labels[:, d : d + 1] != torch.arange(size) for d, size in enumerate(sizes)]
+    excluded = torch.cat([each & data.known[:, d : d + 1] for d, each in enumerate(columns)], 1)
+    return torch.zeros(excluded.shape, dtype=torch.double).masked_fill(excluded, -torch.inf)
+
+
+class _SplitObjective:
+    """With L1: penalised weights are differences of positive and negative parts, whose sums are linear."""
+
+    def __init__(self, objective: _Objective, l1: float) -> None:
+        self.objective, self.price = objective, l1 / objective.total
+        positions = torch.arange(len(objective.penalised)) < objective.num_potentials
+        chosen = positions & (objective.penalised > 0) if l1 > 0 else torch.zeros_like(positions)
+        self.split = chosen.nonzero().squeeze(1).numpy()
+        self.size = len(positions)
+
+    @property
+    def lower(self) -> np.ndarray:
+        """Bounds of the parts."""
+        lower = np.full(self.size + len(self.split), -np.inf)
+        lower[self.split] = lower[self.size :] = 0.0
+        return lower
+
+    def slope(self, parts: np.ndarray, gradient: np.ndarray) -> float:
+        """Largest entry of the projected gradient."""
+        return float(np.abs(np.where(gradient > 0, np.minimum(parts - self.lower, gradient), gradient)).max(initial=0))
+
+    def join(self, parts: np.ndarray) -> np.ndarray:
+        vector: np.ndarray = parts[: self.size].copy()
+        vector[self.split] -= parts[self.size :]
+        return vector
+
+    def gradient(self, parts: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self.objective.gradient(self.join(parts))
+        negative = self.price - gradient[self.split]
+        gradient[self.split] += self.price
+        cost = self.price * float(parts[self.split].sum() + parts[self.size :].sum())
+        return value + cost, np.concatenate([gradient, negative])
+
+
+def train_field(
+    field: ConditionalField,
+    data: FieldData,
+    feature_map: torch.nn.Module,
+    edge_features: bool,
+    options: FieldOptions,
+) -> FieldFit:
+    """Minimises the negative log-likelihood, ``l2 / 2`` times the sum of squares, and ``l1`` times the sum of absolute
+    values of the weights.
+
+    Labels' intercepts are not penalised; parameters of the module are in the sum of squares only. L-BFGS-B keeps the
+    bounds of what L1 makes of weights: zeros are exact, and nothing but the tolerance is approximate.
+
+    :raises ValueError: if the features are so large that no step improves the objective.
+    """
+    feature_map = copy.deepcopy(feature_map)
+    objective = _Objective(field, data, feature_map, edge_features, options.l2)
+    split = _SplitObjective(objective, options.l1)
+    parts, number, slope = _descend(split, objective.flat(objective.start).numpy(), options)
+    # Where features are at most 1, so is the slope.
+    if slope is not None and number == 0 and not slope <= 1:
+        raise ValueError(_what_is_wrong(feature_map, data.inputs))
+    weights, parameters = objective.unpack(torch.from_numpy(split.join(parts)))
+    feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
+    return FieldFit(weights, feature_map, number, slope is not None and slope <= options.tol, slope is None)
+
+
+def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -> tuple[np.ndarray, int, float | None]:
+    """What the last iteration reached, how many there were, and the largest entry of the projected gradient; ``None``
+    if it was interrupted.
+    """
+    reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
+    limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
+    bounds = Bounds(split.lower, np.inf) if len(split.lower) else None
+    with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
+
+        def keep(parts: np.ndarray) -> None:
+            nonlocal reached, number
+            reached, number = parts.copy(), number + 1
+            bar.update()
+
+        try:
+            found = minimize(
+                split.gradient, reached, jac=True, method="L-BFGS-B", bounds=bounds, callback=keep, options=limits
+            )
+        except KeyboardInterrupt:
+            return reached, number, None
+    # Without any weights, there is no gradient.
+    return reached, number, split.slope(found.x, found.get("jac", found.x))
+
+
+@torch.no_grad()
+def _what_is_wrong(feature_map: torch.nn.Module, inputs: Tensor) -> str:
+    largest = float(feature_map(inputs).abs().max())
+    if not np.isfinite(largest):
+        return "feature_map: expected finite features, got others"
+    return (
+        f"X: expected features with which some step improves the objective, got numbers up to {largest:g}; standardise "
+        "them"
+    )

@@ -1,0 +1,270 @@
+"""Mixtures of junction trees, as a density estimator."""
+
+__all__ = ["JunctionTreeMixture"]
+
+import warnings
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import logsumexp, softmax
+from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
+
+from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
+from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
+from pyro_structured.junction_trees.models.categorical_density import CategoricalDensity
+from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
+from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
+
+
+class MixtureCandidate(NamedTuple):
+    """The best mixture of a start.
+
+    :ivar TreeMixture mixture: Its components and their weights.
+    :ivar float penalty: What a parameter cost.
+    :ivar float smoothing: Pseudo-observations.
+    :ivar float score: Mean log-probability of the validation rows, in nats.
+    :ivar int num_iterations: That led to it.
+    :ivar objectives: After each of them, per training row.
+    """
+
+    mixture: TreeMixture
+    penalty: float
+    smoothing: float
+    score: float
+    num_iterations: int
+    objectives: list[float]
+
+
+class JunctionTreeMixture(CategoricalDensity):
+    r"""Density of categorical vectors: a mixture of junction trees, each with cliques of its own, learned from rows.
+
+    .. math::
+        p(x) = \sum_{j=1}^K w_j p_j(x), \qquad p_j(x) = \prod_C p_j(x_C) \Big/ \prod_S p_j(x_S).
+
+    Columns may have any categories, and missing values (NaN or None). Each start is at components of rows that are like
+    one at random, and goes on by structural expectation maximisation: in every iteration new weights and tables, in the
+    first, every fifth, and when nothing else improves, new structures, by adding the edge of largest gain that keeps a
+    graph chordal and its cliques small. A component's new structure is kept only if it is better for the rows that the
+    component is responsible for. The objective, which never falls, is the log-likelihood of what is observed, plus the
+    logarithm of the prior that the smoothing amounts to, less :math:`\frac{c}{2} \log N` for each parameter of the
+    trees. Of all iterations of all starts with all settings, the mixture is taken that gives validation rows the
+    largest probability.
+
+    **Exact**: the treewidth is never exceeded; log-probabilities, responsibilities, and samples, also where entries are
+    missing. Each start leads to a local optimum.
+
+    :param int n_components: Number of components K. With one, the tree is that of :class:`ThinJunctionTree` with the
+        same settings, apart from the prior.
+    :param int treewidth: The largest treewidth, at least 1, which makes mixtures of trees.
+    :param penalty: What a parameter costs, c, at least 0, in units of the Bayesian information criterion. A number, or
+        several to choose from.
+    :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
+        frequencies in all of the data, to each of which one row of every category is added. A number, or several to
+        choose from.
+    :param int n_init: Number of random starts with each setting.
+    :param float tol: Nats per row: a smaller increase of the objective, also by new structures, ends the iterations.
+    :param int max_iter: Largest number of iterations.
+    :param int n_iter_no_change: After so many iterations without a better validation score, a start ends.
+    :param categories: As for :class:`ThinJunctionTree`.
+    :param str handle_unknown: As for :class:`ThinJunctionTree`.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the starts, of the choice of validation rows, and of
+        samples.
+    :ivar weights\_: Weights of the components, shape ``(K,)``.
+    :ivar trees\_: Cliques of the components; variables are numbered as the columns.
+    :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of
+        codes, places in ``categories_``; in float64. :meth:`to_pyro` is their mixture.
+    :ivar float penalty\_: The chosen one, as is ``smoothing_``.
+    :ivar int n_iter\_: Iterations that led to the mixture, from its start.
+    :ivar objectives\_: After each of them, per training row.
+    :ivar candidates\_: The best mixture of each start, with its settings and score, in order.
+
+    Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
+    tables of s entries. New structures take time as for :class:`ThinJunctionTree`, K times, with the rows that a
+    component is responsible for. Memory: K R m bytes for cliques of up to 256 states.
+
+    **References**
+
+    Meilă, Jordan (2000): Learning with mixtures of trees. JMLR 1.
+    Friedman (1998): The Bayesian structural EM algorithm. UAI.
+
+    Example::
+
+        >>> import pyro
+        >>> rng = np.random.default_rng(0)
+        >>> kind, a, b = rng.integers(2, size=(3, 1000))
+        >>> X = np.stack([a, np.where(kind, a, b), np.where(kind, b, a), kind, kind], 1)
+        >>> model = JunctionTreeMixture(2, treewidth=1, random_state=0).fit(X)
+        >>> responsibilities = model.predict_proba([[0, 0, 1, 1, 1], [0, 1, np.nan, 0, np.nan]]).round(1)
+        >>> bool((responsibilities.max(1) == 1).all() and (responsibilities.sum(0) == 1).all())
+        True
+
+    Codes of it inside a Pyro model::
+
+        >>> def mixture(codes):
+        ...     with pyro.plate("rows", len(codes)):
+        ...         return pyro.sample("x", model.to_pyro(), obs=codes)
+        >>> codes = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
+        >>> log_prob = pyro.poutine.trace(mixture).get_trace(codes).log_prob_sum()
+        >>> bool(np.isclose(log_prob, model.score_samples(codes).sum()))
+        True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        treewidth: int = 2,
+        penalty: float | Sequence[float] = 0.5,
+        smoothing: float | Sequence[float] = 5.0,
+        n_init: int = 1,
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        n_iter_no_change: int = 10,
+        categories: str | int | Sequence[Any] = "auto",
+        handle_unknown: str = "other",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.treewidth = treewidth
+        self.penalty = penalty
+        self.smoothing = smoothing
+        self.n_init = n_init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_iter_no_change = n_iter_no_change
+        self.categories = categories
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "JunctionTreeMixture":
+        """Learns components and their weights.
+
+        An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
+
+        :param X: Categories, shape ``(N, n)``.
+        :param y: Not used.
+        :param X_val: More rows, on which the mixture is chosen. ``None``: a tenth of the rows, at random, from which
+            nothing is learned then.
+        :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
+            has no value, or there is a category that ``handle_unknown`` makes an error.
+        """
+        settings = self._settings()
+        codes = self._learn_categories(X)
+        generator = checked_generator(self.random_state)
+        training, judged = self._divide(codes, X_val, generator)
+        if training.total < self.n_components:
+            raise ValueError(
+                f"n_components: expected at most as many as rows to learn from, n_samples = {training.total:.0f}, got "
+                f"{self.n_components}"
+            )
+        self.candidates_: list[MixtureCandidate] = []
+        try:
+            with tqdm(total=len(settings) * self.n_init, desc="starts", unit="start", disable=None, leave=False) as bar:
+                for setting in settings:
+                    for _ in range(self.n_init):
+                        self._start(training, judged, *setting, generator)
+                        bar.update()
+        except KeyboardInterrupt:
+            if not self.candidates_:
+                raise
+            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=2)
+        best = max(self.candidates_, key=lambda candidate: candidate.score)
+        self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_ = best
+        self.weights_ = np.exp(self._mixture.log_weights)
+        self.components_ = list(self._mixture.components)
+        self.trees_ = [each.tree for each in self.components_]
+        return self
+
+    def _start(
+        self,
+        training: CategoricalRows,
+        judged: CategoricalRows,
+        penalty: float,
+        smoothing: float,
+        generator: np.random.RandomState,
+    ) -> None:
+        """Appends its best mixture to the candidates, and replaces it by better ones."""
+        learner = TreeMixtureEM(training, judged, self.treewidth, penalty, smoothing, self.tol, self.max_iter)
+        place, objectives = len(self.candidates_), []
+        for phase in learner.run(near_random_rows(training, self.n_components, generator)):
+            objectives.append(phase.objective)
+            if place == len(self.candidates_) or phase.score > self.candidates_[place].score:
+                self.candidates_[place:] = [
+                    MixtureCandidate(phase.mixture, penalty, smoothing, phase.score, len(objectives), objectives[:])
+                ]
+            elif len(objectives) - self.candidates_[place].num_iterations >= self.n_iter_no_change:
+                return
+
+    def _settings(self) -> list[tuple[float, float]]:
+        for name in ("n_components", "treewidth", "n_init", "max_iter", "n_iter_no_change"):
+            check_count(name, getattr(self, name))
+        if len(checked_numbers("tol", self.tol)) != 1:
+            raise ValueError(f"tol: expected one number, got {self.tol!r}")
+        smoothings = checked_numbers("smoothing", self.smoothing)
+        if 0 in smoothings:
+            raise ValueError(f"smoothing: expected more than 0, got {self.smoothing!r}")
+        return list(product(checked_numbers("penalty", self.penalty), smoothings))
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-probabilities of rows, in nats; missing entries are summed out.
+
+        :param X: Categories, shape ``(N, n)``.
+        :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
+        """
+        found: np.ndarray = logsumexp(self._log_joint(X), axis=1)
+        return found
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable component of each row, given the entries that are not missing, shape ``(N,)``."""
+        found: np.ndarray = self._log_joint(X).argmax(1)
+        return found
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the components, given the entries of a row that are not missing.
+
+        :param X: Categories and gaps, shape ``(N, n)``.
+        :return: Shape ``(N, K)``.
+        """
+        found: np.ndarray = softmax(self._log_joint(X), axis=1)
+        return found
+
+    def _log_joint(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._mixture.log_joint(self._read(X))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
+
+        :param int n_samples: Number of rows, at least 1.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        known = [without_rare_states(each, self._num_known) for each in self.components_]
+        shares = torch.stack([each.log_partition_function for each in known]).exp() * torch.from_numpy(self.weights_)
+        codes = np.empty((n_samples, len(self.categories_)), dtype=np.int64)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            chosen = torch.multinomial(shares, n_samples, replacement=True).numpy()
+            for place, component in enumerate(known):
+                rows = chosen == place
+                codes[rows] = component.sample((int(rows.sum()),)).numpy()
+        return self._decode(codes)
+
+    def to_pyro(self) -> MixtureOfJunctionTrees:
+        """The density as a Pyro distribution of codes: places in ``categories_``, and the one after them for unknown
+        values, where a column has a state for them; in float64.
+        """
+        check_is_fitted(self)
+        tables = torch.cat([each.clique_logits for each in self.components_])
+        return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_mixture")

@@ -1,0 +1,338 @@
+"""Junction trees of small treewidth, as a density estimator."""
+
+__all__ = ["ThinJunctionTree"]
+
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
+
+from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
+from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.structures.argument_checks import check_choice
+from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
+from pyro_structured.junction_trees.models.categorical_density import CategoricalDensity
+from pyro_structured.junction_trees.models.junction_tree_plot import plot_junction_tree
+from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
+from pyro_structured.junction_trees.models.tree_fitting import (
+    fit_tree_tables,
+    improve_tree_tables,
+    log_probs_of_codes,
+    parts_of_codes,
+    without_rare_states,
+)
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
+from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
+
+METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
+# Their table of counts takes 2 GB.
+MOST_PAIRED = 2**14
+PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
+
+
+class TreeCandidate(NamedTuple):
+    """A junction tree that was tried.
+
+    :ivar CliqueTree tree: Its cliques.
+    :ivar TreeSetting setting: What it was found with.
+    :ivar float smoothing: The best one for it.
+    :ivar float score: Mean log-probability of the validation rows, in nats.
+    """
+
+    tree: CliqueTree
+    setting: TreeSetting
+    smoothing: float
+    score: float
+
+
+class ThinJunctionTree(CategoricalDensity):
+    r"""Density of categorical vectors: a junction tree with cliques of at most k + 1 variables, learned from rows.
+
+    .. math::
+        p(x) = \prod_C p(x_C) \Big/ \prod_S p(x_S).
+
+    Columns may have any categories, and missing values (NaN, None or pandas' NA). Of all trees for the settings below,
+    and for all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"``
+    adds the edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its
+    parameters. ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as
+    in the paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` is faster, and fits
+    better on most data that it was compared on. An interrupt from the keyboard keeps the best tree so far.
+
+    **Exact**: the treewidth is never exceeded; log-probabilities, conditionals and samples. The structure is not the
+    best one, which is hard to find. Tables are the most probable ones, in closed form, where nothing is missing;
+    otherwise, expectation maximisation leads to a local optimum, and structures are scored on the rows in which all
+    variables in question are known.
+
+    :param int treewidth: The largest treewidth k, at least 1.
+    :param str method: ``"chordal"`` or ``"graph_cut"``.
+    :param penalty: What a parameter costs, at least 0, in units of the Bayesian information criterion: for graph cuts,
+        smaller information counts as none. A number, or several to choose from; ``None``: 1, 1/2 and 1/4 for
+        ``"chordal"``, 1 and 4 for ``"graph_cut"``.
+    :param smoothing: Pseudo-observations, at least 0, spread evenly over the joint states. A number, or several to
+        choose from.
+    :param discount: What an edge that a separator keeps is worth to a graph cut, compared with one that it loses, at
+        least 0. A number, or several to choose from.
+    :param information: Weights of graph cuts: ``"mutual"`` information, or the ``"least"`` information of two variables
+        given none or any one other. One, or both to choose from.
+    :param float tolerance: Nats that a graph cut may lose to split a clique, or to have a smaller separator.
+    :param float polish: Seconds of processor time in which the chosen tree is improved by simulated annealing. How far
+        it gets depends on the machine.
+    :param categories: ``"auto"``: those in the data. Otherwise, all that there are: a list for each column, in their
+        order; or one list, or one number k of categories 0, ..., k - 1, for all columns.
+    :param str handle_unknown: What a value that is not among a column's categories is. ``"other"``: the reserve state
+        that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a probability, as
+        if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
+        ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
+    :param int max_iter: Largest number of iterations of expectation maximisation.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
+        samples.
+    :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
+    :ivar separators\_: What neighbouring cliques have in common.
+    :ivar float smoothing\_: The chosen one.
+    :ivar candidates\_: What was tried, each with its settings and score, in order.
+    :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
+
+    Cost of a graph of cliques with at most s joint states: :math:`O(n^2)` counts of the rows for ``"chordal"``, fewer
+    as edges are added; at most :math:`O(k n^2)` linear programs, by maximum flows, for ``"graph_cut"``.
+
+    **References**
+
+    Shahaf, Chechetka, Guestrin (2009): Learning thin junction trees via graph cuts. AISTATS.
+    Deshpande, Garofalakis, Jordan (2001): Efficient stepwise selection in decomposable models. UAI.
+
+    Example::
+
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.integers(2, size=(500, 3))
+        >>> X[:, 2] = X[:, 0] ^ X[:, 1]  # no two of them depend on each other
+        >>> model = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=1.0).fit(X)
+        >>> model.tree_.cliques, round(float(np.exp(model.score_samples([[0, 1, 1]])[0])), 2)
+        (((0, 1, 2),), 0.23)
+        >>> model.predict_proba([[0, 1, np.nan]])[0, 2].round(2)
+        array([0., 1.])
+    """
+
+    def __init__(
+        self,
+        treewidth: int = 3,
+        *,
+        method: str = "chordal",
+        penalty: float | Sequence[float] | None = None,
+        smoothing: float | Sequence[float] = (0.1, 1.0, 10.0, 100.0),
+        discount: float | Sequence[float] = (0.1, 0.5),
+        information: str | Sequence[str] = ("mutual", "least"),
+        tolerance: float = 0.0,
+        polish: float = 0.0,
+        categories: str | int | Sequence[Any] = "auto",
+        handle_unknown: str = "other",
+        max_iter: int = 100,
+        random_state: Any = None,
+    ) -> None:
+        self.treewidth = treewidth
+        self.method = method
+        self.penalty = penalty
+        self.smoothing = smoothing
+        self.discount = discount
+        self.information = information
+        self.tolerance = tolerance
+        self.polish = polish
+        self.categories = categories
+        self.handle_unknown = handle_unknown
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ThinJunctionTree":
+        """Learns the cliques and their tables.
+
+        An interrupt from the keyboard ends the search, and the best tree so far is kept; or the iterations that learn
+        its tables from rows with gaps, and those of the last one are kept.
+
+        :param X: Categories, shape ``(N, n)``.
+        :param y: Not used.
+        :param X_val: More rows, on which settings are chosen. ``None``: a tenth of the rows, at random, from which only
+            the tables of the chosen tree are learned.
+        :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
+            ``handle_unknown`` makes an error.
+        :raises NotImplementedError: if there are too many categories for graph cuts.
+        """
+        smoothings = checked_numbers("smoothing", self.smoothing)
+        self._check_parameters()
+        codes = self._learn_categories(X)
+        number = sum(self._num_known)
+        if self.method == "graph_cut" and number > MOST_PAIRED:
+            raise NotImplementedError(
+                f"method: 'graph_cut' counts pairs of all categories, of which there are {number} in X, more than "
+                f"{MOST_PAIRED}; take 'chordal'"
+            )
+        generator = checked_generator(self.random_state)
+        training, judged = self._divide(codes, X_val, generator)
+        self.candidates_: list[TreeCandidate] = []
+        best = self._search(training, judged, smoothings, generator)
+        self.tree_, self.smoothing_ = best.tree, best.smoothing
+        self.separators_ = best.tree.separators
+        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes), best)
+        self._warn_of_unknown(judged.values.T, "X_val")
+        return self
+
+    def _warn_of_unknown(self, codes: np.ndarray, name: str) -> None:
+        """Names columns with values that nothing gives a probability."""
+        columns = np.flatnonzero((codes >= np.array(self._num_known)).any(0))
+        if not self.smoothing_ and len(columns):
+            warnings.warn(
+                f"{name}: without smoothing, values that were not in the data learned from have probability 0, so that "
+                f"rows have log-probability -inf: {listed_columns(self, columns)}",
+                stacklevel=3,
+            )
+
+    def _search(
+        self,
+        training: CategoricalRows,
+        judged: CategoricalRows,
+        smoothings: Sequence[float],
+        generator: Any,
+    ) -> TreeCandidate:
+        search, known = TreeSearch(training, self.tolerance), {}
+
+        def try_tree(tree: CliqueTree, setting: TreeSetting) -> None:
+            if tree not in known:
+                known[tree] = max(
+                    (_mean_log_prob(fit_tree_tables(training, tree, each, self.max_iter)[0], judged), each)
+                    for each in smoothings
+                )
+            score, smoothing = known[tree]
+            self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
+
+        try:
+            for setting in tqdm(self._settings(), desc="trees", disable=None, leave=False):
+                try_tree(search.tree(setting), setting)
+            if self.polish:
+                start = self._best()
+                # Thresholds of graph cuts are too much for the score of a chordal graph.
+                penalty = min(start.setting.penalty, 1.0)
+                setting = start.setting._replace(treewidth=self.treewidth, penalty=penalty, polish=self.polish)
+                rng = np.random.default_rng(generator.randint(2**31))
+                try_tree(search.polish(start.tree, setting, rng), setting)
+        except KeyboardInterrupt:
+            if not self.candidates_:
+                raise
+            warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=3)
+        return self._best()
+
+    def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
+        """Those of a tree, or of the last iteration before an interrupt."""
+        found: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
+        try:
+            found.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            warnings.warn("fit was interrupted: the tables of the last iteration are kept", stacklevel=3)
+        return found[0]
+
+    def _best(self) -> TreeCandidate:
+        return max(self.candidates_, key=lambda candidate: candidate.score)
+
+    def _penalties(self) -> tuple[float, ...]:
+        return PENALTIES[self.method] if self.penalty is None else checked_numbers("penalty", self.penalty)
+
+    def _check_parameters(self) -> None:
+        check_count("treewidth", self.treewidth)
+        check_count("max_iter", self.max_iter)
+        check_choice("method", self.method, METHODS)
+        kinds = self._information
+        if not isinstance(kinds, Sequence) or not kinds or any(each not in INFORMATION for each in kinds):
+            raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
+        for name in ("tolerance", "polish"):
+            checked_numbers(name, getattr(self, name))
+            if not isinstance(getattr(self, name), Real):
+                raise ValueError(f"{name}: expected one number, got {getattr(self, name)!r}")
+        for name, value in (("discount", self.discount), ("penalty", 1.0 if self.penalty is None else self.penalty)):
+            checked_numbers(name, value)
+
+    @property
+    def _information(self) -> Any:
+        return (self.information,) if isinstance(self.information, str) else self.information
+
+    def _settings(self) -> list[TreeSetting]:
+        # No graph is wider than its variables are many.
+        treewidth = min(int(self.treewidth), max(1, self.n_features_in_ - 1))
+        discounts = checked_numbers("discount", self.discount)
+        return tree_settings(self.method, treewidth, self._penalties(), discounts, self._information)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-probabilities of rows, in nats; missing entries are summed out.
+
+        Without smoothing, rows with unknown values have -inf, and a warning names the columns.
+
+        :param X: Categories, shape ``(N, n)``.
+        :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
+        """
+        check_is_fitted(self)
+        codes = self._read(X)
+        self._warn_of_unknown(codes, "X")
+        return log_probs_of_codes(self._distribution, codes)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of all categories of each variable, given the entries of a row that are not missing.
+
+        :param X: Categories and gaps, shape ``(N, n)``.
+        :return: Shape ``(N, n, largest number of states)``: probabilities of the categories in the order of
+            ``categories_``, then that of unknown values, where a column has a state for them, then zeros; observed
+            entries have probability 1.
+        :raises ValueError: if the observed entries of a row are impossible, which happens only without smoothing.
+        """
+        check_is_fitted(self)
+        codes = self._read(X)
+        impossible = np.isneginf(log_probs_of_codes(self._distribution, codes))
+        if impossible.any():
+            raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
+        parts = parts_of_codes(codes, self.tree_.table_size)
+        return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
+
+        :param int n_samples: Number of rows, at least 1.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        known = without_rare_states(self._distribution, self._num_known)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return self._decode(known.sample((n_samples,)).numpy())
+
+    def to_pyro(self) -> JunctionTree:
+        """The density as a Pyro distribution of codes: places in ``categories_``, and the one after them for unknown
+        values, where a column has a state for them; in float64.
+        """
+        check_is_fitted(self)
+        return self._distribution
+
+    def plot(self, ax: Any = None, feature_names: Sequence[str] | None = None) -> Any:
+        """Draws the junction tree: cliques, below those with which they share the variables without a dot.
+
+        :param ax: Matplotlib axes; ``None``: new ones, of a size that fits.
+        :param feature_names: Names of the columns; ``None``: those of the data frame, or numbers.
+        :return: The axes.
+        """
+        check_is_fitted(self)
+        numbers = range(self.n_features_in_)
+        names = getattr(self, "feature_names_in_", numbers) if feature_names is None else feature_names
+        if len(names) != len(numbers):
+            raise ValueError(f"feature_names: expected {len(numbers)}, one for each column, got {len(names)}")
+        return plot_junction_tree(self.tree_, [str(name) for name in names], ax)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_distribution")
+
+
+def _mean_log_prob(distribution: JunctionTree, rows: CategoricalRows) -> float:
+    return float(np.average(log_probs_of_codes(distribution, rows.values.T), weights=rows.weights))

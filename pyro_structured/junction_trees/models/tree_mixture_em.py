@@ -1,0 +1,230 @@
+"""Structural expectation maximisation for mixtures of junction trees."""
+
+__all__ = ["TreeMixture", "TreeMixtureEM", "TreeMixturePhase", "near_random_rows"]
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import logsumexp, softmax
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
+from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting
+from pyro_structured.junction_trees.models.tree_fitting import (
+    TreeRows,
+    fit_tree_tables,
+    log_prior,
+    log_probs_of_codes,
+    pseudo_counts,
+)
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
+from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
+
+# By so many nats, rows that differ in all variables are less alike; with much more, components start too far apart.
+NEARNESS = 5.0
+# Iterations between two searches for structures.
+REGROWN = 5
+# For the tables of a new structure, where entries are missing.
+GAP_ITERATIONS = 10
+# Of a row: with less of them, structures are not searched for in it.
+SHARE = 1e-3
+
+
+@dataclass(frozen=True)
+class TreeMixture:
+    """Junction trees and their weights.
+
+    :ivar np.ndarray log_weights: Shape ``(K,)``.
+    :ivar components: The distributions of the K components.
+    """
+
+    log_weights: np.ndarray
+    components: tuple[JunctionTree, ...]
+
+    def log_joint(self, codes: np.ndarray) -> np.ndarray:
+        """Log-probabilities of rows together with each component, shape ``(N, K)``."""
+        parts = [log_probs_of_codes(each, codes) for each in self.components]
+        found: np.ndarray = np.stack(parts, 1) + self.log_weights
+        return found
+
+
+class TreeMixturePhase(NamedTuple):
+    """What an iteration leads to.
+
+    :ivar TreeMixture mixture: The mixture.
+    :ivar float objective: That of the training rows, per row.
+    :ivar float score: Mean log-probability of the validation rows.
+    :ivar int num_iterations: Since the start.
+    """
+
+    mixture: TreeMixture
+    objective: float
+    score: float
+    num_iterations: int
+
+
+class _Component:
+    """A junction tree, and both parts of the data as entries of its tables."""
+
+    def __init__(
+        self, training: CategoricalRows, judged: CategoricalRows, distribution: JunctionTree, prior: Tensor
+    ) -> None:
+        self.distribution, self.prior, tree = distribution, prior, distribution.tree
+        self.training, self.judged = TreeRows(training, tree), TreeRows(judged, tree)
+        cliques, separators = (
+            sum(math.prod(training.known.cardinalities[d] for d in scope) for scope in scopes)
+            for scopes in (tree.cliques, tree.separators)
+        )
+        self.num_parameters = cliques - separators
+
+
+class _Expectation(NamedTuple):
+    """What a mixture says about the training rows.
+
+    :ivar np.ndarray log_probs: Shape ``(R,)``.
+    :ivar np.ndarray shares: Expected numbers of the rows that are from each component, shape ``(R, K)``.
+    :ivar counts: For each component, those of the joint states of its cliques.
+    """
+
+    log_probs: np.ndarray
+    shares: np.ndarray
+    counts: list[Tensor]
+
+
+class TreeMixtureEM:
+    r"""Alternates steps for parameters with steps for structures, each of which is taken only if it is better.
+
+    The objective is
+
+    .. math::
+        \sum_i \log \sum_k w_k p_k(x_i) + \sum_k \Bigl(\log \mathrm{prior}(p_k) - \frac{c}{2} \log N \cdot
+        |p_k|\Bigr),
+
+    with the numbers of parameters :math:`|p_k|`. For fixed responsibilities, it is bounded from below by a sum over
+    components, which every step increases, or leaves as it is.
+
+    :param CategoricalRows training: The rows that are learned from.
+    :param CategoricalRows judged: Validation rows.
+    :param int treewidth: The largest treewidth.
+    :param float penalty: The factor c.
+    :param float smoothing: Pseudo-observations of each component, more than 0: of independent variables, with their
+        frequencies in the data.
+    :param float tol: Nats per row; a smaller increase of the objective ends the iterations.
+    :param int max_iter: Largest number of iterations.
+    """
+
+    def __init__(
+        self,
+        training: CategoricalRows,
+        judged: CategoricalRows,
+        treewidth: int,
+        penalty: float,
+        smoothing: float,
+        tol: float,
+        max_iter: int,
+    ) -> None:
+        self.training, self.judged = training, judged
+        self.treewidth, self.smoothing, self.tol, self.max_iter = treewidth, smoothing, tol, max_iter
+        self._penalty = penalty * math.log(max(training.total, 2.0))
+        # With one row more of each category, none is impossible.
+        counts = [training.counts([d]) + 1.0 for d in range(len(training.cardinalities))]
+        self._singles = [count / count.sum() for count in counts]
+
+    def run(self, responsibilities: np.ndarray) -> Iterator[TreeMixturePhase]:
+        """The mixture after each iteration; the objective never falls.
+
+        :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
+        """
+        independent = CliqueTree.from_edges([], self.training.cardinalities)
+        shares = self.training.weights[:, None] * responsibilities
+        components = [self._component(independent, share) for share in shares.T]
+        reached, settled = -math.inf, False
+        for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+            structural = settled or iteration % REGROWN == 0
+            if structural:
+                components = [self._regrown(*each) for each in zip(components, shares.T, strict=True)]
+            with np.errstate(divide="ignore"):
+                log_weights = np.log(shares.sum(0) / self.training.total)
+            log_probs, shares, counts = self._expectation(components, log_weights)
+            objective = self.training.weights @ log_probs + sum(map(self._regularisation, components))
+            objective /= self.training.total
+            judged = np.stack([each.judged.log_probs(each.distribution) for each in components], 1) + log_weights
+            score = float(np.average(logsumexp(judged, axis=1), weights=self.judged.weights))
+            mixture = TreeMixture(log_weights, tuple(each.distribution for each in components))
+            yield TreeMixturePhase(mixture, float(objective), score, iteration + 1)
+            if structural and objective - reached < self.tol:
+                return
+            settled = not structural and objective - reached < self.tol
+            reached = objective
+            for component, expected in zip(components, counts, strict=True):
+                component.distribution = component.training.tables(expected, component.prior)
+
+    def _expectation(self, components: list[_Component], log_weights: np.ndarray) -> _Expectation:
+        weights = self.training.weights
+        if self.training.is_complete:
+            joint = np.stack([each.training.log_probs(each.distribution) for each in components], 1) + log_weights
+            log_probs, shares = _shared(joint, weights)
+            counts = [each.training.counts(share) for each, share in zip(components, shares.T, strict=True)]
+            return _Expectation(log_probs, shares, counts)
+        # Beliefs about missing entries are too many to be kept: each is used for everything at once.
+        size = sum(each.distribution.tree.table_size for each in components)
+        parts, found = [each.training.beliefs(each.distribution, size) for each in components], []
+        counts = [torch.zeros_like(each.prior) for each in components]
+        for beliefs in zip(*parts, strict=True):
+            joint = torch.stack([log_probs for log_probs, _ in beliefs], 1).numpy() + log_weights
+            found.append(_shared(joint, weights[: len(joint)]))
+            weights = weights[len(joint) :]
+            for count, (_, marginals), share in zip(counts, beliefs, found[-1][1].T, strict=True):
+                count += torch.from_numpy(share) @ marginals
+        log_probs, shares = map(np.concatenate, zip(*found, strict=True))
+        return _Expectation(log_probs, shares, counts)
+
+    def _component(self, tree: CliqueTree, share: np.ndarray) -> _Component:
+        rows = self.training.reweighted(share)
+        found, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self._singles)
+        prior = pseudo_counts(tree, self.smoothing, self._singles)
+        return _Component(self.training, self.judged, found, prior)
+
+    def _regrown(self, component: _Component, share: np.ndarray) -> _Component:
+        """With another structure if that is better."""
+        certain = self.training.reweighted(np.where(share > SHARE, share, 0.0))
+        if not certain.total:
+            return component
+        # The price of a parameter is the same for all components, however many rows they have.
+        setting = TreeSetting(self.treewidth, self._penalty / math.log(max(certain.total, 2.0)))
+        tree = TreeSearch(certain).tree(setting)
+        if tree == component.distribution.tree:
+            return component
+        return max(component, self._component(tree, share), key=lambda each: self._value(each, share))
+
+    def _value(self, component: _Component, share: np.ndarray) -> float:
+        """What a component adds to the bound on the objective."""
+        log_probs = component.training.log_probs(component.distribution)
+        return float(share @ log_probs) + self._regularisation(component)
+
+    def _regularisation(self, component: _Component) -> float:
+        prior = log_prior(component.distribution, component.prior)
+        return prior - 0.5 * self._penalty * component.num_parameters
+
+
+def _shared(joint: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities of rows, and components' shares of them, from those together with each component."""
+    log_probs = logsumexp(joint, axis=1)
+    return log_probs, weights[:, None] * np.exp(joint - log_probs[:, None])
+
+
+def near_random_rows(rows: CategoricalRows, number: int, generator: np.random.RandomState) -> np.ndarray:
+    """Responsibilities of components to start from: each is of the rows that are like one of them, at random.
+
+    :return: Shape ``(R, number)``.
+    """
+    chosen = generator.choice(len(rows.weights), number, replace=number > len(rows.weights))
+    known = rows.observed.T.astype(float)
+    different = known @ known[chosen].T - rows.hits @ rows.hits[chosen].T
+    found: np.ndarray = softmax(-NEARNESS * different / len(rows.cardinalities), axis=1)
+    return found

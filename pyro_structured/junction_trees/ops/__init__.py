@@ -1,0 +1,1 @@
+"""Thin junction trees over categorical variables: algorithms on tensors."""

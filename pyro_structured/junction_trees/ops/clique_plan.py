@@ -1,0 +1,307 @@
+"""The order of passes through a junction tree, and which entries of its tables go together."""
+
+__all__ = ["CliqueBlock", "CliqueLevel", "CliquePlan", "split_runs"]
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_structured.junction_trees.ops.table_budget import check_table_entries
+
+# Where tables are as large as allowed, an entry meets so many messages of children and states of variables.
+PLACES_OF_AN_ENTRY = 16
+
+
+@dataclass(frozen=True)
+class CliqueBlock:
+    r"""Cliques of one level that are alike: G of them, with M states of all their separators together.
+
+    The variables of a clique are those that it has in common with its parent, the separator; and the others, with R
+    joint states.
+
+    :ivar tuple shape: ``(M, R)``.
+    :ivar Tensor starts: Where the states of the cliques' separators start among the M, shape ``(G,)``.
+    :ivar Tensor separators: Variables of the separators, shape ``(G, variables)``.
+    :ivar Tensor separator_strides: What a state of them adds to the number of the joint state, of the same shape; 0
+        where a separator has fewer variables.
+    :ivar Tensor variables: The other variables, shape ``(G, variables)``.
+    :ivar Tensor strides: As for the separators.
+    :ivar Tensor cardinalities: Their numbers of states.
+    """
+
+    shape: tuple[int, int]
+    starts: Tensor
+    separators: Tensor
+    separator_strides: Tensor
+    variables: Tensor
+    strides: Tensor
+    cardinalities: Tensor
+
+    def to(self, device: torch.device) -> "CliqueBlock":
+        """The same on a device."""
+        return CliqueBlock(self.shape, *(getattr(self, field.name).to(device) for field in fields(self)[1:]))
+
+
+@dataclass(frozen=True)
+class CliqueLevel:
+    """Cliques at one distance from the roots, whose E entries stand block by block, by separator's state.
+
+    *Messages* are those of all separators' states, in the same order.
+
+    :ivar tuple blocks: Those of the level.
+    :ivar tuple sums: How many numbers add up to a message, as pairs ``(messages, numbers)``.
+    :ivar tuple source_sums: The same for entries of the level above that add up to a separator's state.
+    :ivar Tensor entries: Places of the entries in the packed tables, shape ``(E,)``.
+    :ivar Tensor owners: Which message an entry adds to, shape ``(E,)``.
+    :ivar Tensor sources: Entries of the level above that add up to the separators' states, one after the other.
+    :ivar Tensor messages: Messages of the next level that an entry meets, shape ``(children, E)``; their number where
+        there are fewer children.
+    :ivar Tensor states: Single states that an entry's other variables have, numbered through all variables, shape
+        ``(variables, E)``; their number where there are fewer variables.
+    """
+
+    blocks: tuple[CliqueBlock, ...]
+    sums: tuple[tuple[int, int], ...]
+    source_sums: tuple[tuple[int, int], ...]
+    entries: Tensor
+    owners: Tensor
+    sources: Tensor
+    messages: Tensor
+    states: Tensor
+
+    def to(self, device: torch.device) -> "CliqueLevel":
+        """The same on a device."""
+        blocks = tuple(block.to(device) for block in self.blocks)
+        tensors = (getattr(self, field.name).to(device) for field in fields(self)[3:])
+        return CliqueLevel(blocks, self.sums, self.source_sums, *tensors)
+
+    def split(self, entries: Tensor) -> list[Tensor]:
+        """Numbers of the entries by block, shapes ``(M, R, rows)``."""
+        return split_runs(entries, tuple(block.shape for block in self.blocks))
+
+
+def split_runs(numbers: Tensor, runs: tuple[tuple[int, int], ...]) -> list[Tensor]:
+    """Parts of the first axis as matrices, shapes ``(*run, rows)``."""
+    parts = numbers.split([math.prod(run) for run in runs])
+    return [part.reshape(*run, numbers.shape[-1]) for part, run in zip(parts, runs, strict=True)]
+
+
+class CliquePlan:
+    """Levels of a junction tree, from the roots.
+
+    :param cliques: Variables of the cliques, in increasing order.
+    :param parents: Parents of the cliques in the junction tree; those of roots are themselves.
+    :param cardinalities: Numbers of states of the variables.
+    :ivar int num_states: Number of all single states.
+    :ivar int table_size: Number of entries of all tables.
+    """
+
+    def __init__(
+        self, cliques: Sequence[tuple[int, ...]], parents: Sequence[int], cardinalities: Sequence[int]
+    ) -> None:
+        self._cliques, self._parents, self._sizes = cliques, parents, cardinalities
+        tables = [math.prod(cardinalities[d] for d in clique) for clique in cliques]
+        self._starts = np.concatenate([[0], np.cumsum(tables)])
+        self._first_states = np.concatenate([[0], np.cumsum(cardinalities)])
+        self.table_size, self.num_states = int(self._starts[-1]), int(self._first_states[-1])
+        self.num_variables = len(cardinalities)
+        self._separators = [
+            () if parent == index else tuple(d for d in cliques[index] if d in cliques[parent])
+            for index, parent in enumerate(parents)
+        ]
+        self._rests = [
+            tuple(d for d in clique if d not in separator)
+            for clique, separator in zip(cliques, self._separators, strict=True)
+        ]
+        self._levels = self._build()
+        order = torch.cat([level.entries for level in self._levels])
+        self._order = order.argsort()
+        widest = max(map(len, cliques))
+        strides = [_strides([cardinalities[d] for d in clique]) for clique in cliques]
+        self._scopes = torch.tensor([[*clique, *[0] * (widest - len(clique))] for clique in cliques])
+        self._strides = torch.tensor([[*each, *[0] * (widest - len(each))] for each in strides])
+        self._on_device = lru_cache(maxsize=8)(self._move)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_on_device"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._on_device = lru_cache(maxsize=8)(self._move)
+
+    def levels(self, device: torch.device) -> list[CliqueLevel]:
+        """Levels of cliques, from the roots."""
+        levels: list[CliqueLevel] = self._on_device(device)[0]
+        return levels
+
+    def order(self, device: torch.device) -> Tensor:
+        """Where the packed tables' entries are among those of all levels."""
+        order: Tensor = self._on_device(device)[1]
+        return order
+
+    def table_index(self, states: Tensor) -> Tensor:
+        """The cliques' entries of joint states, shape ``(..., cliques)``, from integers of shape ``(..., n)``."""
+        _, _, scopes, strides, starts, _ = self._on_device(states.device)
+        places: Tensor = (states[..., scopes] * strides).sum(-1) + starts
+        return places
+
+    def magnitude(self, tables: Tensor) -> Tensor:
+        """A bound on logarithms, without infinite ones, of all sums of products of entries.
+
+        :param Tensor tables: The largest log-weights, without their signs, of all entries, shape ``(table_size,)``.
+        """
+        owner = self._on_device(tables.device)[5]
+        peaks = tables.new_zeros(len(self._cliques)).scatter_reduce(0, owner, tables, "amax")
+        return peaks.sum() + sum(map(math.log, self._sizes))
+
+    def _move(self, device: torch.device) -> tuple[Any, ...]:
+        levels = [level.to(device) for level in self._levels]
+        starts = torch.from_numpy(self._starts[:-1])
+        owner = torch.repeat_interleave(torch.from_numpy(np.diff(self._starts)))
+        tensors = (self._order, self._scopes, self._strides, starts, owner)
+        return levels, *(tensor.to(device) for tensor in tensors)
+
+    def _build(self) -> list[CliqueLevel]:
+        children: list[list[int]] = [[] for _ in self._cliques]
+        level = [index for index, parent in enumerate(self._parents) if parent == index]
+        for index, parent in enumerate(self._parents):
+            if parent != index:
+                children[parent].append(index)
+        members: list[list[list[int]]] = []
+        while level:
+            found: dict[tuple[int, ...], list[int]] = {}
+            for index in level:
+                found.setdefault(self._key(index), []).append(index)
+            members.append([found[key] for key in sorted(found)])
+            level = [child for block in members[-1] for index in block for child in children[index]]
+        self._check_budget(members, children)
+        # Where entries and messages start in their level.
+        entries, messages = np.zeros(len(self._cliques), dtype=int), np.zeros(len(self._cliques), dtype=int)
+        for blocks in members:
+            order = [index for block in blocks for index in block]
+            entries[order] = _starts([self._size(self._cliques[index]) for index in order])
+            messages[order] = _starts([self._size(self._separators[index]) for index in order])
+        return [self._level(blocks, children, entries, messages) for blocks in members]
+
+    def _check_budget(self, members: list[list[list[int]]], children: list[list[int]]) -> None:
+        """Raises an error if the places that all entries meet would take more memory than tables may have."""
+        places = []
+        for blocks in members:
+            level = [index for block in blocks for index in block]
+            each = max(len(children[index]) for index in level) + max(len(self._rests[index]) for index in level)
+            places.append((sum(self._size(self._cliques[index]) for index in level) * each, level))
+        _, level = max(places)
+        largest = self._cliques[max(level, key=lambda index: self._size(self._cliques[index]))]
+        what = f"what the cliques' entries meet, divided by {PLACES_OF_AN_ENTRY}, most of it about {largest}"
+        check_table_entries("tree", what, sum(number for number, _ in places) // PLACES_OF_AN_ENTRY)
+
+    def _size(self, variables: tuple[int, ...]) -> int:
+        return math.prod(self._sizes[d] for d in variables)
+
+    def _key(self, index: int) -> tuple[int, ...]:
+        rest, parent = self._rests[index], self._parents[index]
+        above = 0 if parent == index else self._size(self._cliques[parent]) // self._size(self._separators[index])
+        return self._size(rest), above, len(rest)
+
+    def _level(
+        self, blocks: list[list[int]], children: list[list[int]], entries: np.ndarray, messages: np.ndarray
+    ) -> CliqueLevel:
+        order = [index for block in blocks for index in block]
+        scopes = {index: self._separators[index] + self._rests[index] for index in order}
+        below = [child for index in order for child in children[index]]
+        num_messages = sum(self._size(self._separators[child]) for child in below)
+        starts = [[(messages[child], self._separators[child]) for child in children[index]] for index in order]
+        met = map(self._all_places, starts, scopes.values())
+        starts = [[(self._first_states[d], (d,)) for d in self._rests[index]] for index in order]
+        states = map(self._all_places, starts, scopes.values())
+        most_children, most_rests = (max(len(each[i]) for i in order) for each in (children, self._rests))
+        sizes = [self._size(self._cliques[index]) for index in order]
+        places = [self._starts[index] + self._places(self._cliques[index], scopes[index]) for index in order]
+        shapes = [(self._size(self._separators[index]), self._size(self._rests[index])) for index in order]
+        above = [self._key(index)[1] for index in order]
+        return CliqueLevel(
+            tuple(self._block(block, messages) for block in blocks),
+            _runs(shapes),
+            _runs([(number, size) for (number, _), size in zip(shapes, above, strict=True)]),
+            _integers(np.concatenate(places)),
+            _integers(np.repeat(np.arange(sum(m for m, _ in shapes)), np.concatenate([[r] * m for m, r in shapes]))),
+            _integers(np.concatenate([self._sources(index, entries) for index in order])),
+            _integers(_padded(met, most_children, sizes, num_messages)),
+            _integers(_padded(states, most_rests, sizes, self.num_states)),
+        )
+
+    def _block(self, block: list[int], messages: np.ndarray) -> CliqueBlock:
+        separators, rests = [self._separators[index] for index in block], [self._rests[index] for index in block]
+        widest = max(map(len, separators))
+        tensors = (
+            messages[block] - messages[block[0]],
+            [separator + (0,) * (widest - len(separator)) for separator in separators],
+            [[*self._strides_of(separator), *[0] * (widest - len(separator))] for separator in separators],
+            rests,
+            [self._strides_of(rest) for rest in rests],
+            [[self._sizes[d] for d in rest] for rest in rests],
+        )
+        shape = sum(self._size(separator) for separator in separators), self._size(rests[0])
+        return CliqueBlock(shape, *map(_integers, tensors))
+
+    def _strides_of(self, variables: tuple[int, ...]) -> list[int]:
+        return _strides([self._sizes[d] for d in variables])
+
+    def _places(self, variables: tuple[int, ...], scope: tuple[int, ...]) -> np.ndarray:
+        """For all joint states of a scope, in order, those of some of its variables, as numbers in their own order."""
+        strides = dict(zip(variables, self._strides_of(variables), strict=True))
+        found = np.zeros(1, dtype=int)
+        for d in scope:
+            found = (found[:, None] + strides.get(d, 0) * np.arange(self._sizes[d])).ravel()
+        return found
+
+    def _all_places(
+        self, starts: Sequence[tuple[int, tuple[int, ...]]], scope: tuple[int, ...]
+    ) -> Iterator[np.ndarray]:
+        """One after the other, because they are large."""
+        for start, variables in starts:
+            yield start + self._places(variables, scope)
+
+    def _sources(self, index: int, places: np.ndarray) -> np.ndarray:
+        parent = self._parents[index]
+        if parent == index:
+            return np.zeros(0, dtype=int)
+        above = self._separators[parent] + self._rests[parent]
+        separator = self._separators[index]
+        rest = tuple(d for d in above if d not in separator)
+        found: np.ndarray = places[parent] + self._places(above, separator + rest)
+        return found
+
+
+def _strides(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+
+
+def _runs(pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Neighbours of the same second number as one, the first ones added."""
+    groups = itertools.groupby(pairs, key=lambda pair: pair[1])
+    return tuple((sum(number for number, _ in group), size) for size, group in groups)
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes[:-1]])
+
+
+def _padded(rows: Iterable[Iterable[np.ndarray]], longest: int, sizes: Sequence[int], filler: int) -> np.ndarray:
+    """Lists of index arrays, one after the other, with a filler where a list is shorter than the longest one."""
+    padded = np.full((longest, sum(sizes)), filler)
+    for row, start, size in zip(rows, _starts(sizes), sizes, strict=True):
+        for place, numbers in enumerate(row):
+            padded[place, start : start + size] = numbers
+    return padded
+
+
+def _integers(numbers: object) -> Tensor:
+    return torch.from_numpy(np.asarray(numbers, dtype=np.int64))

@@ -1,0 +1,149 @@
+"""Cuts of a graph that leave a few nodes out: those that make two sides of the others almost independent."""
+
+__all__ = ["EdgeCuts", "check_weights", "minimum_edge_cut", "round_cuts", "worths"]
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow, SeparatorSolution
+from pyro_structured.junction_trees.solvers.separator_program import SeparatorProgram
+
+
+class EdgeCuts(NamedTuple):
+    """Cuts, one in each row.
+
+    :ivar np.ndarray separators: Whether a node is left out, shape ``(..., n)``.
+    :ivar np.ndarray sides: Whether it is on the source's side, shape ``(..., n)``.
+    :ivar np.ndarray weights: Sums of the weights of the edges between both sides, shape ``(...)``.
+    """
+
+    separators: np.ndarray
+    sides: np.ndarray
+    weights: np.ndarray
+
+
+def check_weights(weights: np.ndarray, name: str = "weights") -> np.ndarray:
+    """A symmetric matrix of finite numbers of at least 0, with zeros on the diagonal, or a ValueError."""
+    try:
+        found = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected a square matrix of numbers, got {weights!r}") from None
+    if found.ndim != 2 or found.shape[0] != found.shape[1]:
+        raise ValueError(f"{name}: expected a square matrix, got shape {found.shape}")
+    if not np.isfinite(found).all() or (found < 0).any() or not np.array_equal(found, found.T):
+        raise ValueError(f"{name}: expected a symmetric matrix of finite numbers of at least 0, got others")
+    return found - np.diag(found.diagonal())
+
+
+def round_cuts(
+    weights: np.ndarray,
+    solutions: Sequence[SeparatorSolution],
+    ends: Sequence[tuple[int, int]],
+    size: int,
+    bonus: np.ndarray | None = None,
+) -> EdgeCuts:
+    r"""Cuts with at most k nodes left out, for every radius that makes a difference: the frontier of size and weight.
+
+    For a radius r, nodes with :math:`d_v + s_v \le r` are on the source's side, and those with :math:`d_v \le r < d_v +
+    s_v` are left out. For r uniform in (0, 1), the expected weight is at most the solution's value, and the expected
+    number of these nodes at most k. All are put on either side, too, and nodes that save most of the remaining weight
+    are left out, one after the other, so that there are cuts for every number of them.
+
+    :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
+    :param solutions: Distances d and lengths s, of one pair of nodes after the other.
+    :param ends: The source and the sink of each solution, which are never left out.
+    :param int size: The largest number of nodes k that are left out.
+    :param np.ndarray bonus: What pairs of nodes that are left out together are worth, like the weights; more cuts are
+        found for it.
+    :return: Cuts, some of them more than once. Cost :math:`O(n^2 (n + k))` for each solution.
+    """
+    inside, touched, owners = [], [], []
+    for place, (_, entry, length) in enumerate(solutions):
+        leave = entry + length
+        limits = np.unique(np.concatenate([entry, leave, [0.0, 1.0]]).clip(0, 1).round(9))
+        radii = (limits[:-1, None] + limits[1:, None]) / 2
+        inside.append(leave <= radii)
+        touched.append(entry <= radii)
+        owners += [place] * len(radii)
+    near, ball = np.concatenate(inside), np.concatenate(touched)
+    fits = (ball & ~near).sum(1) <= size
+    found = [(ball[fits] & ~near[fits], near[fits])]
+    sides, kept = np.concatenate([near, ball]), np.array(ends)[owners * 2]
+    for worth in (None, bonus) if bonus is not None and bonus.any() else (None,):
+        found += _leave_out(weights, sides, kept, size, worth)
+    separators, sides = (np.concatenate(part) for part in zip(*found, strict=True))
+    return EdgeCuts(separators, sides, ((sides @ weights) * ~(separators | sides)).sum(1))
+
+
+def worths(bonus: np.ndarray, separators: np.ndarray) -> np.ndarray:
+    """What separators are worth, by the bonus of each pair."""
+    found: np.ndarray = ((separators @ np.triu(bonus, 1)) * separators).sum(1)
+    return found
+
+
+def minimum_edge_cut(
+    weights: np.ndarray,
+    size: int,
+    source: int,
+    sink: int,
+    bonus: np.ndarray | None = None,
+    integer: bool = False,
+) -> tuple[EdgeCuts, float]:
+    """The best rounded cut between two nodes, and a lower bound of the weights of all cuts.
+
+    :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
+    :param int size: The largest number of nodes k that are left out.
+    :param int source: A node.
+    :param int sink: Another one.
+    :param np.ndarray bonus: What pairs of nodes that are left out together are worth, at least 0, symmetric; ``None``:
+        nothing, which is much faster.
+    :param bool integer: Whether the best cut is found by branch and bound, which may take long, in place of rounding.
+    :return: One cut, the weight of which is without its bonus, and the bound, which is with it.
+    :raises ValueError: if an argument is of another kind or out of range.
+
+    Example::
+
+        >>> weights = np.array([[0, 1, 5, 0], [1, 0, 5, 0], [5, 5, 0, 5], [0, 0, 5, 0]])
+        >>> cut, bound = minimum_edge_cut(weights, 1, source=0, sink=1)
+        >>> cut.separators.nonzero()[0].tolist(), float(cut.weights), bound
+        ([2], 1.0, 1.0)
+    """
+    weights = check_weights(weights)
+    bonus = None if bonus is None else check_weights(bonus, "bonus")
+    if size < 0:
+        raise ValueError(f"size: expected at least 0, got {size}")
+    for name, node in (("source", source), ("sink", sink)):
+        if not 0 <= node < len(weights) or source == sink:
+            raise ValueError(f"{name}: expected two different nodes in range({len(weights)}), got {source} and {sink}")
+    if bonus is None and not integer:
+        solution = SeparatorFlow(weights, size).solve(source, sink)
+    else:
+        solution = SeparatorProgram(weights, size, source, bonus, integer).solve(sink)
+    cuts = round_cuts(weights, [solution], [(source, sink)], size, bonus)
+    values = cuts.weights if bonus is None else cuts.weights - worths(bonus, cuts.separators)
+    best = int(values.argmin())
+    return EdgeCuts(*(part[best] for part in cuts)), solution.value
+
+
+def _leave_out(
+    weights: np.ndarray, sides: np.ndarray, ends: np.ndarray, size: int, bonus: np.ndarray | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Separators of 0 to k nodes for partitions of all nodes, chosen greedily; and the nodes of one side that stay."""
+    left_out, rows = np.zeros_like(sides), np.arange(len(sides))
+    # Half of what a first node will be worth with another one.
+    reward = None if bonus is None else np.tile(bonus.max(1) / 2, (len(sides), 1))
+    found = []
+    for _ in range(size + 1):
+        near, far = sides & ~left_out, ~sides & ~left_out
+        found.append((left_out.copy(), near))
+        saved = np.where(sides, far @ weights, near @ weights)
+        if bonus is not None:
+            saved += reward
+        saved[left_out] = -1.0
+        saved[rows[:, None], ends] = -1.0
+        best = saved.argmax(1)
+        left_out[rows, best] |= saved[rows, best] > 0
+        reward = None if bonus is None else left_out @ bonus
+    return found

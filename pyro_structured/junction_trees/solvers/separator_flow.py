@@ -1,0 +1,121 @@
+"""The cheapest cut of a graph that a few nodes may be left out of, relaxed, by maximum flows."""
+
+__all__ = ["SeparatorFlow", "SeparatorSolution"]
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyro_structured.junction_trees.solvers.flow_bounds import FlowBounds
+from pyro_structured.junction_trees.solvers.known_cuts import KnownCuts, SeparatorCut
+
+# The sum of all capacities; they are integers.
+RESOLUTION, TOLERANCE = 2.0**50, 1e-11
+
+
+class SeparatorSolution(NamedTuple):
+    """A solution.
+
+    :ivar float value: The least of the relaxed problem, which is not above the weight of any cut.
+    :ivar np.ndarray entry: Distances from the source at which nodes are entered, shape ``(n,)``.
+    :ivar np.ndarray length: Lengths of the nodes: how much of them is in the separator, shape ``(n,)``.
+    """
+
+    value: float
+    entry: np.ndarray
+    length: np.ndarray
+
+
+class SeparatorFlow:
+    """Solves the program of :class:`SeparatorProgram` without a bonus, for all sources and sinks of one graph.
+
+    With a price for each node that is left out, in place of the bound of their number, it is the dual of a maximum flow
+    through nodes of this capacity. Its value is a concave, piecewise linear function of the price, and the solution a
+    mean of two cuts that are best for the price of its peak. Cuts that are known already tell where to begin.
+
+    :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
+    :param int size: The largest number of nodes k that are left out.
+    """
+
+    def __init__(self, weights: np.ndarray, size: int) -> None:
+        self._weights, self._size, self._total = weights, size, float(weights.sum()) or 1.0
+        self._scale = RESOLUTION / self._total
+        self._known = KnownCuts(weights, np.empty((2, len(weights), 0), dtype=bool))
+        self._bounds = FlowBounds()
+
+    def within(self, weights: np.ndarray, size: int, nodes: np.ndarray) -> "SeparatorFlow":
+        """For the graph of some of the nodes, which begins with what is known of this one.
+
+        :param np.ndarray weights: Weights of its edges, none of which may be smaller than here, shape ``(m, m)``.
+        :param int size: The largest number of its nodes that are left out.
+        :param np.ndarray nodes: Its nodes, in increasing order, shape ``(m,)``.
+        """
+        found = SeparatorFlow(weights, size)
+        found._known, found._bounds = self._known.within(weights, nodes), self._bounds.within(nodes)
+        return found
+
+    def bound(self, source: int, sink: int) -> float:
+        """Of the value for two different nodes, from below, without a flow: exact where it was solved."""
+        return max(self._bounds.bound(source, sink, self._size), float(self._weights[source, sink]))
+
+    def solve(self, source: int, sink: int) -> SeparatorSolution:
+        """For two different nodes."""
+        everything = np.arange(len(self._weights))
+        around = (self._weights[source] > 0) & (everything != sink)
+        is_source = everything == source
+        many = SeparatorCut(float(self._weights[source, sink]), int(around.sum()), is_source, ~(is_source | around))
+        if many.size <= self._size:
+            return _mean(many, many, 1.0)
+        few = SeparatorCut(float(self._weights[source].sum()), 0, is_source, ~is_source)
+        known, slack = self._known.between(source, sink), TOLERANCE * self._total
+        while True:
+            price = max(few.weight - many.weight, 0.0) / (many.size - few.size)
+            cost = few.cost(price) - slack
+            found = self._known.cheapest(known, price) if len(known) else few
+            if found.cost(price) >= cost:
+                if self.bound(source, sink) < cost - price * self._size:
+                    found = self._cut(source, sink, price)
+                if found.cost(price) >= cost:
+                    return _mean(few, many, (self._size - few.size) / (many.size - few.size) if price else 0.0)
+                self._known.add(found)
+            # Below the line through both: this and one of them make the line whose peak is nearer.
+            few, many = (found, many) if found.size <= self._size else (few, found)
+
+    @cached_property
+    def _network(self) -> tuple[Any, np.ndarray]:
+        """The flow, and the arcs through the nodes; node v is entered at v and left at n + v."""
+        from ortools.graph.python.max_flow import SimpleMaxFlow
+
+        number, flow = len(self._weights), SimpleMaxFlow()
+        inside = np.arange(number, dtype=np.int32)
+        tails, heads = (ends.astype(np.int32) for ends in self._weights.nonzero())
+        arcs = flow.add_arcs_with_capacity(inside, inside + number, np.zeros(number, dtype=np.int64))
+        capacities = (self._weights[tails, heads] * self._scale).round().astype(np.int64)
+        flow.add_arcs_with_capacity(tails + number, heads, capacities)
+        return flow, arcs
+
+    def _cut(self, source: int, sink: int, price: float) -> SeparatorCut:
+        number, (flow, arcs) = len(self._weights), self._network
+        # Nodes need not carry more than everything.
+        capacity = round(min(price * self._scale, RESOLUTION))
+        flow.set_arcs_capacity(arcs, np.full(number, capacity, dtype=np.int64))
+        status = flow.solve(number + source, sink)
+        if status != flow.OPTIMAL:
+            raise RuntimeError(f"maximum flow: expected an optimal solution, got status {status}")
+        self._bounds.add(
+            source, sink, flow.optimal_flow() / self._scale, capacity / self._scale, flow.flows(arcs) / self._scale
+        )
+        reached = np.zeros(2 * number, dtype=bool)
+        reached[flow.get_source_side_min_cut()] = True
+        entered, left = reached[:number], reached[number:]
+        sink_side = ~(entered | left)
+        return SeparatorCut(float(left @ self._weights @ sink_side), int((entered & ~left).sum()), left, sink_side)
+
+
+def _mean(few: SeparatorCut, many: SeparatorCut, share: float) -> SeparatorSolution:
+    return SeparatorSolution(
+        (1 - share) * few.weight + share * many.weight,
+        (1 - share) * few.sink_side + share * many.sink_side,
+        (1 - share) * ~(few.source_side | few.sink_side) + share * ~(many.source_side | many.sink_side),
+    )

@@ -1,0 +1,231 @@
+"""How probable the optima of problems with random costs are, where that takes no more than integrals over a line."""
+
+__all__ = ["ExactLogProb", "exact_log_prob"]
+
+import math
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+
+from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
+from pyro_structured.optima.distributions.plackett_luce import plackett_luce
+from pyro_structured.optima.ops.line_probability import LineVariables
+from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
+from pyro_structured.optima.ops.order_probability import log_chain, log_separation
+from pyro_structured.optima.ops.reliability import log_components
+from pyro_structured.optima.ops.truncated_normal import log_normal_tails
+from pyro_structured.optima.structures.connected_components import ConnectedComponents
+from pyro_structured.optima.structures.matching import Matching
+from pyro_structured.optima.structures.problem import Problem
+from pyro_structured.optima.structures.ranking import Ranking
+from pyro_structured.optima.structures.top_k import TopK
+
+# Of all costs, they do not change the order.
+INCREASING = (td.ExpTransform, td.SigmoidTransform, td.TanhTransform)
+# The costs of the identity, less those of the other matching of two rows and columns.
+EXCHANGE = ((1.0, -1.0), (-1.0, 1.0))
+
+
+class ExactLogProb(NamedTuple):
+    """A function of values, computed in double precision, and a parameter, which tells the dtype and the device."""
+
+    log_prob: Callable[[Tensor], Tensor]
+    like: Tensor
+
+
+def exact_log_prob(base: Any, problem: Problem) -> ExactLogProb | None:
+    """A function that tells log-probabilities of optima, or ``None`` where there is none.
+
+    :param base: Distribution of the costs.
+    :param Problem problem: What is optimised.
+    :return: Takes values, and returns their log-probabilities in double precision; -inf where they are not feasible.
+    """
+    found: ExactLogProb | None = _exact(problem, base)
+    certain = problem.has_one_value
+    if not any_true(certain) or (found is None and any_true(~certain)):
+        return found
+    return _partly_certain(base, problem, certain, found)
+
+
+def _partly_certain(base: Any, problem: Problem, certain: Tensor, others: ExactLogProb | None) -> ExactLogProb:
+    """Some values are the only ones; others have their log-probabilities."""
+    if others is None:
+        with torch.random.fork_rng(devices=[]):
+            drawn = base.sample()
+        # Their derivatives are zero.
+        others = ExactLogProb(lambda value: base.log_prob(drawn).double() * 0.0, drawn)
+
+    def log_prob(value: Tensor) -> Tensor:
+        found = others.log_prob(value).masked_fill(certain.to(value.device), 0.0)
+        return found.masked_fill(~problem.is_feasible(value), -torch.inf)
+
+    return ExactLogProb(log_prob, others.like)
+
+
+@singledispatch
+def _exact(problem: Problem, base: Any) -> ExactLogProb | None:
+    return None
+
+
+@_exact.register
+def _top_k(problem: TopK, base: Any) -> ExactLogProb | None:
+    single = bool((problem.k == 1).all())
+    return _choice(problem, base, single, torch.ones(problem.cost_shape, dtype=torch.bool))
+
+
+@_exact.register
+def _matching(problem: Matching, base: Any) -> ExactLogProb | None:
+    if problem.num_rows == 1:
+        return _choice(problem, base, True, problem.allowed.squeeze(-2))
+    return _two_by_two(problem, base) if problem.cost_shape == (2, 2) else None
+
+
+@_exact.register
+def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
+    entry, maximize = _ordered(problem, base)
+    closed, entries = plackett_luce(entry, 1), cost_entries(entry)
+    if entries is None:
+        return None
+
+    def log_prob(value: Tensor) -> Tensor:
+        feasible = problem.is_feasible(value)
+        items = torch.arange(problem.num_items, device=value.device)
+        first = value.where(feasible.unsqueeze(-1), items).long()
+        ascending = first.flip(-1) if maximize else first
+        if closed is not None:
+            found = closed.log_order(ascending)
+        else:
+            variables, rows = _line(problem, entries, ascending.shape[:-1])
+            order = _flat(ascending, rows, ascending.shape[-1:])
+            ordered = tuple(parameter.gather(-1, order) for parameter in variables.parameters)
+            found = log_chain(variables._replace(parameters=ordered)).reshape(rows)
+        return found.masked_fill(~feasible, -torch.inf)
+
+    return ExactLogProb(log_prob, entries.like)
+
+
+@_exact.register
+def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
+    entries = cost_entries(entry_distribution(base))
+    if entries is None:
+        return None
+
+    def log_prob(value: Tensor) -> Tensor:
+        threshold = problem.threshold.to(value.device).unsqueeze(-1)
+        _, closed, opened = entries.log_terms(threshold, *entries.parameters)
+        number = value.double()
+        inside = (number >= 0) & (number < problem.num_nodes) & (number == number.floor())
+        found = log_components(problem.edges, opened, closed, number.where(inside, -1.0).long())
+        return found.masked_fill(found < IMPOSSIBLE / 2, -torch.inf)
+
+    return ExactLogProb(log_prob, entries.like)
+
+
+def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
+    """What is chosen costs less than all else that is allowed, or more."""
+    entry, maximize = _ordered(problem, base)
+    closed = plackett_luce(entry, len(problem.cost_shape)) if single else None
+    entries = cost_entries(entry)
+    if entries is None:
+        return None
+
+    def log_prob(value: Tensor) -> Tensor:
+        feasible = problem.is_feasible(value)
+        chosen = problem.incidence(value).flatten(-len(problem.cost_shape)) > 0
+        others = ~chosen & allowed.to(value.device)
+        if closed is not None and closed.ascending != maximize:
+            found = closed.log_first(chosen, others)
+        else:
+            low, high = (others, chosen) if maximize else (chosen, others)
+            variables, rows = _line(problem, entries, low.shape[:-1])
+            found = log_separation(variables, *(_flat(side, rows, side.shape[-1:]) for side in (low, high))).reshape(
+                rows
+            )
+        return found.masked_fill(~feasible, -torch.inf)
+
+    return ExactLogProb(log_prob, entries.like)
+
+
+def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
+    """The difference of the costs of both matchings is normal."""
+    moments = _moments(base)
+    if moments is None:
+        return None
+    loc, covariance = (moment.double() for moment in moments)
+    signs = loc.new_tensor(EXCHANGE).flatten()
+    mean, variance = (loc * signs).sum(-1), torch.einsum("i,...ij,j->...", signs, covariance, signs)
+
+    def log_prob(value: Tensor) -> Tensor:
+        is_larger = (value[..., 0] == 0) == problem.maximize
+        positive, negative = log_normal_tails(mean / variance.sqrt())
+        certain = ~problem.allowed.to(value.device).all(-1).all(-1)
+        found = positive.where(is_larger, negative).masked_fill(certain, 0.0)
+        return found.masked_fill(~problem.is_feasible(value), -torch.inf)
+
+    return ExactLogProb(log_prob, moments[0])
+
+
+def _moments(base: Any) -> tuple[Tensor, Tensor] | None:
+    """Mean and covariance matrix of the entries of normal matrices, row by row."""
+    base = entry_distribution(base)
+    if isinstance(base, td.Normal):
+        return base.loc.flatten(-2), torch.diag_embed(base.scale.flatten(-2).double() ** 2)
+    if isinstance(base, td.TransformedDistribution) and _reshapes(base):
+        base = base.base_dist
+        return (base.loc, base.covariance_matrix) if isinstance(base, td.MultivariateNormal) else None
+    if isinstance(base, td.MultivariateNormal):  # of every row
+        first, second = base.covariance_matrix.unbind(-3)
+        rows = torch.zeros_like(first)
+        joint = torch.cat([torch.cat([first, rows], -1), torch.cat([rows, second], -1)], -2)
+        return base.loc.flatten(-2), joint
+    return None
+
+
+def _reshapes(base: td.TransformedDistribution) -> bool:
+    return all(isinstance(transform, td.ReshapeTransform) for transform in base.transforms)
+
+
+def _ordered(problem: Problem, base: Any) -> tuple[Any, bool]:
+    """The distribution of single costs, up to transforms that all have in common and that keep or reverse their order;
+    and whether these are rewards.
+    """
+    entry, maximize = entry_distribution(base), problem.maximize
+    if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not
+        minus_log = td.Gumbel(torch.zeros_like(entry.scale), torch.ones_like(entry.scale))
+        transform = td.AffineTransform(entry.scale.double().log(), -1 / entry.concentration.double())
+        return td.TransformedDistribution(minus_log, [transform]), maximize
+    while isinstance(entry, td.TransformedDistribution) and (sign := _common_sign(entry.transforms[-1])):
+        rest, maximize = entry.transforms[:-1], maximize != (sign < 0)
+        entry = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
+    return entry, maximize
+
+
+def _common_sign(transform: Any) -> float:
+    """1 if it keeps the order of all costs, -1 if it reverses it; 0 if it may differ between them."""
+    if isinstance(transform, td.AffineTransform):
+        is_common = not isinstance(transform.loc, Tensor) and not isinstance(transform.scale, Tensor)
+        return math.copysign(1.0, transform.scale) if is_common else 0.0
+    return float(type(transform) in INCREASING)
+
+
+def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[LineVariables, torch.Size]:
+    """The costs, row by row along one axis, and the shape of the rows."""
+    rank = len(problem.cost_shape)
+    rows = torch.broadcast_shapes(batch, *(parameter.shape[:-rank] for parameter in entries.parameters))
+    parameters = [_flat(parameter, rows, problem.cost_shape) for parameter in entries.parameters]
+    # Costs that have a large part in common would lose precision.
+    common = [parameters[index].detach()[:, :1] for index in entries.locations[:1]]
+    for index in entries.locations:
+        parameters[index] = parameters[index] - common[0]
+    return LineVariables(entries.log_terms, entries.points, entries.corners, tuple(parameters)), rows
+
+
+def _flat(tensor: Tensor, rows: torch.Size, shape: torch.Size) -> Tensor:
+    """Shape ``(number of rows, n)``, from one that broadcasts with ``rows + shape``."""
+    return tensor.expand(rows + shape).reshape(math.prod(rows), math.prod(shape))

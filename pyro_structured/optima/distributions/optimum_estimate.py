@@ -1,0 +1,100 @@
+"""Estimated log-probabilities of random optima as functions of the costs' parameters."""
+
+__all__ = ["estimated_log_prob"]
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
+from pyro_structured.optima.distributions.moving_support import check_support
+from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimator
+from pyro_structured.optima.structures.problem import Problem
+
+
+def estimated_log_prob(
+    estimator: OptimumEstimator, base: Any, problem: Problem, value: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Estimates, -inf for values that are not feasible, and their standard errors.
+
+    :param base: Distribution of the costs, of the batch shape of the values.
+    :param Problem problem: Of the same batch shape.
+    :return: Both of the batch shape; an ``EstimateWarning`` is given where a standard error is above 0.5.
+    :raises ValueError: if gradients are asked for with respect to parameters that the costs' support depends on.
+    """
+    if torch.is_grad_enabled():
+        check_support(base)
+    feasible = problem.is_feasible(value)
+    with torch.no_grad():
+        drawn = base.sample()
+    dtype = torch.promote_types(drawn.dtype, torch.float32)
+    if not feasible.numel():
+        return feasible.to(dtype), feasible.to(dtype)
+    # Any feasible value stands in for those that have no costs; it has the dtype that the problem's methods expect.
+    other = problem.solve(drawn)
+    value = value.to(other.dtype).where(_over(feasible, len(problem.event_shape)), other)
+    found = estimator.estimate(base, problem, value).only(feasible)
+    log_prob, error = found.log_prob, found.standard_error
+    warn_of_spread(estimator, error)
+    if torch.is_grad_enabled():
+        counts = found.log_weights > -torch.inf
+        weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
+        # Costs that do not count may be outside of the support.
+        log_density = base.log_prob(found.costs.where(_over(counts, len(problem.cost_shape)), drawn))
+        log_prob = _Fisher.apply(log_prob, (weights * log_density).masked_fill(~counts, 0.0).sum(0))  # type: ignore[no-untyped-call]
+    return log_prob.to(dtype), error.to(dtype)
+
+
+def _over(rows: Tensor, rank: int) -> Tensor:
+    return rows.reshape(rows.shape + (1,) * rank)
+
+
+_FORWARD = (
+    "log_prob: an estimated log-probability has no forward-mode derivatives; use torch.func.grad, vjp or jacrev, or "
+    "torch.autograd.grad"
+)
+
+
+class _Fisher(torch.autograd.Function):
+    """A number, with the gradient of another one."""
+
+    @staticmethod
+    def forward(log_prob: Tensor, log_density: Tensor) -> Tensor:
+        return log_prob.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        (log_density,) = ctx.saved_tensors
+        once: Tensor = _Once.apply(grad, log_density)  # type: ignore[no-untyped-call]
+        return None, once
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        raise NotImplementedError(_FORWARD)
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that has no derivatives, other than that of the log-density of given costs."""
+
+    @staticmethod
+    def forward(grad: Tensor, log_density: Tensor) -> Tensor:
+        return grad.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Nothing is needed."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise NotImplementedError(
+            "log_prob: the gradient of an estimated log-probability has no derivatives; take gradients only once"
+        )
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        raise NotImplementedError(_FORWARD)

@@ -1,0 +1,70 @@
+"""Between which numbers the values of a distribution lie."""
+
+__all__ = ["support_bounds"]
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+
+from pyro_structured.foundation.distributions.independent_parts import entry_constraint, entry_distribution
+
+
+def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
+    """Least and largest numbers, -inf and inf without bounds, in double precision; they broadcast with the values.
+
+    The support that torch declares for a transformed variable is the codomain of its transforms: minus an exponential
+    variable would be any real number. Here, the bounds of the variable itself go through its monotone transforms.
+    Mixtures have the widest bounds of their components.
+    """
+    base = entry_distribution(base)
+    if isinstance(base, td.MixtureSameFamily):
+        components = base.component_distribution
+        shape, axis = components.batch_shape + components.event_shape, len(components.batch_shape) - 1
+        low, high = (bound.expand(shape) for bound in support_bounds(components))
+        return low.amin(axis), high.amax(axis)
+    if type(base).support is not td.TransformedDistribution.support:
+        return _of_constraint(base.support)
+    shape = base.base_dist.batch_shape + base.base_dist.event_shape
+    low, high = (bound.expand(shape) for bound in support_bounds(base.base_dist))
+    return _through(td.ComposeTransform(base.transforms), low, high)
+
+
+def _of_constraint(support: Any) -> tuple[Tensor, Tensor]:
+    entry = entry_constraint(support)
+    low, high = (
+        torch.as_tensor(getattr(entry, name, limit), dtype=torch.double)
+        for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
+    )
+    return low, high
+
+
+def _through(transform: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds after a transform: those of its codomain, if it is not a monotone function of every number."""
+    if isinstance(transform, td.ComposeTransform):
+        for part in transform.parts:
+            low, high = _through(part, low, high)
+        return low, high
+    while isinstance(transform, td.IndependentTransform):
+        transform = transform.base_transform
+    if isinstance(transform, td.ReshapeTransform):
+        return transform(low), transform(high)
+    least, most = _of_constraint(transform.codomain)
+    rising = _is_rising(transform)
+    if rising is None:
+        shape = transform.forward_shape(low.shape)
+        return least.expand(shape), most.expand(shape)
+    start, stop = _of_constraint(transform.domain)
+    # Transforms need not be defined at the ends of their domains, but these go to the ends of their codomains.
+    first = torch.where(low <= start, torch.where(rising, least, most), transform(low))
+    last = torch.where(high >= stop, torch.where(rising, most, least), transform(high))
+    return torch.where(rising, first, last), torch.where(rising, last, first)
+
+
+def _is_rising(transform: Any) -> Tensor | None:
+    """Whether a transform is an increasing function of every number, or a decreasing one; ``None`` for others."""
+    try:
+        return None if transform.domain.event_dim else torch.as_tensor(transform.sign) > 0
+    except NotImplementedError:
+        return None

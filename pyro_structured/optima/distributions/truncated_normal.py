@@ -1,0 +1,181 @@
+"""Normal variables between two bounds."""
+
+__all__ = ["TruncatedNormal"]
+
+import math
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import broadcast_all, lazy_property
+
+from pyro_structured.foundation.distributions.argument_checks import check_validation, expanded_batch
+from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.optima.distributions.partial_interval import PartialInterval
+from pyro_structured.optima.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
+
+
+class TruncatedNormal(TorchDistribution):
+    r"""A normal variable, given that it lies between two bounds.
+
+    .. math::
+        p(x) = \frac{\varphi(\xi)}{\sigma\,(\Phi(\beta) - \Phi(\alpha))}, \qquad
+        \xi = \frac{x - \mu}{\sigma},\ \alpha = \frac{\text{low} - \mu}{\sigma},\ \beta = \frac{\text{high} -
+        \mu}{\sigma}, \qquad \text{low} \le x \le \text{high}.
+
+    With a logistic mean and the bounds 0 and 1 it is the paper's model of random costs. **Exact** in any tail: log
+    probabilities have a relative error of about 1e-14 in double precision, also where the interval is a thousand
+    standard deviations away or tiny; draws are quantiles of uniform variables, found in the tail itself, with pathwise
+    derivatives; moments are integrated numerically up to rounding. Computed in double precision. O(1) an entry; O(80)
+    for moments.
+
+    :param Tensor loc: Mean :math:`\mu` of the normal variable, finite, any shape.
+    :param Tensor scale: Its standard deviation :math:`\sigma > 0`, finite; shapes broadcast.
+    :param Tensor low: Lower bound, or -inf.
+    :param Tensor high: Upper bound, larger than the lower one, or +inf.
+    :raises ValueError: if a parameter is out of range.
+
+    **References**
+
+    Tarlow, Adams, Zemel (2012): *Randomized optimum models for structured prediction.* AISTATS. Equation 2.
+
+    Example::
+
+        >>> d = TruncatedNormal(torch.tensor(0.0), torch.tensor(1.0), torch.tensor(0.0), torch.tensor(1.0))
+        >>> d.mean, d.log_prob(torch.tensor([0.0, 1.0]))
+        (tensor(0.4599), tensor([ 0.1559, -0.3441]))
+    """
+
+    arg_constraints = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "low": constraints.dependent(is_discrete=False, event_dim=0),
+        "high": constraints.dependent(is_discrete=False, event_dim=0),
+    }
+    has_rsample = True
+
+    def __init__(
+        self,
+        loc: Tensor | float,
+        scale: Tensor | float,
+        low: Tensor | float = -math.inf,
+        high: Tensor | float = math.inf,
+        validate_args: bool | None = None,
+    ) -> None:
+        try:
+            self.loc, self.scale, self.low, self.high = broadcast_all(loc, scale, low, high)
+        except RuntimeError:
+            shapes = [tuple(getattr(each, "shape", ())) for each in (loc, scale, low, high)]
+            raise ValueError(f"loc: expected shapes that broadcast, got {shapes}") from None
+        except (TypeError, ValueError):
+            given = f"{loc!r}, {scale!r}, {low!r} and {high!r}"
+            raise ValueError(f"loc, scale, low, high: expected numbers or tensors, got {given}") from None
+        if any(
+            each.is_complex() or each.layout != torch.strided for each in (self.loc, self.scale, self.low, self.high)
+        ):
+            raise ValueError("loc, scale, low, high: expected dense tensors of real numbers, got others")
+        check_validation(validate_args)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+        for name in ("loc", "scale"):
+            if self._validate_args and any_true(getattr(self, name).isinf()):
+                raise ValueError(f"{name}: expected finite numbers, got {getattr(self, name)}")
+        if self._validate_args and any_true(~(self.low < self.high)):
+            raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")
+        if self._validate_args and any_true(torch.eq(*self._bounds)):
+            raise ValueError(
+                f"loc, scale: expected numbers for which (low - loc) / scale and (high - loc) / scale differ in double "
+                f"precision, with low {low} and high {high}, got {loc} and {scale}"
+            )
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "TruncatedNormal":
+        """Distribution with another batch shape; parameters are expanded without being copied."""
+        new: TruncatedNormal = self._get_checked_instance(TruncatedNormal, _instance)  # type: ignore[no-untyped-call]
+        shape = expanded_batch(self.batch_shape, batch_shape)
+        for name in self.arg_constraints:
+            setattr(new, name, getattr(self, name).expand(shape))
+        super(TruncatedNormal, new).__init__(shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        """Numbers between the bounds."""
+        unbounded = [not any_true(bound.isfinite()) for bound in (self.low, self.high)]
+        if unbounded != [any_true(bound.isinf()) for bound in (self.low, self.high)]:
+            return PartialInterval(self.low, self.high)
+        if all(unbounded):
+            return constraints.real
+        if unbounded[1]:
+            return constraints.greater_than_eq(self.low)
+        return constraints.less_than(self.high) if unbounded[0] else constraints.interval(self.low, self.high)
+
+    @lazy_property
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """Of the standardised variable."""
+        low, high = (self._standardized_bound(bound.double()) for bound in (self.low, self.high))
+        return low, high
+
+    def _standardized_bound(self, bound: Tensor) -> Tensor:
+        infinite = torch.isinf(bound)  # such bounds have no derivatives
+        return torch.where(infinite, bound.detach(), self._standardized(torch.where(infinite, self.loc, bound)))
+
+    def _standardized(self, value: Tensor) -> Tensor:
+        return (value.double() - self.loc.double()) / self.scale.double()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
+        return {name: value for name, value in self.__dict__.items() if name != "_bounds"}
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density; -inf outside of the bounds."""
+        if self._validate_args:
+            self._validate_sample(value)
+        outside = ~((value >= self.low) & (value <= self.high))
+        deviation = self._standardized(torch.where(outside, self.mode, value))
+        log_mass = log_interval_mass(*self._bounds) + self.scale.double().log() + 0.5 * math.log(2 * math.pi)
+        return self._cast((-(deviation**2) / 2 - log_mass).masked_fill(outside, -torch.inf))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Probability of at most ``value``."""
+        low, high = self._bounds
+        end = torch.minimum(self._standardized(value), high)
+        below = end <= low
+        inside = log_interval_mass(low, torch.where(below, high, end)) - log_interval_mass(low, high)
+        return self._cast(inside.exp().masked_fill(below, 0.0))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Quantiles of probabilities in [0, 1]."""
+        if self._validate_args and any_true(~((value >= 0) & (value <= 1))):
+            raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
+        found = self._cast(self.loc + self.scale * truncated_quantile(value.double(), *self._bounds))
+        # Rounding must not leave the support.
+        return torch.maximum(torch.minimum(found, self.high.to(found)), self.low.to(found))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws with derivatives with respect to all parameters, shape ``sample_shape + batch_shape``."""
+        shape = torch.Size(sample_shape) + self.batch_shape
+        return self.icdf(torch.rand(shape, dtype=torch.double, device=self.loc.device))
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected value, shape ``batch_shape``."""
+        return self._cast(self.loc + self.scale * truncated_moments(*self._bounds)[0])
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance, shape ``batch_shape``."""
+        return self._cast(self.scale.double() ** 2 * truncated_moments(*self._bounds)[1])
+
+    @property
+    def mode(self) -> Tensor:
+        """The number between the bounds that is closest to ``loc``."""
+        return torch.maximum(torch.minimum(self.loc, self.high), self.low)
+
+    def entropy(self) -> Tensor:
+        """Differential entropy in nats, shape ``batch_shape``."""
+        return self._cast(self.scale.double().log() + truncated_moments(*self._bounds)[2])
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(torch.promote_types(self.loc.dtype, torch.float32))

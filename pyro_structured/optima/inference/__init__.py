@@ -1,0 +1,1 @@
+"""Optima of problems with random costs: inference with Pyro."""

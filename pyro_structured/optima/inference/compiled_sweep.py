@@ -1,0 +1,84 @@
+"""Updates of costs in compiled loops, where numba is installed."""
+
+__all__ = ["sweep_compiled"]
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_structured.optima.inference.cost_family import CostFamily
+from pyro_structured.optima.inference.independent_costs import IndependentCosts
+from pyro_structured.optima.inference.shifted_costs import ShiftedCosts
+from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.optional_numba import compiled_function
+from pyro_structured.optima.structures.matching import Matching
+from pyro_structured.optima.structures.problem import Problem
+from pyro_structured.optima.structures.shortest_path import ShortestPath
+
+Base = tuple[DensityFamily, np.ndarray, np.ndarray]
+
+
+def sweep_compiled(
+    costs: Tensor, value: Tensor, problem: Problem, family: CostFamily, uniform: Tensor | None = None
+) -> int | None:
+    """Updates costs in place if they are those of matchings or paths, independent, and drawn by inversion.
+
+    The same random numbers lead to the same costs, up to rounding, as drawing from the boxes of the problem.
+
+    :param Tensor costs: Costs in the inverse sets, double precision, contiguous, shape ``(..., *problem.cost_shape)``.
+    :param Tensor value: Their optima.
+    :param Tensor uniform: Uniform variables, one for every cost; ``None``: new ones.
+    :return: Number of boxes that were drawn from, or ``None`` if nothing was done.
+    """
+    shift = torch.zeros(())
+    if isinstance(family, ShiftedCosts):
+        shift, family = family.shift, family.costs
+    if not isinstance(family, IndependentCosts) or costs.device.type != "cpu":
+        return None
+    if isinstance(problem, Matching) and (run := compiled_function("matching_sweep", "matching_sweep")):
+        _sweep_matchings(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
+        return 2 * problem.num_rows
+    if isinstance(problem, ShortestPath) and (run := compiled_function("path_sweep", "path_sweep")):
+        _sweep_paths(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
+        return problem.num_nodes
+    return None
+
+
+def _sweep_matchings(run: Any, costs: Tensor, value: Tensor, problem: Matching, base: Base) -> None:
+    batch, shape = costs.shape[:-2], problem.cost_shape
+    run(
+        costs.view(-1, *shape).numpy(),
+        value.expand(batch + shape[:1]).reshape(-1, shape[0]).long().numpy(),
+        problem.allowed.expand(costs.shape).reshape(-1, *shape).numpy(),
+        problem.maximize,
+        *base,
+    )
+
+
+def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, base: Base) -> None:
+    batch, count = costs.shape[:-1], len(problem.edges)
+    rows = problem.flatten(batch)
+    run(
+        problem.adjacency,
+        problem.adjacency.reversed(),
+        costs.view(-1, count).numpy(),
+        value.expand(costs.shape).reshape(-1, count).bool().numpy(),
+        rows.source.contiguous().numpy(),
+        rows.target.contiguous().numpy(),
+        *base,
+    )
+
+
+def _base(costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor, uniform: Tensor | None) -> Base:
+    """Family, parameters, and uniform variables for all costs of all rows."""
+    batch = costs.shape[: costs.dim() - len(problem.cost_shape)]
+    parts = torch.broadcast_tensors(family.loc, family.scale, family.low, family.high, shift)
+    base = torch.stack(parts, -1)
+    uniform = torch.rand_like(costs) if uniform is None else uniform
+    return (
+        family.family,
+        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, len(parts)).numpy(),
+        uniform.reshape(-1, *problem.cost_shape).numpy(),
+    )

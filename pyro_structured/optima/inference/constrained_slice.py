@@ -1,0 +1,195 @@
+"""Costs given their observed optima."""
+
+__all__ = ["ConstrainedSlice"]
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.infer import NUTS
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from torch import Tensor
+
+from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
+from pyro_structured.foundation.inference.latent_state import latent_sites
+from pyro_structured.foundation.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.step_kernel import StepKernel
+from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
+from pyro_structured.optima.inference.cost_dependents import find_dependents, row_log_prob
+from pyro_structured.optima.inference.cost_family import CostFamily
+from pyro_structured.optima.inference.cost_sites import find_cost_sites
+from pyro_structured.optima.inference.cost_sweep import SweepInfo, sweep
+from pyro_structured.optima.inference.independent_costs import IndependentCosts
+from pyro_structured.optima.inference.interweave import Interweave
+from pyro_structured.optima.inference.noncentered_costs import has_noise
+from pyro_structured.optima.inference.observed_optima import observed_optima
+from pyro_structured.optima.structures.problem import Problem
+
+
+class ConstrainedSlice(StepKernel):
+    r"""Samples costs whose optima are observed, inside the inverse sets :math:`F^{-1}(y)`; a kernel for ``MCMC``.
+
+    .. math::
+        w \sim p(w \mid \psi, y) \propto p(w \mid \psi)\, 1[F(w) = y].
+
+    The costs are those of observed :class:`~pyro_structured.distributions.RandOM` sites (the site ``y`` gets a latent
+    site ``y_costs``) and of :class:`~pyro_structured.distributions.Argmin` sites. One step updates all of them, all
+    rows of plates at once. Where the restriction of an inverse set to some costs has a closed form
+    (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
+    they are normal, truncated normal, uniform, log-normal or exponential, also jointly normal, and by slice sampling
+    otherwise, also if other sites depend on the costs, in the same plates. Other problems have lines through the
+    inverse set, with exact ends. No proposal is ever outside. If costs have several optima, in several sites or in rows
+    of a plate that share them, they stay in the intersection of all inverse sets, which lines along one cost after the
+    other explore.
+
+    Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
+    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known function of
+    noise, and with a :class:`BinaryGibbs` for discrete sites, before the last.
+
+    :param model: A Pyro model.
+    :param int num_lines: Lines for each step, for problems without closed-form restrictions.
+    :raises ValueError: at the start of a run, if the model observes no optimum, or no costs lead to one, or
+        ``initial_params`` are outside of the inverse sets, or several optima of the same costs are not those of linear
+        objectives.
+
+    **References**
+
+    Tarlow, Adams, Zemel (2012): *Randomized optimum models for structured prediction.* AISTATS. Section 4.1.1,
+    Equation 11. Its Algorithm 2 asks a dynamic solver whether points are inside; here, shortest paths say how far the
+    inverse set goes.
+
+    Example::
+
+        >>> import pyro
+        >>> import pyro.distributions as dist
+        >>> from pyro.infer import MCMC
+        >>> from pyro_structured.distributions import RandOM
+        >>> from pyro_structured.structures import Matching
+        >>> def model(y):
+        ...     pyro.sample("y", RandOM(dist.Normal(torch.zeros(2, 2), 1.0).to_event(2), Matching(2)), obs=y)
+        >>> mcmc = MCMC(ConstrainedSlice(model), num_samples=100, warmup_steps=10, disable_progbar=True)
+        >>> mcmc.run(torch.tensor([1, 0]))
+        >>> costs = mcmc.get_samples()["y_costs"]
+        >>> bool((costs[:, 0, 1] + costs[:, 1, 0] <= costs[:, 0, 0] + costs[:, 1, 1]).all())
+        True
+    """
+
+    moves_costs = True
+
+    def __init__(self, model: Callable[..., Any], num_lines: int = 10) -> None:
+        super().__init__(model)
+        check_size("num_lines", num_lines)
+        self.num_lines = num_lines
+
+    def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
+        """Starts a chain."""
+        self._model, self._args, self._kwargs = model, args, kwargs
+        self._info, self._num_steps = SweepInfo(0, 0, 0), 0
+        trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        sites = {site.costs: site for site in find_cost_sites(trace)}
+        if not names or not set(names) <= set(sites):
+            raise ValueError(f"sites: expected costs of observed optima, which are {list(sites)}, got {names}")
+        self._dtypes = {name: trace.nodes[name]["value"].dtype for name in names}
+        self._dependents = {name: find_dependents(model, trace, sites[name], args, kwargs) for name in names}
+
+    def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One sweep over the costs of every site."""
+        return self.steps(values, 1)[0]
+
+    def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:
+        """Some sweeps, for which the model is run once if it has one site of costs."""
+        return self._sweep(values, num_steps, None)
+
+    def steps_with_prior(
+        self, values: dict[str, Tensor], num_steps: int
+    ) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+        """Some sweeps, and draws from the costs' distribution without the condition, made of the same random numbers.
+
+        Costs that a sweep does not restrict are equal in both, up to rounding.
+
+        :raises NotImplementedError: unless costs are independent and drawn by inversion.
+        """
+        prior: list[dict[str, Tensor]] = []
+        return self._sweep(values, num_steps, prior), prior
+
+    def _sweep(
+        self, values: dict[str, Tensor], num_steps: int, priors: list[dict[str, Tensor]] | None
+    ) -> list[dict[str, Tensor]]:
+        found, known = [], {}
+        for _ in range(num_steps):
+            values, prior = dict(values), {}
+            for name in self._dependents:
+                # Costs of other sites may be parameters of these.
+                if name not in known or len(self._dependents) > 1:
+                    known[name] = self._conditionals(name, values)
+                uniform = None
+                if priors is not None:
+                    uniform = torch.rand_like(values[name])
+                    prior[name] = _draw_all(name, known[name][-1], uniform)
+                values[name], info = sweep(values[name], *known[name], self.num_lines, uniform)
+                self._info += info
+            self._num_steps += 1
+            found.append(values)
+            if priors is not None:
+                priors.append(prior)
+        return found
+
+    def _conditionals(self, name: str, values: dict[str, Tensor]) -> tuple[Tensor, Problem, CostFamily]:
+        """Optima, their problem, and what is known of the costs."""
+        trace = self._trace(values)
+        problem, value = observed_optima(trace, name)
+        likelihood = partial(self._likelihood, name, values) if self._dependents[name] else None
+        return value, problem, cost_conditionals(trace.nodes[name]["fn"], len(problem.cost_shape), likelihood)
+
+    def _trace(self, values: dict[str, Tensor]) -> Any:
+        seen = {name: value.to(self._dtypes[name]) for name, value in values.items()}
+        return poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
+
+    def _likelihood(self, name: str, values: dict[str, Tensor], costs: Tensor) -> Tensor:
+        """Log-probability of all other sites that depend on the costs, one for each row."""
+        trace, names = self._trace({**values, name: costs}), self._dependents[name]
+        trace.compute_log_prob(lambda other, _: other in names)
+        total = torch.zeros((), dtype=torch.double)
+        for other in names:
+            total = total + row_log_prob(trace, other, name)
+        return total
+
+    def report(self) -> dict[str, Any]:
+        """Solver calls and closed-form restrictions for each step, and how many entries got stuck."""
+        steps = max(1, self._num_steps)
+        return {
+            "solver calls per step": self._info.num_solves / steps,
+            "restrictions per step": self._info.num_boxes / steps,
+            "stuck updates": self._info.num_stuck,
+        }
+
+    def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
+        """Costs, then joint moves, then the rest: zeros and ones, and continuous sites by NUTS."""
+        trace: Any = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
+        costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
+        if not costs:
+            raise ValueError("model: expected an observed RandOM or Argmin site, got none")
+        rest = [name for name in latent_sites(trace) if name not in costs]
+        discrete = [name for name in rest if trace.nodes[name]["fn"].support.is_discrete]
+        continuous = [name for name in rest if name not in discrete]
+        blocks: list[tuple[MCMCKernel, Any]] = [(self, costs)]
+        if rest and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
+            blocks.append((Interweave(self.model), None))
+        if discrete:
+            blocks.append((BinaryGibbs(self.model), discrete))
+        if continuous:
+            blocks.append((NUTS(self.model), continuous))
+        return blocks
+
+
+def _draw_all(name: str, family: CostFamily, uniform: Tensor) -> Tensor:
+    """Costs without a condition, from uniform variables of their shape."""
+    if not isinstance(family, IndependentCosts):
+        raise NotImplementedError(
+            f"{name}: expected independent normal, truncated normal, uniform, log-normal or exponential costs that no "
+            "other sites depend on, got others"
+        )
+    return family.draw_all(uniform.reshape(family.loc.shape)).reshape(uniform.shape)

@@ -1,0 +1,102 @@
+"""Learning the parameters of models that observe optima."""
+
+__all__ = ["CostLearner"]
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.distributions.util import scale_and_mask
+from pyro.optim import PyroOptim
+from torch import Tensor
+
+from pyro_structured.foundation.inference.learner import Learner
+from pyro_structured.foundation.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.masked_sites import check_masks
+from pyro_structured.foundation.inference.nonfinite_error import ADVICE, NonFiniteError
+from pyro_structured.optima.inference.cost_batch import CostBatch
+from pyro_structured.optima.inference.cost_dependents import find_dependents
+from pyro_structured.optima.inference.cost_sites import CostSite, find_cost_sites, optima_of
+
+
+class CostLearner(Learner[CostBatch]):
+    """What learners of models share whose costs of observed optima are latent; parameters as for :class:`Learner`."""
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim | None,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        super().__init__(model, guide, optim, on_nonfinite)
+        self._observed_model = self._named = NamedCosts(self._observed_model)
+        self._has_dependents: bool | None = None
+
+    def state_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {**super().state_dict(), "has_dependents": self._has_dependents}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: D102
+        super().load_state_dict(state)
+        self._has_dependents = state["has_dependents"]
+
+    @abstractmethod
+    def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
+        """The loss of every row, from the trace's nodes of a site and of its optimum, and from what was inferred."""
+
+    def _inferred_sites(self, trace: Any) -> set[str]:
+        sites = find_cost_sites(trace)
+        if not sites:
+            raise ValueError("model: expected an observed RandOM or Argmin site, got none")
+        return {site.costs for site in sites}
+
+    def _observe(self, args: Any, kwargs: Any) -> CostBatch:
+        trace, rows = self._trace(args, kwargs)
+        sites = find_cost_sites(trace)
+        for site in sites:
+            if bool(trace.nodes[site.costs]["value"].isnan().any()):
+                raise NonFiniteError(f"{site.costs}: expected costs that are numbers, got nan; {ADVICE}", math.nan)
+        if self._has_dependents is None:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
+        for site in sites:
+            check_masks(trace, site, self._has_dependents)
+        return CostBatch(args, kwargs, trace, rows, sites, self._has_dependents)
+
+    def _loss(self, batch: CostBatch, inferred: dict[str, Tensor]) -> Tensor:
+        traces = [self._run(batch, costs) for costs in self._completions(batch, inferred)]
+        log_prior = torch.stack([self._log_prior(trace, batch) for trace in traces]).mean()
+        return self._cost_losses(traces[0], batch, inferred) - log_prior
+
+    def _completions(self, batch: CostBatch, inferred: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Costs for which all other sites are looked at."""
+        if batch.has_dependents:
+            raise NotImplementedError(
+                f"model: expected no sites other than optima that depend on costs for {type(self).__name__}, got some; "
+                "use MCEM"
+            )
+        return [{site.costs: batch.trace.nodes[site.costs]["value"] for site in batch.sites}]
+
+    def _cost_losses(self, trace: Any, batch: CostBatch, inferred: dict[str, Tensor]) -> Tensor:
+        total = torch.zeros(())
+        # Costs may have several optima.
+        for site in {site.costs: site for site in batch.sites}.values():
+            node = trace.nodes[site.costs]
+            loss = self._cost_loss(node, trace.nodes[site.optimum], inferred[site.costs])
+            total = total + scale_and_mask(loss, node["scale"], node["mask"]).sum()
+        return total
+
+    def _check_single(self, batch: CostBatch, site: CostSite) -> None:
+        """Raises a NotImplementedError unless costs and optima belong together one by one."""
+        rows, optima = batch.trace.nodes[site.costs]["fn"].batch_shape, optima_of(batch.trace, site.costs)
+        if len(optima) > 1 or batch.trace.nodes[site.optimum]["fn"].batch_shape != rows:
+            raise NotImplementedError(
+                f"{site.costs}: expected costs with one observed optimum each for {type(self).__name__}, got several "
+                "that share them; use MCEM"
+            )
+
+    def _log_prior(self, trace: Any, batch: CostBatch) -> Tensor:
+        """The log-density of all sites but the costs and their optima."""
+        return self._log_density(trace, {name for site in batch.sites for name in site})

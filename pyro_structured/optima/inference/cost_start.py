@@ -1,0 +1,71 @@
+"""Costs inside the inverse sets of observed optima, to start with."""
+
+__all__ = ["check_feasible", "feasible_costs"]
+
+from textwrap import shorten
+from typing import Any
+
+from torch import Tensor
+
+from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
+from pyro_structured.optima.inference.cost_sweep import interior_point
+from pyro_structured.optima.inference.observed_optima import observed_optima
+
+# Of a value in an error.
+MOST_LETTERS = 80
+
+
+def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> Tensor:
+    """Costs near those of a trace, drawn from their distribution, for which all their observed values are optimal.
+
+    :param trace: Of a model.
+    :param places: Numbers of the rows along every axis of the batch, for messages.
+    :return: Double precision, shape ``(..., *cost_shape)``.
+    :raises ValueError: if the observed values have another shape or are infeasible; with the first row's number.
+    """
+    check_feasible(site, trace, places)
+    costs, optima = trace.nodes[site.costs], optima_of(trace, site.costs)
+    drawn, (problem, value) = costs["value"].double(), observed_optima(trace, site.costs)
+    found, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
+    if not bool(inside.all()):
+        raise ValueError(
+            f"{', '.join(optima)}: expected values that some costs in the support of {site.costs!r} make optimal, got "
+            f"{_wrong(value.expand(inside.shape + problem.event_shape), inside, places)}"
+        )
+    return found
+
+
+def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> None:
+    """Raises a ValueError as :func:`feasible_costs`, unless the observed values are feasible."""
+    for name in optima_of(trace, site.costs):
+        fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+        _check_shape(name, value, fn)
+        feasible = fn.problem.is_feasible(value).expand(fn.batch_shape)
+        if not bool(feasible.all()):
+            raise ValueError(
+                f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got "
+                f"{_wrong(value.expand(feasible.shape + fn.event_shape), feasible, places)}"
+            )
+
+
+def _check_shape(name: str, value: Tensor, fn: Any) -> None:
+    """Pyro does not look at shapes of observed values before it computes their density."""
+    expected, shape = fn.batch_shape + fn.event_shape, tuple(value.shape)
+    fits = len(shape) <= len(expected) and all(
+        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(expected), strict=False)
+    )
+    if not fits or shape[len(shape) - len(fn.event_shape) :] != fn.event_shape:
+        raise ValueError(f"{name}: expected observed values of shape {tuple(expected)}, got {shape}")
+
+
+def _wrong(value: Tensor, good: Tensor, places: tuple[Tensor, ...] | None) -> str:
+    """The first wrong value, of shape ``good.shape + event_shape``, and the number of its row."""
+    got = shorten(str(value[~good][0].tolist()), MOST_LETTERS)
+    if not good.dim():
+        return got
+    first = (~good).nonzero()[0].tolist()
+    # Rows that share costs have no places of their own.
+    if places is not None and len(places) == len(first):
+        first = [int(place.flatten()[number]) for place, number in zip(places, first, strict=True)]
+    return f"{got} in {int((~good).sum())} of {good.numel()} rows, the first of which is number {str(first)[1:-1]}"

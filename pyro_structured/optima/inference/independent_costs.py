@@ -1,0 +1,159 @@
+"""Independent costs that are drawn by inverting their distribution functions."""
+
+__all__ = ["ExponentialCosts", "IndependentCosts", "LogNormalCosts", "NormalCosts", "UniformCosts"]
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from pyro_structured.optima.inference.cost_family import CostFamily, line_between
+from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.truncated_normal import truncated_quantile
+from pyro_structured.optima.structures.box import Box
+
+
+class IndependentCosts(CostFamily):
+    """Independent costs, between bounds: exact draws.
+
+    :cvar DensityFamily family: What the parameters mean.
+    :param Tensor loc: Locations.
+    :param Tensor scale: Scales.
+    :param Tensor low: Lower bounds, or -inf.
+    :param Tensor high: Upper bounds, or +inf.
+    """
+
+    family: DensityFamily
+
+    def __init__(self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> None:
+        self.loc, self.scale, self.low, self.high = loc, scale, low, high
+
+    def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
+        """One quantile for each entry."""
+        index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
+        parts = (costs, uniform, self.loc, self.scale, self.low, self.high)
+        present, share, loc, scale, least, most = (part.expand(costs.shape).gather(-1, index) for part in parts)
+        low = torch.maximum(box.low, least)
+        # Rounding must not reverse the bounds.
+        high = torch.maximum(low, torch.minimum(box.high, most))
+        found = self.quantile(share, loc, scale, low, high)
+        return found if box.free is None else torch.where(box.free, found, present)
+
+    def draw_all(self, uniform: Tensor) -> Tensor:
+        """All costs, without a condition: what is drawn for those that no box restricts.
+
+        :param Tensor uniform: Uniform variables, one for every cost, shape ``(..., P)``.
+        """
+        return self.quantile(uniform, self.loc, self.scale, self.low, self.high)
+
+    @staticmethod
+    @abstractmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles between bounds, which rounding does not leave."""
+
+
+class NormalCosts(IndependentCosts):
+    """Normal costs."""
+
+    family = DensityFamily.NORMAL
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Of truncated normal variables."""
+        found = loc + scale * truncated_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+        return torch.maximum(torch.minimum(found, high), low)
+
+    def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Normal along every line."""
+        low, high = line_between(costs, direction, self.low, self.high, low, high)
+        along = direction / self.scale
+        precision = along.square().sum(-1)
+        mean = (along * (self.loc - costs) / self.scale).sum(-1) / precision
+        return self.quantile(torch.rand_like(low), mean, precision.rsqrt(), low, high)
+
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal with the costs' scales."""
+        return torch.randn_like(costs) * self.scale
+
+
+class UniformCosts(IndependentCosts):
+    """Uniform costs."""
+
+    family = DensityFamily.UNIFORM
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        super().__init__(low, high - low, low, high)
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Of uniform variables."""
+        return low + (high - low) * uniform
+
+    def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Uniform along every line."""
+        low, high = line_between(costs, direction, self.low, self.high, low, high)
+        return low + (high - low) * torch.rand_like(low)
+
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal with the widths of the intervals."""
+        return torch.randn_like(costs) * self.scale
+
+
+class PositiveCosts(IndependentCosts):
+    """Costs from zero on: lines by slice sampling."""
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(loc, scale, torch.zeros_like(scale), torch.full_like(scale, torch.inf))
+
+    def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """One update along every line."""
+        low, high = line_between(costs, direction, self.low, self.high, low, high)
+        return self.slice_along(self.log_density, costs, direction, low, high)
+
+    @abstractmethod
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Up to a constant, from costs of shape ``(..., P)`` to ``(...)``."""
+
+
+class LogNormalCosts(PositiveCosts):
+    """Exponentials of normal variables."""
+
+    family = DensityFamily.LOG_NORMAL
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Exponentials of quantiles of the logarithm."""
+        found = NormalCosts.quantile(uniform, loc, scale, low.clamp(min=0).log(), high.clamp(min=0).log()).exp()
+        return torch.maximum(torch.minimum(found, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """That of the logarithm, less the logarithm."""
+        logarithm = costs.log()
+        return -(((logarithm - self.loc) / self.scale).square() / 2 + logarithm).sum(-1)
+
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal with the scales of the logarithm times the medians."""
+        return torch.randn_like(costs) * self.scale * self.loc.exp()
+
+
+class ExponentialCosts(PositiveCosts):
+    """Exponential costs."""
+
+    family = DensityFamily.EXPONENTIAL
+
+    def __init__(self, scale: Tensor) -> None:
+        super().__init__(torch.zeros_like(scale), scale)
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Of the excess over the lower bound."""
+        found = low - scale * torch.log1p(uniform * torch.expm1((low - high) / scale))
+        return torch.maximum(torch.minimum(found, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Linear."""
+        return -(costs / self.scale).sum(-1)
+
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal with the costs' scales."""
+        return torch.randn_like(costs) * self.scale

@@ -1,0 +1,132 @@
+"""Costs of matchings that grow by one row and one column at a time."""
+
+__all__ = ["MatchingShells"]
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_structured.optima.inference.bounded_normals import BoundedNormals
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
+from pyro_structured.optima.inference.cost_sweep import sweep
+from pyro_structured.optima.inference.independent_costs import NormalCosts, UniformCosts
+from pyro_structured.optima.ops.exchange_distances import exchange_distances
+from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
+from pyro_structured.optima.ops.piecewise_exponential import piecewise_exponential
+from pyro_structured.optima.structures.matching import Matching
+
+
+class MatchingShells:
+    r"""Particles: costs of the first rows, and of their columns, for which these rows' part of a matching is optimal.
+
+    With row j comes its column. The costs of other rows in the new column follow their distribution: no exchange
+    without row j can use it. Then the row's own costs must satisfy :math:`w_{jc} - w_{jk} \le d_k` for its column c
+    and all others k, where :math:`d_k` are the exchange distances. That has the probability
+
+    .. math::
+        \int p_{jc}(x) \prod_k P(w_{jk} \ge x - d_k) \, dx,
+
+    the weight of a particle, estimated without bias from one draw that is close to the integrand; and given the matched
+    cost, the others are independent. Columns of no row are there from the start.
+
+    :param base: Distribution of the costs.
+    :param Matching problem: Of the same batch shape as the values.
+    :param Tensor value: Feasible matchings, shape ``(..., rows)``.
+    :param shape: Of the particles of each matching.
+    """
+
+    def __init__(self, base: Any, problem: Matching, value: Tensor, shape: tuple[int, int]) -> None:
+        family = cost_conditionals(base, 2)
+        if not isinstance(family, (NormalCosts, UniformCosts)):
+            raise NotImplementedError(
+                "base: expected independent normal, truncated normal or uniform costs for ShellSMC, got "
+                f"{type(base).__name__}; use Splitting"
+            )
+        (rows, columns), batch, device = problem.cost_shape, value.shape[:-1], value.device
+        matched = value.long().reshape(-1, rows)
+        taken = torch.zeros(len(matched), columns, dtype=torch.bool, device=device).scatter(-1, matched, True)
+        spare = (~taken).nonzero()[:, 1].reshape(len(matched), columns - rows)
+        # The columns of the rows come last, in their rows' order.
+        self._order, self._spare = torch.cat([spare, matched], -1).unsqueeze(-2), columns - rows
+        self._is_uniform = isinstance(family, UniformCosts)
+        scale = torch.full_like(family.scale, torch.inf) if self._is_uniform else family.scale
+        parameters = (family.loc, scale, family.low, family.high)
+        arranged = [self._arranged(each.expand(*batch, -1).reshape(len(matched), rows, columns)) for each in parameters]
+        entries = BoundedNormals.between(*arranged)
+        self._entries = entries.negated() if problem.maximize else entries
+        self._sign = -1.0 if problem.maximize else 1.0
+        self._allowed = self._arranged(
+            problem.allowed.to(device).expand(*batch, rows, columns).reshape(len(matched), rows, columns)
+        )
+        self._is_restricted = not bool(self._allowed.all())
+        self._costs = torch.zeros(*shape, len(matched), rows, columns, dtype=torch.double, device=device)
+
+    def __len__(self) -> int:
+        return self._costs.shape[-2]
+
+    def _arranged(self, matrix: Tensor) -> Tensor:
+        return matrix.gather(-1, self._order.expand(matrix.shape))
+
+    def grow(self, row: int) -> Iterator[Tensor]:
+        """Adds a row and its column; the logarithms of the particles' weights."""
+        own = self._spare + row
+        if row:
+            column = self._entries.at(slice(None), slice(row), own)
+            self._costs[..., :row, own] = column.expanded(self._costs.shape[:3] + (row,)).draw()
+        matched, others = (self._entries.at(slice(None), row, place) for place in (own, slice(own)))
+        slack = self._slack(row)
+
+        def log_density(x: Tensor) -> Tensor:
+            found = matched.log_density(x) + others.log_above(x.unsqueeze(-1) - slack).sum(-1)
+            return found.clamp(min=IMPOSSIBLE)
+
+        x, log_q = piecewise_exponential(log_density, *_bracket(matched, others, slack))
+        self._costs[..., row, own] = x
+        if own:
+            self._costs[..., row, :own] = others.draw_above(x.unsqueeze(-1) - slack)
+        found = log_density(x.unsqueeze(0)).squeeze(0)
+        yield (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
+
+    def _slack(self, row: int) -> Tensor:
+        """How much less than the matched cost the others of a row may be."""
+        size, height, width = self._costs.shape[:3], row + 1, self._spare + row + 1
+        allowed, device = self._allowed[:, :height, :width], self._costs.device
+        costs = self._costs[..., :height, :width].masked_fill(~allowed, torch.inf).reshape(-1, height, width)
+        assigned = torch.eye(height, width, dtype=torch.bool, device=device).roll(self._spare, -1)
+        has_room = (torch.arange(width, device=device) < self._spare).expand(len(costs), -1)
+        given_up = torch.full((len(costs), 1), width - 1, device=device)
+        distances = exchange_distances(costs, assigned.expand(costs.shape), has_room, row, given_up)
+        return distances.reshape(*size, width)[..., :-1].masked_fill(~allowed[:, row, :-1], torch.inf)
+
+    def select(self, chosen: Tensor) -> None:
+        """Replaces particles by others of their group."""
+        self._costs = self._costs.gather(1, chosen[..., None, None].expand(self._costs.shape))
+
+    def move(self, row: int) -> None:
+        """One update of all costs so far."""
+        height, width = row + 1, self._spare + row + 1
+        part = self._costs[..., :height, :width]
+        entries = self._entries.at(slice(None), slice(height), slice(width))
+        loc, scale, low, high = (each.flatten(-2) for each in entries.expanded(part.shape)[:4])
+        family = UniformCosts(low, high) if self._is_uniform else NormalCosts(loc, scale, low, high)
+        problem = Matching(height, width, self._allowed[:, :height, :width] if self._is_restricted else None)
+        part.copy_(sweep(part, torch.arange(self._spare, width, device=part.device), problem, family, 1)[0])
+
+    def finish(self) -> Tensor:
+        """The costs of all particles, shape ``(*shape, matchings, rows, columns)``."""
+        return self._costs.gather(-1, self._order.argsort(-1).expand(self._costs.shape)) * self._sign
+
+
+def _bracket(matched: BoundedNormals, others: BoundedNormals, slack: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the matched cost is, given that the others are larger, up to their slack."""
+    (low, high), (others_low, _) = matched.reach, others.reach
+    # To the left of all these, nothing is in its way, and its own density is rising.
+    first = _least(low, others_low + slack).maximum(matched.low)
+    last = torch.maximum(high, first + 1e-3 * (high - low))
+    return first, _least(last, others.high + slack).maximum(first)
+
+
+def _least(one: Tensor, others: Tensor) -> Tensor:
+    return torch.cat([one.expand(others.shape[:-1]).unsqueeze(-1), others], -1).amin(-1)

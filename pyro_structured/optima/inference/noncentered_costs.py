@@ -1,0 +1,111 @@
+"""Costs as a function of noise whose distribution has no parameters."""
+
+__all__ = ["has_noise", "noise_transform"]
+
+from functools import singledispatch
+from typing import Any
+
+import torch
+from pyro.distributions import Logistic
+from pyro.distributions.transforms import LowerCholeskyAffine
+from torch import Tensor
+from torch import distributions as td
+from torch.distributions import AffineTransform, ComposeTransform, Transform, constraints
+
+from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
+from pyro_structured.optima.ops.truncated_normal import truncated_from_log_odds, truncated_log_odds
+
+
+@singledispatch
+def noise_transform(base: Any) -> Transform:
+    """The transform from noise to costs, in double precision.
+
+    Noise is the variable of location 0 and scale 1 where costs have a location and a scale, and logistic where they
+    have two bounds. No digits are lost in tails: where probabilities are too small or too close to 1 for floating point
+    numbers, noise and costs are not.
+
+    :raises NotImplementedError: if the costs are not known to be such a function.
+    """
+    raise NotImplementedError(f"base: expected costs that are a function of noise, got {base}")
+
+
+def has_noise(base: Any) -> bool:
+    """Whether costs are a function of noise."""
+    try:
+        noise_transform(base)
+    except NotImplementedError:
+        return False
+    return True
+
+
+@noise_transform.register(td.Independent)
+def _independent(base: Any) -> Transform:
+    return noise_transform(base.base_dist)
+
+
+@noise_transform.register(td.Normal)
+@noise_transform.register(td.Laplace)
+@noise_transform.register(td.Gumbel)
+@noise_transform.register(td.Cauchy)
+@noise_transform.register(Logistic)
+def _located(base: Any) -> Transform:
+    return AffineTransform(base.loc.double(), base.scale.double())
+
+
+@noise_transform.register(td.HalfNormal)
+@noise_transform.register(td.HalfCauchy)
+def _scaled(base: Any) -> Transform:
+    return AffineTransform(0.0, base.scale.double())
+
+
+@noise_transform.register(td.Exponential)
+def _exponential(base: Any) -> Transform:
+    return AffineTransform(0.0, 1 / base.rate.double())
+
+
+@noise_transform.register(td.MultivariateNormal)
+def _multivariate_normal(base: Any) -> Transform:
+    return LowerCholeskyAffine(base.loc.double(), base.scale_tril.double())
+
+
+@noise_transform.register(td.TransformedDistribution)
+def _transformed(base: Any) -> Transform:
+    if not all(transform.bijective for transform in base.transforms):
+        raise NotImplementedError(f"base: expected transforms that can be inverted, got {base.transforms}")
+    return ComposeTransform([noise_transform(base.base_dist), *base.transforms])
+
+
+class _BoundedNoise(Transform):
+    """From logistic noise to variables between two bounds."""
+
+    domain = constraints.real
+    codomain = constraints.real
+    bijective = True
+
+
+@noise_transform.register(td.Uniform)
+class _UniformNoise(_BoundedNoise):
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self._low, self._high = base.low.double(), base.high.double()
+
+    def _call(self, x: Tensor) -> Tensor:
+        distance = (self._high - self._low) * torch.sigmoid(-x.abs())
+        return torch.where(x < 0, self._low + distance, self._high - distance)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        log_odds: Tensor = (y - self._low).log() - (self._high - y).log()
+        return log_odds
+
+
+@noise_transform.register(TruncatedNormal)
+class _TruncatedNormalNoise(_BoundedNoise):
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self._parameters = [each.double() for each in (base.loc, base.scale, base.low, base.high)]
+
+    def _call(self, x: Tensor) -> Tensor:
+        return truncated_from_log_odds(x, *self._parameters)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return truncated_log_odds(y, *self._parameters)

@@ -1,0 +1,144 @@
+"""A line through the parameters of a model, and what happens to the costs along it."""
+
+__all__ = ["ParameterLine", "ParameterPoint", "Setting"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.optima.inference.cost_sites import CostSite
+from pyro_structured.optima.inference.noncentered_costs import noise_transform
+from pyro_structured.optima.inference.observed_optima import observed_optima
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same during a run.
+
+    :ivar model: A Pyro model given all sites that do not move.
+    :ivar args: Arguments of the model.
+    :ivar kwargs: Keyword arguments of the model.
+    :ivar sites: Costs and optima.
+    :ivar transforms: From unconstrained space, for the parameters that move.
+    :ivar dtypes: With which the model sees costs.
+    """
+
+    model: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    sites: list[CostSite]
+    transforms: dict[str, Any]
+    dtypes: dict[str, torch.dtype]
+
+    def have_same_problems(self, trace: Any, other: Any) -> bool:
+        """Whether the optima in two traces are those of the same problems."""
+        names = [site.optimum for site in self.sites]
+        return all(trace.nodes[name]["fn"].problem == other.nodes[name]["fn"].problem for name in names)
+
+
+class ParameterPoint:
+    """Parameters at some place of a line, and costs.
+
+    :param dict free: Unconstrained parameters.
+    :param make_costs: From the name of a cost site and its distribution to costs in double precision.
+    """
+
+    def __init__(self, setting: Setting, free: dict[str, Tensor], make_costs: Callable[[str, Any], Tensor]) -> None:
+        self.free, self._setting = free, setting
+        self.values = {name: transform(free[name]) for name, transform in setting.transforms.items()}
+        model = poutine.condition(setting.model, data=self.values)
+        with _Costs(make_costs, setting.dtypes) as costs:
+            self._trace: Any = poutine.trace(model).get_trace(*setting.args, **setting.kwargs)
+        self.costs = costs.exact
+        self.values.update(self.costs)
+
+    def base(self, costs: str) -> Any:
+        """The distribution of costs."""
+        return self._trace.nodes[costs]["fn"]
+
+    def log_density(self) -> float:
+        """Of the parameters and of all that depends on them, but for costs and optima."""
+        setting, hidden = self._setting, {name for site in self._setting.sites for name in site}
+        self._trace.compute_log_prob(lambda name, _: name not in hidden)
+        total = sum(float(node["log_prob_sum"]) for node in self._trace.nodes.values() if "log_prob_sum" in node)
+        for name, transform in setting.transforms.items():
+            total += float(transform.log_abs_det_jacobian(self.free[name], self.values[name]).sum())
+        return total
+
+    def feasible(self) -> bool:
+        """Whether all costs are finite, in their support and in their inverse sets."""
+        for site in self._setting.sites:
+            (problem, value), costs = observed_optima(self._trace, site.costs), self.costs[site.costs]
+            low, high = support_bounds(self.base(site.costs))
+            # Overflow is no part of a line.
+            if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
+                return False
+            if not bool(problem.contains(costs, value).all()):
+                return False
+        return True
+
+    def has_problems_of(self, other: "ParameterPoint") -> bool:
+        """Whether optima are those of the same problems as elsewhere."""
+        return self._setting.have_same_problems(self._trace, other._trace)
+
+
+class ParameterLine:
+    """Unconstrained parameters in some direction from where they are.
+
+    :param dict values: Present values of parameters and costs.
+    :param dict free: Present unconstrained parameters.
+    :param dict direction: The direction, one tensor for each parameter.
+    """
+
+    def __init__(
+        self, setting: Setting, values: dict[str, Tensor], free: dict[str, Tensor], direction: dict[str, Tensor]
+    ) -> None:
+        self._setting, self._free, self._direction = setting, free, direction
+        self.origin = {site.costs: values[site.costs] for site in setting.sites}
+        conditioned = poutine.condition(setting.model, data=values)
+        self._here: Any = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
+        self._noise = {
+            name: noise_transform(self._here.nodes[name]["fn"]).inv(costs) for name, costs in self.origin.items()
+        }
+
+    def at(self, distance: float) -> ParameterPoint:
+        """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
+        free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
+        return ParameterPoint(self._setting, free, self._costs if distance else self._present_costs)
+
+    def _costs(self, name: str, base: Any) -> Tensor:
+        costs: Tensor = noise_transform(base)(self._noise[name])
+        return costs
+
+    def _present_costs(self, name: str, base: Any) -> Tensor:
+        return self.origin[name]
+
+    def base(self, costs: str) -> Any:
+        """The distribution of costs at the present point."""
+        return self._here.nodes[costs]["fn"]
+
+    def optima(self, costs: str) -> tuple[Any, Tensor]:
+        """The problem and the value of all observed optima of costs."""
+        return observed_optima(self._here, costs)
+
+
+class _Costs(Messenger):
+    """Gives cost sites their values."""
+
+    def __init__(self, make_costs: Callable[[str, Any], Tensor], dtypes: dict[str, torch.dtype]) -> None:
+        super().__init__()
+        self._make_costs, self._dtypes = make_costs, dtypes
+        self.exact: dict[str, Tensor] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        name = msg["name"]
+        if name in self._dtypes:
+            self.exact[name] = self._make_costs(name, msg["fn"]).detach()
+            msg["value"] = self.exact[name].to(self._dtypes[name])
+            msg["is_observed"] = msg["done"] = True

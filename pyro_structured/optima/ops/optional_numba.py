@@ -1,0 +1,18 @@
+"""Functions in compiled loops, where numba is installed."""
+
+__all__ = ["compiled_function"]
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+
+@cache
+def compiled_function(module: str, name: str) -> Callable[..., Any] | None:
+    """A function of a module in this package that imports numba, or ``None`` without numba."""
+    try:
+        found: Callable[..., Any] = getattr(import_module(f"pyro_structured.optima.ops.{module}"), name)
+    except ImportError:
+        return None
+    return found

@@ -1,0 +1,241 @@
+"""Costs of edges given that paths are the shortest: one update of all edges, compiled."""
+
+__all__ = ["path_sweep"]
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pyro_structured.optima.ops.adjacency import Adjacency
+from pyro_structured.optima.ops.compiled import compiled
+from pyro_structured.optima.ops.compiled_draw import compiled_draw
+from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.path_search import Labels, Queue, new_queue, put, renew, settle
+
+# By how much of its length the path may become longer before distances are searched for again.
+SLACK = 0.1
+ROUNDING = 1e-9
+
+
+class _Work(NamedTuple):
+    """Memory for searches.
+
+    Distances from the source (``there``) and to the target (``back``) are kept up to date while costs change, but only
+    where they matter: as far as the rest of the way, which has one edge for nothing, can make it shorter than the path.
+    What this rest costs at least are their potentials.
+    """
+
+    there: Labels
+    back: Labels
+    detour: Labels
+    zeros: np.ndarray
+    floors: np.ndarray
+    fresh: np.ndarray
+    queue: Queue
+    affected: np.ndarray
+
+
+@compiled
+def path_sweep(
+    network: Adjacency,
+    backward: Adjacency,
+    costs: np.ndarray,
+    paths: np.ndarray,
+    sources: np.ndarray,
+    targets: np.ndarray,
+    family: DensityFamily,
+    base: np.ndarray,
+    uniform: np.ndarray,
+) -> None:
+    r"""Draws all costs in place, node by node, from independent distributions given that paths are the shortest.
+
+    The bounds are those of :func:`~pyro_structured.optima.solvers.path_intervals.path_intervals`, and nodes come in the
+    same order. An out-edge with cost w that leads from u to v keeps a path of length C the shortest as long as :math:`w
+    \ge C - D_u - R_v`, where D and R are the distances from the source and to the target; whether they use out-edges of
+    u makes no difference where this bound is positive. They are corrected whenever a cost changes. An edge of the path
+    may become as expensive as the shortest path without it allows, which a search finds whose potentials are lower
+    bounds of R.
+
+    :param Adjacency network: The edges.
+    :param Adjacency backward: The same, reversed.
+    :param np.ndarray costs: Costs for which the paths are the shortest, at least 0, float64, shape ``(N, E)``.
+    :param np.ndarray paths: The paths' edges, booleans of shape ``(N, E)``.
+    :param np.ndarray sources: Their first nodes, integers of shape ``(N,)``.
+    :param np.ndarray targets: Their last nodes.
+    :param DensityFamily family: The distributions of all costs.
+    :param np.ndarray base: Of all costs the location, the scale, the lower bounds, at least 0, the upper bounds, or
+        +inf, and what is added, at least 0; float64, shape ``(N, E, 5)``.
+    :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, E)``.
+
+    O(N · n · (E + n log n)) for n nodes at worst; in large networks nearly O(N · E), since few nodes matter to a path,
+    and few distances change with a node's costs. Exact up to rounding.
+    """
+    num_nodes, num_edges = len(network.leaving_from) - 1, costs.shape[1]
+    work = _new_work(num_nodes, num_edges)
+    exits = np.empty(num_nodes, np.int64)
+    for n in range(len(costs)):
+        for edge in range(num_edges):
+            work.fresh[edge] = compiled_draw(uniform[n, edge], family, base[n, edge], 0.0, math.inf)
+        path = _trace(network, paths[n], exits, sources[n])
+        order = _order(network, path, targets[n])
+        _sweep_row(network, backward, costs[n], path, exits, order, family, base[n], uniform[n], work)
+
+
+@compiled
+def _new_work(num_nodes: int, num_edges: int) -> _Work:
+    numbers, integers = np.zeros((7, num_nodes)), np.empty((4, num_nodes), np.int64)
+    there, back, detour = (
+        Labels(numbers[0], integers[0], numbers[1]),
+        Labels(numbers[2], integers[1], numbers[3]),
+        Labels(numbers[4], integers[2], numbers[5]),
+    )
+    floors, fresh = np.empty((2, num_edges))
+    return _Work(there, back, detour, numbers[6], floors, fresh, new_queue(num_nodes), integers[3])
+
+
+@compiled
+def _trace(network: Adjacency, used: np.ndarray, exits: np.ndarray, source: int) -> np.ndarray:
+    """The edges of a path from the first to the last, and for all nodes the edge with which it leaves them, or -1."""
+    exits[:] = -1
+    for edge in np.flatnonzero(used):
+        exits[network.tails[edge]] = edge
+    path, node = np.empty(np.sum(used), np.int64), source
+    for place in range(len(path)):
+        path[place] = exits[node]
+        node = network.heads[path[place]]
+    return path
+
+
+@compiled
+def _order(network: Adjacency, path: np.ndarray, target: int) -> np.ndarray:
+    """Nodes by their stops, the nodes of the path from which the fewest edges lead to them, and by these numbers."""
+    num_nodes, size = len(network.leaving_from) - 1, len(path) + 1
+    queue, stops = np.empty(num_nodes, np.int64), np.full(num_nodes, size)
+    numbers = np.full(num_nodes, num_nodes)
+    for stop in range(size):
+        node = network.tails[path[stop]] if stop < len(path) else target
+        queue[stop], stops[node], numbers[node] = node, stop, 0
+    visited = 0
+    while visited < size:
+        node, visited = queue[visited], visited + 1
+        for place in range(network.leaving_from[node], network.leaving_from[node + 1]):
+            head = network.heads[network.leaving[place]]
+            # Nodes enter the queue by number, and by stop among equals, so that the first stop to reach one is its.
+            if numbers[head] == num_nodes:
+                queue[size], stops[head], numbers[head], size = head, stops[node], numbers[node] + 1, size + 1
+    return np.argsort(stops * (num_nodes + 1) + numbers, kind="mergesort")
+
+
+@compiled
+def _sweep_row(
+    network: Adjacency,
+    backward: Adjacency,
+    costs: np.ndarray,
+    path: np.ndarray,
+    exits: np.ndarray,
+    order: np.ndarray,
+    family: DensityFamily,
+    base: np.ndarray,
+    uniform: np.ndarray,
+    work: _Work,
+) -> None:
+    """One update; ``work.fresh`` has draws without a condition, which become the new costs."""
+    there, back, fresh, queue, affected = work.there, work.back, work.fresh, work.queue, work.affected
+    first = least = most = length = np.sum(costs[path])
+    bound = _search(network, backward, costs, path, length, work)
+    position = 0
+    for node in order:
+        chosen = exits[node]
+        if chosen >= 0:
+            high = _detour(network, costs, path, position, work) - (length - costs[chosen])
+            costs[chosen] = compiled_draw(uniform[chosen], family, base[chosen], 0.0, high)
+            position, length = position + 1, np.sum(costs[path])
+            least, most = min(least, length), max(most, length)
+            # Distances that did not matter must not matter now, be it because of this edge or of those before.
+            if max(most, length + first - least) > bound * (1 - ROUNDING):
+                first = least = most = length
+                bound = _search(network, backward, costs, path, length, work)
+            else:
+                renew(network, costs, there, bound, network.heads[chosen], queue, affected)
+                renew(backward, costs, back, bound, node, queue, affected)
+        places, reach = range(network.leaving_from[node], network.leaving_from[node + 1]), there.lengths[node]
+        for place in places:
+            edge = network.leaving[place]
+            low = length - reach - back.lengths[network.heads[edge]]
+            if low > 0 and edge != chosen:
+                fresh[edge] = compiled_draw(uniform[edge], family, base[edge], low, math.inf)
+        for place in places:
+            edge = network.leaving[place]
+            if edge != chosen:
+                costs[edge] = fresh[edge]
+                if reach < math.inf:
+                    renew(network, costs, there, bound, network.heads[edge], queue, affected)
+        if back.potentials[node] < math.inf:
+            renew(backward, costs, back, bound, node, queue, affected)
+
+
+@compiled
+def _search(
+    network: Adjacency, backward: Adjacency, costs: np.ndarray, path: np.ndarray, length: float, work: _Work
+) -> float:
+    """Finds all distances that matter as long as the path is hardly longer than now; returns how long it may become."""
+    bound, floors, queue = length * (1 + SLACK), work.floors, work.queue
+    source, target = network.tails[path[0]], network.heads[path[-1]]
+    # Off the path edges never cost less than this: they cost what they do now, and then at least the fresh draw.
+    floors[:] = np.minimum(costs, work.fresh)
+    floors[path] = costs[path]
+    rest, entries = work.detour.potentials, work.detour.entries
+    _find(backward, floors, Labels(rest, entries, work.zeros), bound, target, queue)
+    _find_skipping(backward, floors, rest, Labels(work.there.potentials, entries, work.zeros), bound, queue)
+    nearest = work.there.lengths
+    _find(network, floors, Labels(nearest, entries, work.there.potentials), bound, source, queue)
+    _find_skipping(network, floors, nearest, Labels(work.back.potentials, entries, rest), bound, queue)
+    _find(network, costs, work.there, bound, source, queue)
+    _find(backward, costs, work.back, bound, target, queue)
+    rest[:] = np.minimum(rest, bound)
+    return bound
+
+
+@compiled
+def _find(network: Adjacency, costs: np.ndarray, labels: Labels, bound: float, start: int, queue: Queue) -> None:
+    """The distances from a node."""
+    labels.lengths[:] = math.inf
+    labels.entries[:] = -1
+    labels.lengths[start] = 0.0
+    settle(network, costs, labels, bound, -1, queue, put(queue, 0, start, labels.potentials[start]))
+
+
+@compiled
+def _find_skipping(
+    network: Adjacency, costs: np.ndarray, distances: np.ndarray, labels: Labels, bound: float, queue: Queue
+) -> None:
+    """The lengths of the shortest ways that have one edge for nothing, from all distances."""
+    labels.lengths[:] = math.inf
+    for edge in range(len(costs)):
+        head = network.heads[edge]
+        labels.lengths[head] = min(labels.lengths[head], distances[network.tails[edge]])
+    count = 0
+    for node in range(len(labels.lengths)):
+        if labels.lengths[node] + labels.potentials[node] <= bound:
+            count = put(queue, count, node, labels.lengths[node] + labels.potentials[node])
+        else:
+            labels.lengths[node] = math.inf
+    settle(network, costs, labels, bound, -1, queue, count)
+
+
+@compiled
+def _detour(network: Adjacency, costs: np.ndarray, path: np.ndarray, position: int, work: _Work) -> float:
+    """Length of the shortest path without an edge of the present one."""
+    labels, queue, chosen, target = work.detour, work.queue, path[position], network.heads[path[-1]]
+    labels.lengths[:] = math.inf
+    length, count = 0.0, 0
+    for edge in path[: position + 1]:
+        node = network.tails[edge]
+        labels.lengths[node] = length
+        count, length = put(queue, count, node, length + labels.potentials[node]), length + costs[edge]
+    present = costs[chosen]
+    costs[chosen] = math.inf
+    settle(network, costs, labels, math.inf, target, queue, count)
+    costs[chosen] = present
+    return float(labels.lengths[target])

@@ -1,1 +1,0 @@
-"""Combinatorial solvers of other libraries, for batches of problems."""

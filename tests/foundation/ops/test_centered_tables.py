@@ -1,0 +1,19 @@
+import math
+
+import torch
+
+from pyro_structured.foundation.ops.centred_tables import centre_tables
+
+
+def test_every_table_loses_its_own_largest_entry():
+    table = torch.tensor([[1.0, 3.0, -math.inf, 5.0, -2.0], [0.0, -math.inf, -math.inf, -math.inf, -math.inf]])
+    found, levels = centre_tables(table, [0, 1, 1])
+    assert found.tolist() == [[0.0, 0.0, -math.inf, 0.0, -7.0], [0.0] + 4 * [-math.inf]]
+    assert levels.tolist() == [[1.0, 3.0, 5.0], [0.0, 0.0, 0.0]]
+    assert centre_tables(table[:, :0], [])[1].tolist() == [[], []]
+
+
+def test_it_is_a_constant_of_differentiation():
+    table = torch.randn(5, requires_grad=True)
+    (gradient,) = torch.autograd.grad(centre_tables(table, [4])[0][2], table)
+    assert gradient.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]

@@ -1,0 +1,115 @@
+"""The compiled update of a matching's costs against draws from boxes, and over a million updates."""
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_structured.distributions import TruncatedNormal
+from pyro_structured.optima.inference.compiled_sweep import sweep_compiled
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
+from pyro_structured.optima.inference.cost_sweep import sweep
+from pyro_structured.optima.inference.shifted_costs import ShiftedCosts
+from pyro_structured.optima.structures.matching import Matching
+
+
+def random_problem(shape, batch, maximize, has_forbidden):
+    rows, columns = shape
+    allowed = torch.rand(*batch, rows, columns) < (0.45 if has_forbidden else 1.0)
+    some = torch.rand(*batch, columns).argsort(-1)[..., :rows]
+    return Matching(rows, columns, allowed=allowed.scatter(-1, some.unsqueeze(-1), True), maximize=maximize)
+
+
+BASES = {
+    "normal": lambda loc: dist.Normal(loc, 0.5),
+    "truncated": lambda loc: TruncatedNormal(loc, 0.5, loc - 0.4, 1.5),
+    "uniform": lambda loc: dist.Uniform(loc - 1, loc + 1),
+    "log-normal": lambda loc: dist.LogNormal(loc, 0.5),
+    "exponential": lambda loc: dist.Exponential(1 / (loc + 0.1)),
+}
+
+
+def compare_chains(problem, prior, hide_numba, shift=None):
+    """Several sweeps with and without numba: the potentials of one row are those of the next."""
+    conditionals = cost_conditionals(prior, 2)
+    start = prior.sample()
+    if shift is not None:
+        conditionals, start = ShiftedCosts(conditionals, shift.flatten(-2)), start + shift
+    value = problem.solve(start)
+    chains = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        costs, chain = start, []
+        for _ in range(5):
+            costs, info = sweep(costs, value, problem, conditionals, 1)
+            assert info.num_boxes == 2 * problem.num_rows
+            chain.append(costs)
+        chains.append(torch.stack(chain))
+        hide_numba()
+    assert problem.contains(chains[0], value).all()
+    assert (chains[0] != start).all()
+    torch.testing.assert_close(*chains, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("has_forbidden", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (4, 4), (4, 7), (6, 6)])
+def test_equals_draws_from_boxes(shape, has_forbidden, maximize, base, hide_numba):
+    """Rows of a batch differ in all respects."""
+    problem = random_problem(shape, (3, 2), maximize, has_forbidden)
+    loc = torch.rand(3, 2, *shape, dtype=torch.double)
+    compare_chains(problem, BASES[base](loc).to_event(2), hide_numba)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_costs_to_which_numbers_are_added(base, hide_numba):
+    problem, shift = random_problem((4, 5), (3, 2), True, True), torch.randn(2, 4, 5).double()
+    compare_chains(problem, BASES[base](torch.rand(3, 2, 4, 5).double()).to_event(2), hide_numba, shift)
+
+
+@pytest.mark.parametrize("excess", [0.0, 3.0])
+def test_columns_without_a_way_back(excess, hide_numba):
+    """Some rows may take all columns, others only their own: searches from the former do not reach the latter.
+
+    Where the former pay for columns of the latter, potentials of these have to be raised after most draws.
+    """
+    allowed, loc = torch.ones(12, 12, dtype=torch.bool), torch.zeros(12, 12).double()
+    allowed[6:, :6] = False
+    loc[:6, 6:] = excess
+    # The order of the rows decides from which side one comes.
+    order = torch.stack([torch.randperm(12) for _ in range(500)])
+    problem = Matching(12, allowed=allowed[order])
+    compare_chains(problem, dist.Normal(loc[order], 1.0).to_event(2), hide_numba)
+
+
+def test_data_that_broadcasts(hide_numba):
+    """Costs of a batch, with one base, one set of allowed pairs, and one value for all."""
+    problem = Matching(3, allowed=torch.tensor([[1, 1, 0], [0, 1, 1], [1, 0, 1]], dtype=torch.bool))
+    prior = dist.Normal(torch.zeros(3, 3), 1.0).to_event(2)
+    start = torch.eye(3, dtype=torch.double).sub(1).neg().expand(4, 3, 3)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        found.append(sweep(start, torch.arange(3), problem, cost_conditionals(prior, 2), 1)[0])
+        hide_numba()
+    torch.testing.assert_close(*found, rtol=0, atol=1e-9)
+    assert (start.diagonal(dim1=-2, dim2=-1) == 0).all()
+
+
+def test_other_costs_have_no_compiled_loop():
+    costs, value, problem = torch.eye(2).double().neg(), torch.arange(2), Matching(2)
+    for prior in (dist.Laplace(torch.zeros(2, 2), 1.0), dist.Gamma(torch.ones(2, 2), 1.0)):
+        assert sweep_compiled(costs, value, problem, cost_conditionals(prior.to_event(2), 2)) is None
+
+
+@pytest.mark.parametrize("size, num_chains", [(5, 1000), (10, 1000)])
+def test_a_million_updates_stay_in_the_inverse_set(size, num_chains):
+    loc = torch.rand(num_chains, size, size, dtype=torch.double)
+    prior = dist.Normal(loc, 0.1).to_event(2)
+    problem, conditionals = Matching(size), cost_conditionals(prior, 2)
+    costs = prior.sample()
+    value = problem.solve(costs)
+    for _ in range(10**6 // (2 * num_chains * size)):
+        costs, _ = sweep(costs, value, problem, conditionals, 1)
+        excess = problem.objective(costs, value) - problem.objective(costs, problem.solve(costs))
+        assert (excess <= 1e-9 * (costs.amax((-2, -1)) - costs.amin((-2, -1)))).all()
