@@ -20,6 +20,8 @@ WINGS = {FOUNDATION, *FAMILIES, *MIXTURES}
 OUTSIDE = {"ops", "structures", "distributions", "inference", "models", "datasets", "testing", "demo"}
 # Of those that are no fronts, each may import from the ones before it.
 ORDER = ["datasets", "testing", "demo"]
+# Names of the package itself.
+ROOT = {"__version__", "SITE_HANDLERS"}
 # What one family uses of another, and why it is not written twice.
 REUSE = {
     (
@@ -30,17 +32,6 @@ REUSE = {
     ("fields.ops.pattern_potential", "counts.ops.certified_counts"): "their states are summed over",
     ("fields.ops.pattern_potential", "counts.ops.count_forest"): "a table weighs their number",
     ("fields.solvers.field_cut", "optima.solvers.minimum_cut"): "labels of smallest energy are a minimum cut",
-}
-
-# What the foundation still knows of families.
-PENDING = {
-    "foundation.inference.binary_gibbs",
-    "foundation.inference.binary_site",
-    "foundation.inference.latent_state",
-    "foundation.inference.live_model",
-    "foundation.inference.masked_sites",
-    "foundation.inference.object_state",
-    "foundation.inference.to_arviz",
 }
 
 
@@ -72,7 +63,7 @@ def used_attributes(tree: ast.Module, root: str) -> Iterator[tuple[int, str]]:
 def is_allowed(source: list[str], target: list[str]) -> bool:
     """Whether a module may import another one, or a name in it, both without the package's name."""
     wing, other = source[0], target[0]
-    if other == "__version__" or (wing == other and wing in OUTSIDE):
+    if other in ROOT or (wing == other and wing in OUTSIDE):
         return True
     if wing not in WINGS:
         # Fronts and what stands outside import from all wings, and from the fronts.
@@ -85,7 +76,7 @@ def is_allowed(source: list[str], target: list[str]) -> bool:
         return False
     if len(target) < 2 or RANK.get(target[1], len(LAYERS)) > RANK[source[1]]:
         return False
-    if (".".join(source), ".".join(target[:3])) in REUSE or ".".join(source) in PENDING:
+    if (".".join(source), ".".join(target[:3])) in REUSE:
         return True
     return other in {wing, FOUNDATION} | MIXTURES.get(wing, set())
 

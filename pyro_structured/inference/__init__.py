@@ -35,9 +35,8 @@ from pyro_structured.fields.inference.pseudo_likelihood import PseudoLikelihood
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.checkpoint import Checkpoint
 from pyro_structured.foundation.inference.early_stopping import EarlyStopping
-from pyro_structured.foundation.inference.gibbs import Gibbs
+from pyro_structured.foundation.inference.gibbs import Gibbs, StepKernel
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
-from pyro_structured.foundation.inference.step_kernel import StepKernel
 from pyro_structured.foundation.inference.to_arviz import to_arviz
 from pyro_structured.optima.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.optima.inference.costs_reparam import CostsReparam

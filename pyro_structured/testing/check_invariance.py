@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency
 from torch import Tensor
 from tqdm import trange
 
-from pyro_structured.foundation.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.testing.kernel_case import KernelCase
 
 # All tests together; and how many cells each has.
@@ -81,7 +81,7 @@ def _statistics(case: KernelCase, latents: dict[str, Tensor], args: tuple[Any, .
         for name, value in latents.items()
         for index, entry in enumerate(value.detach().double().flatten())
     }
-    model = poutine.condition(NamedCosts(case.model), data=latents)
+    model = poutine.condition(NamedLatents(case.model), data=latents)
     trace: Any = poutine.trace(model).get_trace(*args)
     trace.compute_log_prob()
     nodes = {name: node for name, node in trace.nodes.items() if "log_prob_sum" in node}

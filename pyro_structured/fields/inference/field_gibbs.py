@@ -17,10 +17,10 @@ from pyro_structured.fields.ops.field_with_units import JointField
 from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
+from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.latent_state import at_random
 from pyro_structured.foundation.inference.later_sites import later_sites
-from pyro_structured.foundation.inference.live_model import NamedCosts
-from pyro_structured.foundation.inference.step_kernel import StepKernel
+from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 
@@ -150,7 +150,7 @@ class FieldGibbs(StepKernel):
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Fields, then other discrete sites entry by entry, and all continuous ones by NUTS."""
         (binary, discrete), *others = BinaryGibbs(self.model).composition(args, kwargs)
-        trace: Any = poutine.trace(at_random(NamedCosts(self.model))).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(at_random(NamedLatents(self.model))).get_trace(*args, **kwargs)
         fields = [name for name in discrete if field_of(trace.nodes[name]["fn"]) is not None]
         rest = [name for name in discrete if name not in fields]
         return [(self, fields), *([(binary, rest)] if rest else []), *others]

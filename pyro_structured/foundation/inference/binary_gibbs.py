@@ -12,10 +12,10 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_structured.foundation.inference.binary_site import BinarySite
+from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.latent_state import at_random, latent_sites
-from pyro_structured.foundation.inference.live_model import NamedCosts
-from pyro_structured.foundation.inference.step_kernel import StepKernel
-from pyro_structured.optima.inference.cost_sites import find_cost_sites
+from pyro_structured.foundation.inference.live_model import NamedLatents
+from pyro_structured.foundation.inference.site_handlers import confined_sites
 
 
 class BinaryGibbs(StepKernel):
@@ -118,8 +118,8 @@ class BinaryGibbs(StepKernel):
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Binary sites, then all continuous ones by NUTS."""
-        trace: Any = poutine.trace(at_random(NamedCosts(self.model))).get_trace(*args, **kwargs)
-        if find_cost_sites(trace):
+        trace: Any = poutine.trace(at_random(NamedLatents(self.model))).get_trace(*args, **kwargs)
+        if confined_sites(trace):
             raise ValueError(
                 "model: expected no observed RandOM or Argmin site, got some; compose kernels by Gibbs, and let "
                 "ConstrainedSlice update their costs"

@@ -11,9 +11,9 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.fields.inference.field_sites import log_weight
 from pyro_structured.foundation.distributions.independent_parts import entry_constraint
 from pyro_structured.foundation.inference.later_sites import later_sites
+from pyro_structured.foundation.inference.site_handlers import log_weight
 
 # Densities of rows that are equal but for rounding, relative to their size.
 ROUNDING = 1e-3

@@ -14,26 +14,30 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to
 
-from pyro_structured.fields.inference.field_sites import field_of, log_weight, random_value
-from pyro_structured.optima.distributions.support_bounds import support_bounds
-from pyro_structured.optima.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
-from pyro_structured.optima.inference.cost_start import check_feasible, feasible_costs
-from pyro_structured.optima.inference.observed_optima import observed_optima
+from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.inference.site_handlers import (
+    check_confined,
+    confinement_of,
+    handler_of,
+    log_weight,
+    random_value,
+)
 
 # Draws of a start that may have density zero.
 ATTEMPTS = 100
 
 
 class LatentState:
-    """Values of latent sites, as the model sees them; those of costs in double precision, so that they stay feasible.
+    """Values of latent sites, as the model sees them; confined ones in double precision, so that they stay feasible.
 
-    :param model: A Pyro model whose costs are sites.
+    :param model: A Pyro model, :class:`NamedLatents`.
     :param initial_params: Values to start with, of some or all sites, unconstrained.
-    :param strategy: Of initialisation, for all sites but costs.
+    :param strategy: Of initialisation, for all sites but those that observed ones confine, such as costs.
     :ivar trace: Of the model at the start.
     :ivar dict values: Values of all latent sites.
     :ivar dict transforms: To unconstrained space, for sites that need one.
-    :ivar cost_sites: Pairs of costs and observed optima.
+    :ivar set confined: Names of latent sites that observed ones confine.
     :raises ValueError: if a start is infeasible or has density zero, or a plate is subsampled.
     """
 
@@ -49,22 +53,21 @@ class LatentState:
         self.transforms: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
         start, other = (poutine.trace(at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
-        check_observed_costs(start)
-        self.cost_sites = find_cost_sites(start)
-        costs = {site.costs for site in self.cost_sites}
+        pairs = confinement_of(start)
+        self.confined = {latent for _, (latent, _) in pairs}
         self.names = list(latent_sites(start))
-        check_weights(start)
+        check_confined(start)
         for name in self.names:
             support = start.nodes[name]["fn"].support
-            if name not in costs and not support.is_discrete:
+            if name not in self.confined and not support.is_discrete:
                 self.transforms[name] = biject_to(support).inv
                 _check_support(name, start, other)
         given = self._given(initial_params, start)
-        self.trace: Any = self._find_start(model, args, kwargs, strategy, given, costs)
+        self.trace: Any = self._find_start(model, args, kwargs, strategy, given, pairs)
         self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
         self.dtypes = {name: value.dtype for name, value in self.values.items()}
-        for name, site in {site.costs: site for site in self.cost_sites}.items():
-            self.values[name] = self._feasible_costs(site, name in given)
+        for name, (confinement, site) in {pair[1][0]: pair for pair in pairs}.items():
+            self.values[name] = confinement.start(site, self.trace, name in given)
         values = {name: self.seen(name) for name in self.names}
         self.trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
 
@@ -83,40 +86,29 @@ class LatentState:
         return given
 
     def _find_start(
-        self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], costs: set[str]
+        self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], pairs: list[Any]
     ) -> Any:
-        """A trace in which everything but the costs has a positive density, and the observed optima are feasible."""
-        # Which costs have these optima is looked at later.
-        hidden = costs | {site.optimum for site in self.cost_sites}
+        """A trace in which all but the confined sites have a positive density, and what confines them is feasible."""
+        # Which confined values are allowed is looked at later.
+        hidden = {name for _, site in pairs for name in site}
         refusal = ValueError(
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
         )
         for _ in range(ATTEMPTS):
-            initialised: Any = InitMessenger(partial(_initial_value, strategy, costs))
+            initialised: Any = InitMessenger(partial(_initial_value, strategy, self.confined))
             started = poutine.condition(initialised(model), data=given)
             trace = poutine.trace(started).get_trace(*args, **kwargs)
             if not _log_weight(trace, hidden) > -float("inf"):
                 continue
             try:
-                for site in self.cost_sites:
-                    check_feasible(site, trace)
+                for confinement, site in pairs:
+                    confinement.check_feasible(site, trace)
             except ValueError as error:
                 # Problems may depend on what was drawn.
                 refusal = error
                 continue
             return trace
         raise refusal
-
-    def _feasible_costs(self, site: CostSite, given: bool) -> Tensor:
-        """The given ones, or such as are found near a draw."""
-        found = feasible_costs(site, self.trace)
-        problem, value = observed_optima(self.trace, site.costs)
-        if given and not bool(problem.contains(self.trace.nodes[site.costs]["value"], value).all()):
-            raise ValueError(
-                f"initial_params: expected costs {site.costs!r} for which the observed {site.optimum!r} is optimal, "
-                "got costs with another optimum; leave them out, and a start is found"
-            )
-        return found
 
     def seen(self, name: str) -> Tensor:
         """The value of a site with the dtype that the model works with."""
@@ -159,15 +151,19 @@ def _check_support(name: str, *traces: Any) -> None:
 
 
 def _log_weight(trace: Any, hidden: set[str]) -> float:
-    """Log-density of all sites but the hidden ones, without the log partition functions of fields."""
-    fields = {name: node for name, node in trace.nodes.items() if field_of(node.get("fn")) is not None}
-    trace.compute_log_prob(lambda name, _: name not in hidden and name not in fields)
+    """Log-density of all sites but the hidden ones, without log partition functions that are out of reach."""
+    unnormalized = {name: node for name, node in trace.nodes.items() if not _is_normalized(node.get("fn"))}
+    trace.compute_log_prob(lambda name, _: name not in hidden and name not in unnormalized)
     others = sum(float(node["log_prob_sum"]) for node in trace.nodes.values() if "log_prob_sum" in node)
-    weights = (log_weight(node["fn"], node["value"]) for node in fields.values())
+    weights = (log_weight(node["fn"], node["value"]) for node in unnormalized.values())
     return others + sum(
         float(scale_and_mask(weight, node["scale"], node["mask"]).sum())
-        for weight, node in zip(weights, fields.values(), strict=True)
+        for weight, node in zip(weights, unnormalized.values(), strict=True)
     )
+
+
+def _is_normalized(fn: Any) -> bool:
+    return handler_of(entry_distribution(fn)).is_normalized
 
 
 def at_random(model: Any) -> Any:
@@ -176,8 +172,8 @@ def at_random(model: Any) -> Any:
     return messenger(model)
 
 
-def _initial_value(strategy: Callable[..., Any], costs: set[str], site: Any) -> Tensor:
-    chosen: Any = random_value if site["name"] in costs or site["fn"].support.is_discrete else strategy
+def _initial_value(strategy: Callable[..., Any], confined: set[str], site: Any) -> Tensor:
+    chosen: Any = random_value if site["name"] in confined or site["fn"].support.is_discrete else strategy
     value: Tensor = chosen(site)
     return value
 

@@ -1,6 +1,6 @@
 """Models some of whose sites have values that change from call to call."""
 
-__all__ = ["LiveModel", "NamedCosts"]
+__all__ = ["LiveModel", "NamedLatents"]
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from pyro_structured.optima.distributions.argmin import Argmin
-from pyro_structured.optima.inference.costs_reparam import named_costs
-from pyro_structured.optima.structures.problem import Problem
+from pyro_structured.foundation.distributions.independent_parts import unmasked
+from pyro_structured.foundation.inference.site_handlers import handler_of
 
 
-class NamedCosts:
-    """A model in which the costs of every randomized optimum are a site; picklable, and called like the model.
+class NamedLatents:
+    """A model in which hidden variables of its sites are sites of their own, as the costs of every randomized optimum;
+    picklable, and called like the model.
 
     :param model: A Pyro model.
     """
@@ -24,15 +24,16 @@ class NamedCosts:
         self.model = model
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        with _CostNames():
+        with _LatentNames():
             return self.model(*args, **kwargs)
 
 
-class _CostNames(Messenger):
-    """As ``poutine.reparam``, but initialisation sees the costs, not the discrete optimum that it could not handle."""
+class _LatentNames(Messenger):
+    """As ``poutine.reparam``, but initialisation sees the hidden variables, not what is certain given them."""
 
     def _pyro_sample(self, msg: Any) -> None:
-        reparam: Any = named_costs(msg)
+        fn = unmasked(msg["fn"])
+        reparam: Any = handler_of(fn).reparam(fn)
         if reparam is not None:
             msg.update(reparam.apply({name: msg[name] for name in ("name", "fn", "value", "is_observed")}))
 
@@ -42,8 +43,9 @@ class LiveModel:
 
     :param model: A Pyro model.
     :param dict values: Values of sites; whoever changes them changes the model.
-    :param bool smooth: Leaves out optima of costs, for kernels that move neither costs nor optima: as long as their
-        problems are the same in all calls, the optimum is right, and need not be computed.
+    :param bool smooth: Leaves out sites that are certain given others, such as optima given their costs, for kernels
+        that move neither: as long as what their densities depend on is the same in all calls, they need not be
+        computed.
     :param constant: Names of sites that are left out too, as their densities do not change.
     """
 
@@ -52,19 +54,20 @@ class LiveModel:
     ) -> None:
         self.model, self.values, self.smooth, self.constant = model, values, smooth, frozenset(constant)
         # Those that have not been different in any call; None for the others.
-        self._problems: dict[str, Problem | None] = {}
+        self._constants: dict[str, object | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         model = poutine.condition(self.model, data=self.values)
         return poutine.block(model, hide_fn=self._hides)(*args, **kwargs)
 
     def _hides(self, site: Any) -> bool:
-        is_optimum = site["type"] == "sample" and isinstance(site["fn"], Argmin)
-        return site["name"] in self.constant or (self.smooth and is_optimum and self._is_fixed(site))
+        return site["name"] in self.constant or (self.smooth and site["type"] == "sample" and self._is_fixed(site))
 
     def _is_fixed(self, site: Any) -> bool:
-        problem = site["fn"].problem
-        first = self._problems.setdefault(site["name"], problem)
-        if first is not problem and first != problem:
-            self._problems[site["name"]] = None
-        return self._problems[site["name"]] is not None
+        constant = handler_of(site["fn"]).constant(site["fn"])
+        if constant is None:
+            return False
+        first = self._constants.setdefault(site["name"], constant)
+        if first is not constant and first != constant:
+            self._constants[site["name"]] = None
+        return self._constants[site["name"]] is not None

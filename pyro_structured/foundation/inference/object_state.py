@@ -18,7 +18,7 @@ from torch.distributions import Distribution, Transform
 from torch.distributions.constraints import Constraint
 
 from pyro_structured.foundation.inference.data_digest import data_digest
-from pyro_structured.optima.structures.problem import Problem
+from pyro_structured.foundation.structures.immutable import Immutable
 
 Path = tuple[Any, ...]
 
@@ -26,7 +26,7 @@ PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, to
 # Made once, and not changed.
 CONSTANTS = (
     *(FunctionType, BuiltinFunctionType, MethodType, ModuleType, partial, type, Enum, np.generic),
-    *(Trace, Distribution, Transform, Constraint, Problem),
+    *(Trace, Distribution, Transform, Constraint, Immutable),
 )
 CONTAINERS = (dict, OrderedDict, list, deque, set, frozenset, tuple)
 # Whose classes and functions data may name.
@@ -39,8 +39,8 @@ class ObjectState:
     """What is there when this is made, by its path from a root, and objects as data that may refer to it.
 
     Data are tensors, numbers, texts, and lists and tuples of these, so that ``torch.load`` takes them with
-    ``weights_only=True``. Functions, distributions, traces, transforms and problems are constants. An object that has
-    the methods ``state_dict`` and ``load_state_dict`` says its state itself.
+    ``weights_only=True``. Functions, distributions, traces, transforms and immutable objects are constants. An object that
+    has the methods ``state_dict`` and ``load_state_dict`` says its state itself.
 
     :param root: An object, which is looked through.
     :param dict constants: Further objects, with names, that are not.

@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
-from pyro_structured.foundation.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.live_model import NamedLatents
 
 
 def restore_dtypes(
@@ -41,7 +41,7 @@ def restore_dtypes(
     if not callable(model):
         raise ValueError(f"model: expected a Pyro model, got {model!r}")
     with torch.no_grad(), poutine.block():
-        trace: Any = poutine.trace(NamedCosts(model)).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(NamedLatents(model)).get_trace(*args, **kwargs)
     nodes = trace.iter_stochastic_nodes()
     dtypes = {name: node["value"].dtype for name, node in nodes if not isinstance(node["fn"], _Subsample)}
     unknown = sorted(set(samples) - set(dtypes), key=str)

@@ -16,8 +16,7 @@ from tqdm import trange
 
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
-from pyro_structured.optima.distributions.argmin import Argmin
-from pyro_structured.optima.distributions.randomized_optimum import RandOM
+from pyro_structured.foundation.inference.site_handlers import handler_of
 
 
 def to_arviz(
@@ -155,15 +154,9 @@ def _log_likelihood(mcmc: Any, samples: dict[str, Tensor], names: Sequence[str],
 
 
 def _require_log_likelihood(name: str, trace: Any) -> None:
-    """Refuses optima: given their costs they are certain, and without them only some have a log-probability."""
     node = trace.nodes[name]
     fn = unmasked(node["fn"])
     try:
-        if not isinstance(fn, Argmin):
-            if isinstance(fn, RandOM):
-                fn.log_prob(node["value"])
-            return
-        reason = "an Argmin is certain given its costs; a RandOM site sums them out where that has a closed form"
+        handler_of(fn).check_log_likelihood(fn, node["value"])
     except NotImplementedError as error:
-        reason = str(error)
-    raise ValueError(f"log_likelihood: expected sites with a log-likelihood, got {name!r}: {reason}")
+        raise ValueError(f"log_likelihood: expected sites with a log-likelihood, got {name!r}: {error}") from error

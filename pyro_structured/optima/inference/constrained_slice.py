@@ -13,9 +13,9 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
+from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.latent_state import latent_sites
-from pyro_structured.foundation.inference.live_model import NamedCosts
-from pyro_structured.foundation.inference.step_kernel import StepKernel
+from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_dependents import find_dependents, row_log_prob
@@ -168,7 +168,7 @@ class ConstrainedSlice(StepKernel):
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
         """Costs, then joint moves, then the rest: zeros and ones, and continuous sites by NUTS."""
-        trace: Any = poutine.trace(NamedCosts(self.model)).get_trace(*args, **kwargs)
+        trace: Any = poutine.trace(NamedLatents(self.model)).get_trace(*args, **kwargs)
         costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
         if not costs:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")

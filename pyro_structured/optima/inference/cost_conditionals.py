@@ -17,7 +17,7 @@ from torch.distributions import (
 )
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
-from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
 from pyro_structured.optima.inference.independent_costs import (

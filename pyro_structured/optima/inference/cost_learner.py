@@ -13,8 +13,8 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.foundation.inference.learner import Learner
-from pyro_structured.foundation.inference.live_model import NamedCosts
-from pyro_structured.foundation.inference.masked_sites import check_masks
+from pyro_structured.foundation.inference.live_model import NamedLatents
+from pyro_structured.foundation.inference.masked_sites import OWN_MASK
 from pyro_structured.foundation.inference.nonfinite_error import ADVICE, NonFiniteError
 from pyro_structured.optima.inference.cost_batch import CostBatch
 from pyro_structured.optima.inference.cost_dependents import find_dependents
@@ -32,7 +32,7 @@ class CostLearner(Learner[CostBatch]):
         on_nonfinite: str = "raise",
     ) -> None:
         super().__init__(model, guide, optim, on_nonfinite)
-        self._observed_model = self._named = NamedCosts(self._observed_model)
+        self._observed_model = self._named = NamedLatents(self._observed_model)
         self._has_dependents: bool | None = None
 
     def state_dict(self) -> dict[str, Any]:  # noqa: D102
@@ -62,7 +62,7 @@ class CostLearner(Learner[CostBatch]):
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)
         for site in sites:
-            check_masks(trace, site, self._has_dependents)
+            _check_masks(trace, site, self._has_dependents)
         return CostBatch(args, kwargs, trace, rows, sites, self._has_dependents)
 
     def _loss(self, batch: CostBatch, inferred: dict[str, Tensor]) -> Tensor:
@@ -100,3 +100,28 @@ class CostLearner(Learner[CostBatch]):
     def _log_prior(self, trace: Any, batch: CostBatch) -> Tensor:
         """The log-density of all sites but the costs and their optima."""
         return self._log_density(trace, {name for site in batch.sites for name in site})
+
+
+def _check_masks(trace: Any, site: CostSite, has_dependents: bool) -> None:
+    """Raises a NotImplementedError unless costs count where their optimum does.
+
+    :param trace: Of a model that is :class:`MaskedSites`.
+    """
+    costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
+    masks, shape = (costs["mask"], optimum["infer"].get(OWN_MASK)), costs["fn"].batch_shape
+    if all(mask is None for mask in masks):
+        return
+    if optimum["fn"].batch_shape != shape or not torch.equal(*(_expanded(mask, shape) for mask in masks)):
+        raise NotImplementedError(
+            f"{site.optimum}: expected the mask that its costs {site.costs!r} have, as rows count with their costs or "
+            "not at all, got another one; put poutine.mask around both, or mask a RandOM"
+        )
+    if has_dependents:
+        raise NotImplementedError(
+            f"{site.optimum}: expected no mask, as other sites depend on the costs {site.costs!r}, got one; leave the "
+            "rows out, by a subsample of the plate"
+        )
+
+
+def _expanded(mask: Any, shape: torch.Size) -> Tensor:
+    return torch.as_tensor(True if mask is None else mask).expand(shape)

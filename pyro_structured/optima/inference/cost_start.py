@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
 from pyro_structured.optima.inference.cost_sweep import interior_point
 from pyro_structured.optima.inference.observed_optima import observed_optima

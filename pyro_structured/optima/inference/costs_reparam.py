@@ -1,6 +1,6 @@
 """Costs of a randomized optimum as a sample site of their own."""
 
-__all__ = ["CostsReparam", "named_costs"]
+__all__ = ["CostsReparam", "costs_name"]
 
 from typing import Any
 
@@ -8,7 +8,6 @@ import pyro
 import pyro.distributions as dist
 from pyro.infer.reparam.reparam import Reparam
 
-from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.optima.distributions.argmin import Argmin
 from pyro_structured.optima.distributions.randomized_optimum import RandOM
 from pyro_structured.optima.inference.cost_sites import UNSEEN_ROWS
@@ -43,7 +42,7 @@ class CostsReparam(Reparam):
             raise ValueError(
                 f"{name}: expected a RandOM site, neither masked nor declared an event, got {fn}; {UNSEEN_ROWS}"
             )
-        costs = pyro.sample(f"{name}_costs", fn.base.expand(fn.batch_shape))
+        costs = pyro.sample(costs_name(name), fn.base.expand(fn.batch_shape))
         optimum: Any = Argmin(costs, fn.problem, validate_args=False)
         if not msg["is_observed"]:
             value = optimum.mode
@@ -51,6 +50,6 @@ class CostsReparam(Reparam):
         return {"fn": optimum, "value": value, "is_observed": True}
 
 
-def named_costs(site: Any) -> Reparam | None:
-    """A configuration for ``poutine.reparam`` that applies to all sites."""
-    return CostsReparam() if isinstance(unmasked(site["fn"]), RandOM) else None
+def costs_name(name: str) -> str:
+    """The site of the costs of an optimum's site."""
+    return f"{name}_costs"

@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import biject_to
 
-from pyro_structured.foundation.inference.step_kernel import StepKernel
+from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.inference.collapsed_move import CollapsedMove, is_normal
 from pyro_structured.optima.inference.cost_dependents import find_dependents

@@ -10,8 +10,8 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
+from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.live_model import LiveModel
-from pyro_structured.foundation.inference.step_kernel import StepKernel
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_flag, check_size
 from pyro_structured.optima.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.optima.inference.cost_batch import CostBatch

@@ -11,7 +11,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.optima.inference.cost_sites import CostSite
 from pyro_structured.optima.inference.noncentered_costs import noise_transform
 from pyro_structured.optima.inference.observed_optima import observed_optima

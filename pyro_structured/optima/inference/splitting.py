@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
-from pyro_structured.optima.distributions.support_bounds import support_bounds
 from pyro_structured.optima.inference.argument_checks import check_groups
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_sweep import interior_point, sweep

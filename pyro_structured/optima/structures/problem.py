@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.structures.immutable import Immutable
 from pyro_structured.optima.ops.ray_shooting import chord
 from pyro_structured.optima.structures.box import Box
 
@@ -21,7 +22,7 @@ TOLERANCE = 1e-9
 Self = TypeVar("Self", bound="Problem")
 
 
-class Problem(ABC):
+class Problem(Immutable, ABC):
     r"""A family of optimisation problems with the same feasible values :math:`\mathcal{Y}`, one for each vector of
     costs :math:`w`.
 

@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp, kstest, ttest_ind
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.foundation.inference.latent_state import LatentState
-from pyro_structured.foundation.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave, StepKernel
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
 from pyro_structured.testing.standard_errors import FAILURE_RATE, most_standard_errors
@@ -496,7 +496,7 @@ def test_steps_with_prior(problem):
             pyro.sample("y", RandOM(base.expand((number, *problem.cost_shape)).to_event(rank), problem), obs=y)
 
     kernel = ConstrainedSlice(model)
-    kernel.prepare(NamedCosts(model), ["y_costs"], 0, (), {})
+    kernel.prepare(NamedLatents(model), ["y_costs"], 0, (), {})
     (costs,), (prior,) = kernel.steps_with_prior({"y_costs": start}, 1)
     assert problem.contains(costs["y_costs"], y).all()
     assert kstest(base.cdf(prior["y_costs"]).flatten().numpy(), "uniform").pvalue > FAILURE_RATE
@@ -521,7 +521,7 @@ def test_steps_in_a_row_are_those_one_after_the_other():
     for model, names in ((one_site, ["y_costs"]), (costs_of_costs, ["mean", "y_costs"])):
         kernel, values = ConstrainedSlice(model), dict.fromkeys(names, costs)
         with torch.no_grad():
-            kernel.prepare(NamedCosts(model), names, 0, (torch.tensor([0, 1]),), {})
+            kernel.prepare(NamedLatents(model), names, 0, (torch.tensor([0, 1]),), {})
             pyro.set_rng_seed(0)
             expected = StepKernel.steps(kernel, values, 3)
             pyro.set_rng_seed(0)

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import ks_2samp
 
 from pyro_structured.distributions import TruncatedNormal
-from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_sweep import interior_point, sweep
 from pyro_structured.optima.structures.box import Box

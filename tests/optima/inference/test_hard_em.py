@@ -11,8 +11,8 @@ from pyro.optim import Adam
 from scipy.optimize import minimize
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.inference import HardEM
-from pyro_structured.optima.distributions.support_bounds import support_bounds
 from pyro_structured.optima.inference.likeliest_costs import likeliest_costs
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, Ranking, TopK
 

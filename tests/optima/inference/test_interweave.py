@@ -11,7 +11,7 @@ from pyro.infer.mcmc import RandomWalkKernel
 from scipy.stats import kstest
 
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
-from pyro_structured.foundation.inference.live_model import NamedCosts
+from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.optima.inference import interweave
 from pyro_structured.optima.inference.collapsed_move import CollapsedMove
@@ -220,7 +220,7 @@ def test_costs_without_noise_are_refused():
 
 def stepper(model, *args):
     kernel = Interweave(model)
-    kernel.prepare(NamedCosts(model), ["psi", "y_costs"], 0, args, {})
+    kernel.prepare(NamedLatents(model), ["psi", "y_costs"], 0, args, {})
     return kernel
 
 

@@ -9,7 +9,7 @@ from torch.distributions import AffineTransform, ComposeTransform, PowerTransfor
 from torch.distributions.transforms import CatTransform, ExpTransform, StickBreakingTransform
 
 from pyro_structured.distributions import TruncatedNormal
-from pyro_structured.optima.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 
 EXPONENTIAL = dist.Exponential(torch.ones(3))
 CASES = [
