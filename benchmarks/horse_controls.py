@@ -6,8 +6,7 @@ import numpy as np
 from horse_splits import best_shift, log_odds_of_mean, overlap, overlaps
 from small_unet import fit_unet
 
-from pyro_structured.fields.models import pixel_features, position_features
-from pyro_structured.models import PixelClassifier
+from pyro_structured.models import PixelClassifier, pixel_features, position_features
 
 SHIFTS, WEIGHTS = np.linspace(-3, 3, 121), np.linspace(0, 1.5, 31)
 

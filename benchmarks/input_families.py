@@ -2,8 +2,8 @@
 
 import torch
 
-from pyro_structured.counts.distributions import cardinality_potentials as potentials
 from pyro_structured.counts.ops.poisson_binomial import log_mass
+from pyro_structured.distributions import cardinality_potentials as potentials
 from pyro_structured.structures import NestedSubsets
 
 

@@ -42,11 +42,11 @@ conditional likelihood: contrastive divergence with one sweep (CD-1), with persi
 **What we see.** The expected loss falls from every start: the learner does what it says. But it is the loss of
 *samples*, and what predicts are labels by cuts. The field that was chosen to score is hot, its machine scaled by a
 quarter, so that its samples are much worse than its labels: their loss can fall while the labels stay as they are, and
-does. With 10 chains labels of training pictures get better, by .004 to .02, and those of others do not: the field
-learns its 200 pictures. The four scales have taken what there was to gain, and by the very score that stops learning,
-so that early stopping goes back to the start or next to it. From a start without scales, which is worse by .03 than the
-one that was chosen, joint learning gains .003 to .016 on test pictures, and ends below the latter. The thesis begins at
-.672, with scales that were chosen in training.
+does. With 10 chains labels of training pictures get better, by .004 to .02, and, from the two starts that were chosen,
+those of others do not: the field learns its 200 pictures. The four scales have taken what there was to gain, and by the
+very score that stops learning, so that early stopping goes back to the start or next to it. From a start without
+scales, which is worse by .03 than the one that was chosen, joint learning gains .003 to .016 on test pictures, and ends
+below the latter. The thesis begins at .672, with scales that were chosen in training.
 
 It is not the size of steps, nor the number of chains: with 2 chains, steps of 10 are in part a random walk, which
 smaller steps or 10 chains calm, and then scores of other pictures stand still as well. Nor is it the grain of the

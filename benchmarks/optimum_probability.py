@@ -28,6 +28,10 @@ of 0.1 to 0.2; of 40 the one is taken whose probability is closest to what is as
 less the long-run value, is about -sd²/2. The long-run value is the logarithm of the mean of the estimates of P over the
 runs of the estimator that has most of them. *coverage*: share of the runs that are at most two of their standard errors
 away from it. *seconds*: processor seconds of a run. A dash stands where a run found nothing.
+
+The strongest control is `PlainMonteCarlo`. Where the probability is large enough for it, it is better: for the matching
+of 5 rows, and for the path, where it has half the deviation in half the time of `Splitting`. It finds nothing for the
+larger matchings and the cut.
 """
 SCALE, TRIALS, BLOCK = 0.1, 40, 10**5
 MOST = {"matching of 10 rows": 0.13, "matching of 30 rows": 0.25}

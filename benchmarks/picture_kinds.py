@@ -14,8 +14,7 @@ from measurement import Report, arguments
 from scipy.ndimage import gaussian_filter
 
 from pyro_structured.datasets import ellipse_figures, load_horses
-from pyro_structured.fields.models import pixel_features
-from pyro_structured.models import SegmentationCRF
+from pyro_structured.models import SegmentationCRF, pixel_features
 
 TEXT = """
 `SegmentationCRF` (16 patterns, 150 steps) on the same pictures of 32 x 32 pixels, stored in different ways; 200 to
@@ -39,7 +38,9 @@ little blue, of which a mean shows more than luminance does. Grey pictures lack 
 *Score*: intersection over union of the foreground, mean over test pictures; ± is the standard deviation over seeds.
 *Loss*: mean logistic loss of the test pixels. *Error*: expected calibration error, with 15 bins of the same width.
 *Classifier*: log-odds of pixels by themselves, with the same features. *Field*: mean-field log-odds, as they are.
-*Calibrated*: `predict_proba`, these divided by the temperature that validation pictures say.
+*Calibrated*: `predict_proba`, these divided by the temperature that validation pictures say: the loss is below that of
+the strongest control, the classifier, in all rows, but one temperature does not make every bin right, and the
+calibration error is larger than the classifier's in 8 of 12.
 """
 SETTINGS = {"patterns": 16, "max_steps": 150}
 KINDS = {

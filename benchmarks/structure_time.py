@@ -47,6 +47,10 @@ most 20; *Chow-Liu*, always of treewidth 1. Bayesian networks of at most k paren
 *ordering search* (Teyssier and Koller), 150 starts; *pyAgrum*: greedy hill climbing over directed graphs, compiled. The
 scores are the Bayesian information criterion; k-trees and the principled learner have none. Log-likelihoods are of
 2,000 other rows of the first network, with four pseudo-observations.
+
+The strongest control of the same treewidth is the greedy k-tree: it fits held-out rows better than chordal selection in
+12 of 14 cells for k = 2 and 3, in one to five times its time. Where the treewidth need not be bounded, Bayesian
+networks fit better still.
 """
 ROWS = 2000
 SMOOTHING = 4.0

@@ -7,8 +7,8 @@ from horse_splits import overlaps
 from pyro.optim import SGD
 
 from pyro_structured.distributions import RBM, PatternCRF
-from pyro_structured.fields.models import edge_features
 from pyro_structured.inference import ContrastiveDivergence
+from pyro_structured.models import edge_features
 from pyro_structured.structures import Grid
 
 HIDDEN, BATCH, STEPS = 32, 50, 1000

@@ -46,7 +46,8 @@ probabilities of hidden variables, *KL*: their divergence from the truth's, both
 Differences are paired: mean over networks, and 95 % bootstrap intervals over them.
 
 The paper's claim is about belief propagation. Networks of this size can do better: the strongest control is exact
-inference in the compact network (*compact, exact*), against which the thin model loses everywhere.
+inference in the compact network (*compact, exact*), against which the thin model with k = 3 loses over all networks and
+for each kind. With k = 5 it wins for *tables* of 10 and 15 variables.
 """
 SIZES = (10, 15, 20, 30)
 RATES = (0.2, 0.5)

@@ -30,9 +30,9 @@ cliques.
 
 How much is gained depends on the network. Tables of all cliques are multiplied for all rows at once, whatever is
 observed; `LazyPropagation` leaves out what the evidence cuts off, and multiplies only what a query needs. So the gain
-is largest where cliques are small and rows are many, as in ALARM, and shrinks with the size of the tables: *entries*
-are those of all cliques of one row. The last four networks, from pgmpy's examples, are there to show where it ends;
-pgmpy is not asked about them.
+is largest where cliques are small and rows are many, as in cancer or asia, and mostly shrinks with the size of the
+tables: *entries* are those of all cliques of one row. The last four networks, from pgmpy's examples, are there to show
+where it ends; pgmpy is not asked about them.
 """
 NETWORKS = ("alarm", "asia", "cancer", "earthquake", "sachs", "survey")
 # Rows of networks that pgmpy brings along, with larger and larger cliques.

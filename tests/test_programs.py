@@ -16,8 +16,7 @@ from pyro.ops.stats import effective_sample_size
 from scipy.stats import binomtest, chi2, ks_2samp
 
 import pyro_structured.distributions as sdist
-from pyro_structured.foundation.inference import to_arviz
-from pyro_structured.inference import MCEM, BinaryGibbs, Gibbs
+from pyro_structured.inference import MCEM, BinaryGibbs, Gibbs, to_arviz
 from pyro_structured.structures import Matching, NestedSubsets, Partition, ShortestPath
 from pyro_structured.testing import brute_force
 from pyro_structured.testing.standard_errors import FAILURE_RATE, most_standard_errors

@@ -26,12 +26,12 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     .. math::
         p(y, x) = p(y) \prod_{b \in \mathcal{X}_y} q_{yb}(t_b) \binom{n_b}{t_b}^{-1}, \qquad t_b = \sum_{d \in b} x_d.
 
-    The blocks of each class are learned. One block makes any symmetric function of the variables learnable (parity,
-    thresholds, exact values), which naive Bayes and linear classifiers are not; few blocks make parameters of rare
-    variables reliable. Learning takes one pass over the data to count, and is linear in the number of nonzero values;
-    if some labels are missing, it takes such a pass for every iteration of expectation maximisation. Missing values
-    (NaN) are summed out; if a row has g of them, that takes memory O(g K n): about 60 bytes times g K n, or times s K n
-    if no block has more than s < g variables.
+    The blocks of each class are learned. One block makes any symmetric function of the variables learnable: parity and
+    exact values, which are beyond naive Bayes and linear classifiers, and thresholds; few blocks make parameters of
+    rare variables reliable. Learning takes one pass over the data to count, and is linear in the number of nonzero
+    values; if some labels are missing, it takes such a pass for every iteration of expectation maximisation. Missing
+    values (NaN) are summed out; if a row has g of them, that takes memory O(g K n): about 60 bytes times g K n, or
+    times s K n if no block has more than s < g variables.
 
     :param str structure: ``"welch+merge"`` finds blocks of variables with equal means by :func:`welch_partition`, and
         then merges those that belong together by :func:`merge_partition`. ``"welch"`` is the paper's;

@@ -30,9 +30,10 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     Parameters and blocks are learned by structural expectation maximisation, from several random starts: new blocks are
     kept only if the objective, the log-likelihood and the prior that the smoothing amounts to, is larger with them.
     Each start ends in a local optimum; of all mixtures whose parameters had settled, that of the largest log-likelihood
-    is chosen. Equal rows are counted once; an iteration costs about as much as one for a mixture of
-    independent variables with the same number of classes. Missing values (NaN) are summed out; if a row has g of them,
-    that takes memory O(g K n): about 60 bytes times g K n, or times s K n if no block has more than s < g variables.
+    is chosen. Equal rows are counted once; an iteration costs two to four times as much as one for a mixture of
+    independent variables with the same number of classes, or as much where most blocks have one variable. Missing
+    values (NaN) are summed out; if a row has g of them, that takes memory O(g K n): about 60 bytes times g K n, or
+    times s K n if no block has more than s < g variables.
     Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
 
     :param int n_components: Number of classes K.

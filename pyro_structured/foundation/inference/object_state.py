@@ -39,8 +39,8 @@ class ObjectState:
     """What is there when this is made, by its path from a root, and objects as data that may refer to it.
 
     Data are tensors, numbers, texts, and lists and tuples of these, so that ``torch.load`` takes them with
-    ``weights_only=True``. Functions, distributions, traces, transforms and immutable objects are constants. An object that
-    has the methods ``state_dict`` and ``load_state_dict`` says its state itself.
+    ``weights_only=True``. Functions, distributions, traces, transforms and immutable objects are constants. An object
+    that has the methods ``state_dict`` and ``load_state_dict`` says its state itself.
 
     :param root: An object, which is looked through.
     :param dict constants: Further objects, with names, that are not.

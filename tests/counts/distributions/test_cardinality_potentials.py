@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from pyro_structured.counts.distributions import cardinality_potentials as potentials
 from pyro_structured.distributions import RecursiveCardinality
+from pyro_structured.distributions import cardinality_potentials as potentials
 
 INF = math.inf
 

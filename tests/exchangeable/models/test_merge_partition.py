@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyro_structured.exchangeable.models import merge_partition
+from pyro_structured.models import merge_partition
 from pyro_structured.structures import Partition
 
 

@@ -8,9 +8,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from pyro_structured.distributions import ExchangeablePartition
-from pyro_structured.exchangeable.models import merge_partition, welch_partition
 from pyro_structured.exchangeable.models.structural_em import STRUCTURES, StructuralEM
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.models import merge_partition, welch_partition
 from pyro_structured.structures import Partition
 
 WELCH = {"level": 0.1, "linkage": "anchor", "correction": "none"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pyro_structured.exchangeable.models import welch_partition
+from pyro_structured.models import welch_partition
 
 
 def p_value(a, b, size):

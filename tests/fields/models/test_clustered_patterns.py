@@ -6,7 +6,7 @@ import torch
 
 from pyro_structured.datasets import ellipse_figures
 from pyro_structured.distributions import PatternCRF
-from pyro_structured.fields.models import clustered_patterns
+from pyro_structured.models import clustered_patterns
 from pyro_structured.structures import Grid
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pyro_structured.fields.models import edge_features
 from pyro_structured.fields.models.edge_features import gradient_magnitudes
+from pyro_structured.models import edge_features
 from pyro_structured.structures import Grid
 
 

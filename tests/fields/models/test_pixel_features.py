@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.fields.models import pixel_features, position_features
 from pyro_structured.fields.models.colour_spaces import grey_pictures, lab_pictures
+from pyro_structured.models import pixel_features, position_features
 
 
 def pictures(number, height, width, seed=0):

@@ -7,8 +7,7 @@ import torch
 from pyro.infer import MCMC
 
 import pyro_structured.distributions as sdist
-from pyro_structured.foundation.inference import restore_dtypes
-from pyro_structured.inference import BinaryGibbs
+from pyro_structured.inference import BinaryGibbs, restore_dtypes
 from pyro_structured.optima.structures.matching import Matching
 
 

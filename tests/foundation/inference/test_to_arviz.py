@@ -10,8 +10,7 @@ import torch
 from pyro.infer import MCMC, NUTS, Predictive
 
 import pyro_structured.distributions as sdist
-from pyro_structured.foundation.inference import to_arviz
-from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, Gibbs
+from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, Gibbs, to_arviz
 from pyro_structured.optima.structures.matching import Matching
 
 SEEN = torch.tensor([0.5, 1.0, -0.5])
