@@ -14,8 +14,8 @@ from pyro_structured.datasets import load_alarm_samples, load_density, load_traf
 from pyro_structured.junction_trees.models.chordal_search import ChordalScore, grow_chordal_graph, polish_chordal_graph
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.chordal_graph import elimination_order, neighbor_sets, width_of
+from pyro_structured.junction_trees.solvers.edge_cut import SeparatorProgram
 from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow
-from pyro_structured.junction_trees.solvers.separator_program import SeparatorProgram
 from pyro_structured.models import ThinJunctionTree, cut_graph
 
 TEXT = """

@@ -33,10 +33,10 @@ __all__ = [
 import pyro_structured.counts.distributions.kl  # noqa: F401  (registers divergences)
 import pyro_structured.junction_trees.distributions.kl  # noqa: F401
 from pyro_structured.counts.distributions.k_subset import KSubset
-from pyro_structured.counts.distributions.k_subset_straight_through import KSubsetStraightThrough
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.counts.distributions.recursive_cardinality_straight_through import (
+    KSubsetStraightThrough,
     RecursiveCardinalityStraightThrough,
 )
 from pyro_structured.counts.distributions.selection_mixture import SelectionMixture

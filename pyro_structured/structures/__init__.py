@@ -30,15 +30,11 @@ __all__ = [
 
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.densities.structures.region_tree import RegionTree
-from pyro_structured.exchangeable.structures.automaton_statistic import AutomatonStatistic
-from pyro_structured.exchangeable.structures.block_counts import BlockCounts
-from pyro_structured.exchangeable.structures.category_counts import CategoryCounts
-from pyro_structured.exchangeable.structures.count import Count
-from pyro_structured.exchangeable.structures.nested_threshold import NestedThreshold
+from pyro_structured.exchangeable.structures.automaton_statistic import AutomatonStatistic, NestedThreshold, Transitions
+from pyro_structured.exchangeable.structures.category_counts import BlockCounts, CategoryCounts, Count
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.exchangeable.structures.product import Product
 from pyro_structured.exchangeable.structures.statistic import Statistic
-from pyro_structured.exchangeable.structures.transitions import Transitions
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 from pyro_structured.optima.structures.bipartite_assignment import BipartiteAssignment

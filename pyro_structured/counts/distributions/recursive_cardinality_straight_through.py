@@ -1,12 +1,13 @@
 """Nested cardinality potentials with biased gradients of samples."""
 
-__all__ = ["RecursiveCardinalityStraightThrough"]
+__all__ = ["KSubsetStraightThrough", "RecursiveCardinalityStraightThrough"]
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pyro_structured.counts.distributions.k_subset import KSubset
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 
 
@@ -43,3 +44,26 @@ def straight_through(distribution: RecursiveCardinality, sample_shape: Any) -> T
     """Samples of a distribution that carry the gradient of its marginals."""
     marginals = distribution.marginals
     return distribution.sample(torch.Size(sample_shape)) + (marginals - marginals.detach())
+
+
+class KSubsetStraightThrough(KSubset):
+    r"""A :class:`KSubset` whose samples carry the gradient of the marginals: **biased**, cheap, of low variance.
+
+    Parameters as for :class:`KSubset`; see :class:`RecursiveCardinalityStraightThrough`. With exact marginals, this
+    is the estimator of Ahmed, Zeng, Niepert, Van den Broeck (2023): *SIMPLE: a gradient estimator for k-subset
+    sampling*. ICLR.
+
+    Example::
+
+        >>> import torch
+        >>> logits = torch.zeros(2, requires_grad=True)
+        >>> KSubsetStraightThrough(logits, k=1).rsample()[0].backward()
+        >>> logits.grad
+        tensor([ 0.2500, -0.2500])
+    """
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Exact samples with biased derivatives, shape ``sample_shape + batch_shape + (D,)``."""
+        return straight_through(self, sample_shape)

@@ -19,8 +19,7 @@ from pyro_structured.foundation.distributions.argument_checks import (
     check_vector,
     expanded_batch,
 )
-from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
-from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, MixtureVector
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import require, require_support

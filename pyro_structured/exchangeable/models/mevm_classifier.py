@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from pyro_structured.exchangeable.models.block_estimator import BlockEstimator
+from pyro_structured.exchangeable.models.binary_estimator import BlockEstimator
 from pyro_structured.exchangeable.models.structural_em import Phase
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import plain_array

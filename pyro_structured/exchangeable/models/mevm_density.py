@@ -11,7 +11,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from pyro_structured.exchangeable.models.block_estimator import BlockEstimator
+from pyro_structured.exchangeable.models.binary_estimator import BlockEstimator
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import check_count
 from pyro_structured.foundation.models.random_states import checked_generator

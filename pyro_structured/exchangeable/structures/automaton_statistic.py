@@ -1,6 +1,6 @@
 """Statistics that a finite automaton computes."""
 
-__all__ = ["AutomatonStatistic"]
+__all__ = ["AutomatonStatistic", "NestedThreshold", "Transitions"]
 
 from collections.abc import Sequence
 
@@ -9,7 +9,13 @@ from torch import Tensor
 
 from pyro_structured.exchangeable.ops.automaton import Automaton
 from pyro_structured.exchangeable.structures.statistic import Statistic
-from pyro_structured.foundation.structures.argument_checks import check_dense, check_levels, check_size, checked_indices
+from pyro_structured.foundation.structures.argument_checks import (
+    check_dense,
+    check_levels,
+    check_size,
+    checked_indices,
+    checked_partition,
+)
 
 
 class AutomatonStatistic(Statistic):
@@ -103,3 +109,72 @@ class AutomatonStatistic(Statistic):
         value, observed = (x[..., self._order.to(x.device)].unsqueeze(-1) for x in (value, observed))
         wrong = observed & (value != categories)
         return torch.zeros(wrong.shape, dtype=torch.double, device=value.device).masked_fill(wrong, -torch.inf)
+
+
+class NestedThreshold(AutomatonStatistic):
+    r"""In how many groups more than a threshold of the binary variables are ones (Niepert and Domingos 2014, Example
+    A.4): with a threshold of 0, the number of ones after max-pooling.
+
+    Every query costs O(n · groups · threshold).
+
+    :param groups: Variables of every group, a partition of ``range(n)``; for the squares of an image see the example.
+    :param int threshold: At least 0.
+    :raises ValueError: if groups overlap or leave a variable out, or the threshold is negative.
+
+    Example::
+
+        >>> pixel = torch.arange(16).reshape(4, 4)
+        >>> squares = pixel.unfold(0, 2, 2).unfold(1, 2, 2).reshape(4, 4).tolist()
+        >>> squares[0]
+        [0, 1, 4, 5]
+        >>> NestedThreshold(squares, threshold=0).value(torch.eye(4, dtype=torch.long).flatten())
+        tensor(2)
+    """
+
+    def __init__(self, groups: Sequence[Sequence[int]], threshold: int) -> None:
+        check_size("threshold", threshold, 0)
+        groups = checked_partition("groups", groups)
+        # Counts are cut off above.
+        threshold = min(threshold, max(map(len, groups)))
+        # A state is the number of groups above the threshold so far, and the count of the present one, cut off above.
+        width = threshold + 2
+        count = torch.arange(width)
+        groups_above = torch.arange(len(groups) + 1).unsqueeze(-1)
+        next_count = (count.unsqueeze(-1) + torch.arange(2)).clamp(max=threshold + 1)
+        inside = (groups_above.unsqueeze(-1) * width + next_count).flatten(0, 1)
+        closed = (groups_above.unsqueeze(-1) + (next_count > threshold)).clamp(max=len(groups)) * width
+        last = torch.tensor([i == len(group) - 1 for group in groups for i in range(len(group))])
+        table = torch.where(last[:, None, None], closed.flatten(0, 1), inside)
+        order = [d for group in groups for d in group]
+        super().__init__(len(order), table, groups_above.expand(-1, width).flatten(), order)
+
+
+class Transitions(AutomatonStatistic):
+    r"""How often a 0 is followed by a 1 in a sequence of n binary variables: its runs of ones but a first one
+    (Niepert and Domingos 2014, Example A.3).
+
+    Without evidence :math:`|S_t| = \binom{n + 1}{2t + 1}`. Every query costs :math:`O(n^2)`. Which levels evidence
+    allows is counted by the same dynamic program; the bounds printed in the paper's example leave out free variables
+    before the first and behind the last observed one, and are too large for neighbours that are both observed.
+
+    :param int num_variables: Number of variables n, at least 1. Levels are ``0, ..., n // 2``.
+    :raises ValueError: if it is not an integer of at least 1.
+
+    Example::
+
+        >>> Transitions(8).value(torch.tensor([0, 1, 0, 1, 0, 1, 0, 1]))
+        tensor(4)
+        >>> Transitions(3).log_sizes.exp().round()
+        tensor([4., 4.], dtype=torch.float64)
+    """
+
+    def __init__(self, num_variables: int) -> None:
+        check_size("num_variables", num_variables)
+        # A state is twice the number of changes, plus one if the last value was a 0; the start is as after a 1.
+        most = int(num_variables) // 2
+        changes = torch.arange(most + 1)
+        after_one = torch.stack([2 * changes + 1, 2 * changes], -1)
+        after_zero = torch.stack([2 * changes + 1, 2 * (changes + 1).clamp(max=most)], -1)
+        # The clamp only meets states that no sequence of this length reaches.
+        table = torch.stack([after_one, after_zero], 1).flatten(0, 1)
+        super().__init__(num_variables, table, changes.repeat_interleave(2))

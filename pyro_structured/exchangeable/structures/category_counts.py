@@ -1,17 +1,106 @@
 """Numbers of variables in every category."""
 
-__all__ = ["CategoryCounts"]
+__all__ = ["BlockCounts", "CategoryCounts", "Count", "CountVectors"]
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.exchangeable.ops.level_sets import log_multinomial
-from pyro_structured.exchangeable.structures.count_vectors import CountVectors
-from pyro_structured.foundation.structures.argument_checks import check_levels, check_size
+from pyro_structured.exchangeable.ops.level_sets import complete_counts, log_binomial, log_multinomial, normalize
+from pyro_structured.exchangeable.structures.product import INSTEAD, Product
+from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.structures.argument_checks import check_levels, check_size, checked_partition
+
+
+class CountVectors(Statistic):
+    """A statistic that tells how many variables are in every category, and nothing else: full exchangeability.
+
+    :ivar Tensor counts: Count vectors of all levels, integers of shape ``(num_levels, num_categories)``.
+    """
+
+    counts: Tensor
+
+    @abstractmethod
+    def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
+        """Logarithms of the numbers of ways to fill the free places; arguments as :meth:`_missing` returns them."""
+
+    def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Binomial or multinomial coefficients; see :meth:`Statistic.log_completions`."""
+        missing, free = self._missing(value, observed)
+        return self._log_ways(free, missing)
+
+    def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """Categories at random places that are free; see :meth:`Statistic.sample`."""
+        shape = torch.broadcast_shapes(level.shape + (1,), value.shape, observed.shape)
+        return self._fill(level, value, observed, torch.rand(shape, dtype=torch.double, device=value.device))
+
+    def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """The last category at the first free places, and so on; see :meth:`Statistic.complete`."""
+        return self._fill(level, value, observed, torch.arange(float(self.num_variables), device=value.device))
+
+    def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
+        # Indices without axes would be made Python numbers, which function transforms refuse.
+        missing = self.counts.to(value.device)[level.unsqueeze(-1)].squeeze(-2) - self._count(value, observed)
+        return complete_counts(value, observed, missing, keys)
+
+    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+        """The expected shares of the categories among the free places; see :meth:`Statistic.log_marginals`."""
+        missing, free = self._missing(value, observed)
+        levels = normalize(log_weights.double() + self._log_ways(free, missing))
+        part = missing.clamp(min=0).double() / free.clamp(min=1).unsqueeze(-1)
+        share = logsumexp(levels.unsqueeze(-1) + part.log(), -2)
+        fixed = value.unsqueeze(-1) == torch.arange(self.num_categories, device=value.device)
+        return torch.where(observed.unsqueeze(-1), fixed.double().log(), share.unsqueeze(-2))
+
+    def _missing(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Places that every level needs beside the observed ones, shape ``(..., levels, categories)``, and the number
+        of free ones, shape ``(..., 1)``.
+        """
+        missing = self.counts.to(value.device) - self._count(value, observed).unsqueeze(-2)
+        return missing, (~observed).sum(-1, keepdim=True)
+
+    def _count(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Observed places of every category, shape ``(..., categories)``."""
+        categories = torch.arange(self.num_categories, device=value.device)
+        return (observed.unsqueeze(-1) & (value.unsqueeze(-1) == categories)).sum(-2)
+
+
+class Count(CountVectors):
+    r"""The number of ones among n binary variables: full exchangeability (Niepert and Domingos 2014, Example A.1).
+
+    :math:`|S_{t,e}| = \binom{\text{free}}{t - \text{ones}}`. Every query costs O(n).
+    :attr:`counts` lists the numbers of zeros and of ones of all levels.
+
+    :param int num_variables: Number of variables n, at least 1. Levels are the counts ``0, ..., n``.
+    :raises ValueError: if it is not an integer of at least 1.
+
+    Example::
+
+        >>> Count(3).value(torch.tensor([1, 0, 1]))
+        tensor(2)
+        >>> Count(3).log_sizes.exp().round()
+        tensor([1., 3., 3., 1.], dtype=torch.float64)
+    """
+
+    def __init__(self, num_variables: int) -> None:
+        check_size("num_variables", num_variables)
+        self.num_variables = int(num_variables)
+        self.num_levels = self.num_variables + 1
+        ones = torch.arange(self.num_levels)
+        self.counts = torch.stack([self.num_variables - ones, ones], -1)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Numbers of ones, shape ``(...)``."""
+        return (x == 1).sum(-1)
+
+    def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
+        return log_binomial(free, missing[..., 1], self.num_variables)
 
 
 class CategoryCounts(CountVectors):
@@ -63,3 +152,28 @@ class CategoryCounts(CountVectors):
 
     def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_multinomial(free, missing)
+
+
+class BlockCounts(Product):
+    r"""The numbers of ones in the blocks of a partition (Niepert and Domingos 2014, Example A.2).
+
+    :math:`|S_{t,e}| = \prod_b \binom{\text{free}_b}{t_b - \text{ones}_b}`. Unlike an
+    :class:`~pyro_structured.distributions.ExchangeablePartition`, whose blocks are independent, this has a weight for
+    every combination of counts, :math:`\prod_b (n_b + 1)` of them.
+
+    :param blocks: Variables of every block, a partition of ``range(n)``.
+    :raises ValueError: if blocks are empty or overlap, or leave a variable out, or there are more than ``2 ** 22``
+        levels.
+
+    Example::
+
+        >>> BlockCounts([[0, 1], [2]]).log_sizes.exp().round().unflatten(-1, (3, 2))
+        tensor([[1., 1.],
+                [2., 2.],
+                [1., 1.]], dtype=torch.float64)
+    """
+
+    def __init__(self, blocks: Sequence[Sequence[int]]) -> None:
+        groups = checked_partition("blocks", blocks)
+        check_levels("blocks", math.prod(len(group) + 1 for group in groups), INSTEAD)
+        super().__init__([Count(len(group)) for group in groups], groups)

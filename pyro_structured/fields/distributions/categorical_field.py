@@ -15,8 +15,7 @@ from pyro_structured.fields.distributions.label_optimum import maximize_labels
 from pyro_structured.fields.distributions.units_of_field import joint_field
 from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.foundation.distributions.argument_checks import check_entries
-from pyro_structured.foundation.ops.enumeration import enumerate_values
-from pyro_structured.foundation.ops.labelings import MOST_PIXELS, number_of_labelings
+from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, enumerate_values, number_of_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp, safe_log
 
 

@@ -25,7 +25,7 @@ from pyro_structured.fields.ops.deep_pattern_potential import (
 from pyro_structured.fields.ops.hidden_states import HiddenStates, free_hidden_states
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
 from pyro_structured.fields.solvers.pattern_objective import PatternObjective
-from pyro_structured.foundation.ops.labelings import MOST_PIXELS
+from pyro_structured.foundation.ops.enumeration import MOST_PIXELS
 
 # States of the smaller layer of hidden units that are enumerated for a single labelling.
 MOST_STATES = 2**16

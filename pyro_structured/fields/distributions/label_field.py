@@ -27,7 +27,7 @@ from pyro_structured.foundation.distributions.argument_checks import check_entri
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.draws import draw_rows
-from pyro_structured.foundation.ops.labelings import MOST_PIXELS, all_labelings, number_of_labelings
+from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, all_labelings, number_of_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import infer_marginals
 from pyro_structured.foundation.ops.requirements import require_support

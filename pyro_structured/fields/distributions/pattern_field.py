@@ -10,8 +10,8 @@ from torch import Tensor
 from pyro_structured.fields.distributions.pattern_bounds import PatternBounds
 from pyro_structured.fields.distributions.perfect_draws import MAX_SWEEPS, perfect_draws
 from pyro_structured.fields.distributions.units_of_field import joint_field
+from pyro_structured.foundation.ops.enumeration import MOST_PIXELS
 from pyro_structured.foundation.ops.evidence import log_odds
-from pyro_structured.foundation.ops.labelings import MOST_PIXELS
 from pyro_structured.foundation.ops.log_space import safe_log
 
 

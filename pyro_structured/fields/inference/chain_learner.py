@@ -12,7 +12,7 @@ from torch import Tensor
 from pyro_structured.fields.distributions.label_field import LabelField
 from pyro_structured.fields.inference.field_chains import FieldChains, move_labels
 from pyro_structured.fields.inference.field_learner import FieldLearner, expanded_value, observed_fields
-from pyro_structured.foundation.inference.observed_batch import ObservedBatch
+from pyro_structured.foundation.inference.learner import ObservedBatch
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 

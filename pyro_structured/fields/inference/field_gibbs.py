@@ -18,8 +18,7 @@ from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.gibbs import StepKernel
-from pyro_structured.foundation.inference.latent_state import at_random
-from pyro_structured.foundation.inference.later_sites import later_sites
+from pyro_structured.foundation.inference.latent_state import at_random, later_sites
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.structures.argument_checks import check_size
 

@@ -14,9 +14,8 @@ from torch import Tensor
 from pyro_structured.fields.distributions.label_field import LabelField
 from pyro_structured.fields.inference.field_sites import field_of
 from pyro_structured.foundation.distributions.independent_parts import unmasked
-from pyro_structured.foundation.inference.learner import Learner
+from pyro_structured.foundation.inference.learner import Learner, ObservedBatch
 from pyro_structured.foundation.inference.nonfinite_error import ADVICE, NonFiniteError
-from pyro_structured.foundation.inference.observed_batch import ObservedBatch
 from pyro_structured.foundation.inference.row_state import row_places
 
 LabelLoss = Callable[[Tensor, Tensor], Tensor]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from pyro_structured.fields.inference.field_sites import field_of
-from pyro_structured.foundation.inference.later_sites import later_sites
+from pyro_structured.foundation.inference.latent_state import later_sites
 
 # Log-densities that are equal but for rounding, relative to their size.
 ROUNDING = 1e-4

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 # Numbers that are computed together.

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.independent_parts import entry_constraint
-from pyro_structured.foundation.inference.later_sites import later_sites
+from pyro_structured.foundation.inference.latent_state import later_sites
 from pyro_structured.foundation.inference.site_handlers import log_weight
 
 # Densities of rows that are equal but for rounding, relative to their size.

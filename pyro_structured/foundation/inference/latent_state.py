@@ -1,8 +1,8 @@
 """Present values of all latent sites of a model."""
 
-__all__ = ["LatentState", "at_random", "latent_sites"]
+__all__ = ["LatentState", "at_random", "latent_sites", "later_sites"]
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,16 @@ from pyro_structured.foundation.inference.site_handlers import (
     log_weight,
     random_value,
 )
+
+
+def later_sites(trace: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Names and nodes of all random sites after a site, deterministic ones and plates left out."""
+    nodes = list(trace.nodes.items())
+    for other, node in nodes[1 + [other for other, _ in nodes].index(name) :]:
+        is_random = node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+        if is_random and not node["infer"].get("_deterministic"):
+            yield other, node
+
 
 # Draws of a start that may have density zero.
 ATTEMPTS = 100

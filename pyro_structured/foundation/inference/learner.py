@@ -1,9 +1,10 @@
 """Learning the parameters of models, step by step."""
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "ObservedBatch"]
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import pyro.distributions as dist
@@ -22,9 +23,25 @@ from pyro_structured.foundation.inference.nonfinite_error import (
     check_loss,
     check_values,
 )
-from pyro_structured.foundation.inference.observed_batch import ObservedBatch
 from pyro_structured.foundation.inference.row_state import RowState
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
+
+
+@dataclass(frozen=True)
+class ObservedBatch:
+    """A run of a model with the present parameters.
+
+    :ivar args: Positional arguments of the model.
+    :ivar kwargs: Its keyword arguments.
+    :ivar trace: Of the model; what is latent is drawn from its distribution, or from the guide.
+    :ivar rows: The rows of every plate.
+    """
+
+    args: Any
+    kwargs: Any
+    trace: Any
+    rows: dict[str, Tensor]
+
 
 # Of a step without an optimiser.
 MOST_ITERATIONS = 100

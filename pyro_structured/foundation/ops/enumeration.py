@@ -1,6 +1,14 @@
 """All values of a few discrete variables."""
 
-__all__ = ["ENUMERATION_CAP", "enumerate_joint_states", "enumerate_values", "is_enumerable"]
+__all__ = [
+    "ENUMERATION_CAP",
+    "MOST_PIXELS",
+    "all_labelings",
+    "enumerate_joint_states",
+    "enumerate_values",
+    "is_enumerable",
+    "number_of_labelings",
+]
 
 import math
 from collections.abc import Sequence
@@ -59,3 +67,33 @@ def enumerate_joint_states(cardinalities: Sequence[int], batch_shape: torch.Size
     values = (states // strides % sizes).to(like.dtype)
     values = values.reshape(number, *(1,) * len(batch_shape), len(cardinalities))
     return values.expand(-1, *batch_shape, -1) if expand else values
+
+
+# Labelings of more pixels are never enumerated; of pixels with more than two labels, as many labelings.
+MOST_PIXELS = 18
+
+
+def number_of_labelings(number: int, num_labels: int = 2) -> int | None:
+    """How many there are of so many pixels, or ``None`` if they are never enumerated.
+
+    Example::
+
+        >>> number_of_labelings(3), number_of_labelings(2, 3), number_of_labelings(1000)
+        (8, 9, None)
+    """
+    return num_labels**number if number * math.log2(num_labels) <= MOST_PIXELS else None
+
+
+def all_labelings(number: int, like: Tensor, num_labels: int = 2) -> Tensor:
+    """Integers below K in lexicographic order, shape ``(K ** number, number)``.
+
+    :param Tensor like: Says the dtype and the device.
+    :param int num_labels: K.
+
+    Example::
+
+        >>> all_labelings(2, torch.zeros(())).tolist()
+        [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+    """
+    units = num_labels ** torch.arange(number - 1, -1, -1, device=like.device)
+    return (torch.arange(num_labels**number, device=like.device).unsqueeze(-1) // units % num_labels).to(like.dtype)

@@ -13,8 +13,7 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
-from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE
-from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, MixtureVector
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP

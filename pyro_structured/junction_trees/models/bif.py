@@ -5,6 +5,7 @@ __all__ = ["read_bif", "write_bif"]
 import gzip
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,125 @@ import numpy as np
 from pyro_structured.foundation.ops.data_file import read_content
 from pyro_structured.foundation.structures.argument_checks import checked_path
 from pyro_structured.junction_trees.models.bayesian_network import BayesianNetwork
-from pyro_structured.junction_trees.models.bif_scanner import BifScanner, is_word
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
+
+# Each of these takes time in proportion to what it matches, and no memory: where a text does not fit, there is one way
+# to find out. A repeated group would keep every repetition.
+BLANK = re.compile(r"\s+|//[^\n]*|/\*.*?\*/", re.DOTALL)
+WORD = re.compile(r'(?!//|/\*)[^\s{}()\[\],;|"]+?(?=//|/\*|[\s{}()\[\],;|"]|\Z)')
+TOKEN = re.compile(rf'"[^"]*"|[{{}}()\[\],;|]|{WORD.pattern}')
+# What stands in properties: quotes that do not end in their line are no quotes.
+PROPERTY_PART = re.compile(r'[^;"]+|"[^"\n]*"|"')
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+LONGEST_QUOTATION = 60
+
+
+def _is_word(name: str) -> bool:
+    """Whether a name needs no quotes."""
+    found = WORD.match(name)
+    return found is not None and found.end() == len(name)
+
+
+class _BifScanner:
+    """Reads a text from its beginning, in time in proportion to its length; comments are passed over.
+
+    :param Path path: Where the text is from, for errors.
+    :param str text: The text.
+    :ivar int place: How much was read.
+    """
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path, self._text, self.place = path, text, 0
+        self._token: str | None = None
+
+    def line(self, place: int) -> int:
+        """The number of a place's line, counted from 1."""
+        return self._text.count("\n", 0, place) + 1
+
+    def error(self, expected: str) -> ValueError:
+        """What to raise if something else comes next."""
+        token = TOKEN.match(self._text, self.place)
+        got = token.group() if token else self._text[self.place : self.place + 20] or "the end"
+        got = got if len(got) <= LONGEST_QUOTATION else got[:LONGEST_QUOTATION] + "..."
+        return ValueError(f"{self._path}: expected {expected} in line {self.line(self.place)}, got {got!r}")
+
+    def wrong(self, message: str, place: int | None = None) -> ValueError:
+        """What to raise about something that was read, at the present place or from another one on."""
+        return ValueError(
+            f"{self._path}: expected {message} (line {self.line(self.place if place is None else place)})"
+        )
+
+    def peek(self) -> str:
+        """The next word, name with its quotes, or punctuation; empty at the end."""
+        if self._token is None:
+            while blank := BLANK.match(self._text, self.place):
+                self.place = blank.end()
+            token = TOKEN.match(self._text, self.place)
+            if token is None and self.place < len(self._text):
+                raise self.error("quotes and comments that end")
+            self._token = token.group() if token else ""
+        return self._token
+
+    def _pass(self, length: int) -> None:
+        self.place += length
+        self._token = None
+
+    def take(self, *expected: str) -> str:
+        """Passes over one of some words."""
+        token = self.peek()
+        if token not in expected:
+            raise self.error(" or ".join(map(repr, expected)))
+        self._pass(len(token))
+        return token
+
+    def skip_properties(self) -> None:
+        """Passes over properties, which hold any text up to a semicolon."""
+        while (token := self.peek()) == "property":
+            start = self.place
+            self._pass(len(token))
+            while part := PROPERTY_PART.match(self._text, self.place):
+                self.place = part.end()
+            if self.place == len(self._text):
+                self.place = start
+                raise self.error("a property that ends with a semicolon")
+            self.take(";")
+
+    def name(self, what: str) -> str:
+        """A name in quotes, or words."""
+        words: list[str] = []
+        while _is_word(token := self.peek()) or (token.startswith('"') and not words):
+            self._pass(len(token))
+            if token.startswith('"'):
+                return token[1:-1]
+            words.append(token)
+        if not words:
+            raise self.error(what)
+        return " ".join(words)
+
+    def names(self, what: str) -> list[str]:
+        """Names with commas between them."""
+        found = [self.name(what)]
+        while self.peek() == ",":
+            self.take(",")
+            found.append(self.name(what))
+        return found
+
+    def probabilities(self, what: str) -> list[float]:
+        """Numbers, with commas between them or without, and the semicolon after them."""
+        found = []
+        while (token := self.peek()) != ";":
+            if token != ",":
+                found.append(self._probability(token, what))
+            self._pass(len(token))
+        self.take(";")
+        return found
+
+    def _probability(self, token: str, what: str) -> float:
+        number = float(token) if NUMBER.fullmatch(token) else math.nan
+        if not 0 <= number < math.inf:
+            raise self.error(f"numbers of at least 0, and a semicolon after them, for {what}")
+        return number
+
 
 # Bytes: published networks of a thousand variables have less than a tenth of it.
 LARGEST_TEXT = 2**26
@@ -53,7 +171,7 @@ def read_bif(path: str | Path) -> BayesianNetwork:
         of ``pyro.settings``, before they take memory.
     """
     path = checked_path("path", path)
-    scanner = BifScanner(path, _text(path))
+    scanner = _BifScanner(path, _text(path))
     states, found = _read_declarations(scanner)
     numbers = {name: {state: number for number, state in enumerate(values)} for name, values in states.items()}
     _check_sizes(path, scanner, states, found)
@@ -98,7 +216,7 @@ def _lines(network: BayesianNetwork) -> Iterator[str]:
 
 
 def _quoted(names: Iterable[str]) -> list[str]:
-    return [name if is_word(name) else f'"{name}"' for name in names]
+    return [name if _is_word(name) else f'"{name}"' for name in names]
 
 
 def _numbers(row: np.ndarray) -> str:
@@ -113,7 +231,7 @@ def _text(path: Path) -> str:
         raise ValueError(f"{path}: expected text in UTF-8, got byte {error.object[error.start]:#04x}") from None
 
 
-def _read_declarations(scanner: BifScanner) -> tuple[dict[str, list[str]], dict[str, _Conditional]]:
+def _read_declarations(scanner: _BifScanner) -> tuple[dict[str, list[str]], dict[str, _Conditional]]:
     """States and probabilities of all variables."""
     states: dict[str, list[str]] = {}
     found: dict[str, _Conditional] = {}
@@ -142,7 +260,9 @@ def _read_declarations(scanner: BifScanner) -> tuple[dict[str, list[str]], dict[
     return states, found
 
 
-def _check_sizes(path: Path, scanner: BifScanner, states: dict[str, list[str]], found: dict[str, _Conditional]) -> None:
+def _check_sizes(
+    path: Path, scanner: _BifScanner, states: dict[str, list[str]], found: dict[str, _Conditional]
+) -> None:
     """Raises an error if the tables would have more axes, or take more memory, than there may be."""
     sizes = {}
     for child, (parents, _, place) in found.items():
@@ -156,7 +276,7 @@ def _check_sizes(path: Path, scanner: BifScanner, states: dict[str, list[str]], 
     check_table_entries(str(path), what, sum(sizes.values()))
 
 
-def _skip_network(scanner: BifScanner) -> None:
+def _skip_network(scanner: _BifScanner) -> None:
     if scanner.peek() != "{":
         scanner.name("the network's name")
     scanner.take("{")
@@ -164,7 +284,7 @@ def _skip_network(scanner: BifScanner) -> None:
     scanner.take("}")
 
 
-def _read_variable(scanner: BifScanner) -> tuple[str, list[str]]:
+def _read_variable(scanner: _BifScanner) -> tuple[str, list[str]]:
     name = scanner.name("a variable")
     scanner.take("{")
     scanner.skip_properties()
@@ -185,7 +305,7 @@ def _read_variable(scanner: BifScanner) -> tuple[str, list[str]]:
     return name, values
 
 
-def _read_probability(scanner: BifScanner) -> tuple[str, _Conditional]:
+def _read_probability(scanner: _BifScanner) -> tuple[str, _Conditional]:
     scanner.take("(")
     start, parents = scanner.place, []
     child = scanner.name("a variable")
@@ -205,7 +325,9 @@ def _read_probability(scanner: BifScanner) -> tuple[str, _Conditional]:
     return child, _Conditional(parents, rows, start)
 
 
-def _table(scanner: BifScanner, child: str, conditional: _Conditional, states: dict[str, dict[str, int]]) -> np.ndarray:
+def _table(
+    scanner: _BifScanner, child: str, conditional: _Conditional, states: dict[str, dict[str, int]]
+) -> np.ndarray:
     """Probabilities with the child's axis last; states have their numbers."""
     parents = conditional.parents
     shape = [len(states[name]) for name in [*parents, child]]

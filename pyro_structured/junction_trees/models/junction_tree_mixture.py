@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
-from pyro_structured.junction_trees.models.categorical_density import CategoricalDensity
+from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows

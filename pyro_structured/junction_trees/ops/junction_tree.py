@@ -8,10 +8,174 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
-from pyro_structured.junction_trees.ops import clique_passes
-from pyro_structured.junction_trees.ops.clique_plan import CliquePlan
+from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
+
+# Within e to the power of this, sums of products of weights, and the squares of their inverses, are far from overflow.
+LARGEST_LOGARITHM = 300.0
+# Numbers that a group of samples needs.
+DRAWN_AT_ONCE = 2**22
+
+
+class _UpwardPass(NamedTuple):
+    """What the leaves send to the roots.
+
+    :ivar Tensor log_partition: Shape ``(rows,)``.
+    :ivar list shares: For all levels, from the roots, numbers in proportion to the probabilities of a clique's other
+        variables given its separator's state, shape ``(E, rows)``.
+    :ivar list totals: Their sums for all separators' states, shape ``(M, rows)``; zeros where a state is impossible.
+    """
+
+    log_partition: Tensor
+    shares: list[Tensor]
+    totals: list[Tensor]
+
+
+def _upward(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> _UpwardPass:
+    """Sums variables out, from the leaves to the roots.
+
+    Weights are multiplied where that is safe, and else their logarithms are added, which takes several times as long.
+
+    :param CliquePlan plan: The tree.
+    :param Tensor tables: Log-weights, shape ``(table_size, rows)`` or ``(table_size, 1)``.
+    :param Tensor evidence: Log-weights of single states, shape ``(num_states, rows)`` or ``(num_states, 1)``.
+    """
+    logarithms = any_true(_magnitude(plan, tables, evidence) > LARGEST_LOGARITHM)
+    if not logarithms:
+        tables, evidence = tables.exp(), None if evidence is None else evidence.exp()
+    evidence = None if evidence is None else _with_neutral(evidence, logarithms)
+    shares: list[Tensor] = []
+    totals: list[Tensor] = []
+    messages = None
+    for level in reversed(plan.levels(tables.device)):
+        met = None if messages is None else _with_neutral(messages, logarithms)
+        weights = _weights(level, tables, evidence, met, logarithms)
+        if logarithms:
+            peaks = _joined([part.amax(1) for part in split_runs(weights.detach(), level.sums)])
+            peaks = peaks.masked_fill(peaks == -torch.inf, 0.0)
+            weights = (weights - peaks.index_select(0, level.owners)).exp()
+        total = _joined([part.sum(1) for part in split_runs(weights, level.sums)])
+        messages = safe_log(total) + peaks if logarithms else total
+        shares.append(weights)
+        totals.append(total)
+    assert messages is not None
+    return _UpwardPass((messages if logarithms else safe_log(messages)).sum(0), shares[::-1], totals[::-1])
+
+
+def _magnitude(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> Tensor:
+    """A bound on the logarithms of all numbers that occur when weights are multiplied."""
+    found = plan.magnitude(_largest(tables))
+    return found if evidence is None else found + _largest(evidence).sum()
+
+
+def _largest(numbers: Tensor) -> Tensor:
+    """Of all rows, without signs and infinite numbers."""
+    sizes = numbers.detach().abs()
+    return sizes.masked_fill(sizes == torch.inf, 0.0).amax(-1) if numbers.shape[-1] else sizes.sum(-1)
+
+
+def _with_neutral(numbers: Tensor, logarithms: bool) -> Tensor:
+    """What is met where there is nothing to meet comes last."""
+    return torch.cat([numbers, numbers.new_full((1, numbers.shape[-1]), 0.0 if logarithms else 1.0)])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _weights(
+    level: CliqueLevel, tables: Tensor, evidence: Tensor | None, messages: Tensor | None, logarithms: bool
+) -> Tensor:
+    """Weights of a level's entries with all that is below, or their logarithms, shape ``(E, rows)``."""
+    weights = tables.index_select(0, level.entries)
+    for numbers, places in ((messages, level.messages), (evidence, level.states)):
+        if numbers is None:
+            continue
+        for place in places:
+            found = numbers.index_select(0, place)
+            weights = weights + found if logarithms else weights * found
+    # Cliques that add no variable have no evidence of their own.
+    return weights if evidence is None or weights.shape[-1] != 1 else weights.expand(-1, evidence.shape[-1])
+
+
+def _joint_marginals(plan: CliquePlan, found: _UpwardPass) -> list[Tensor]:
+    """Probabilities of the entries of all levels, shape ``(E, rows)``, from the roots to the leaves."""
+    marginals: list[Tensor] = []
+    for level, share, total in zip(plan.levels(found.log_partition.device), found.shares, found.totals, strict=True):
+        factor = total.masked_fill(total == 0, 1.0).reciprocal()
+        if marginals:
+            sources = marginals[-1].index_select(0, level.sources)
+            factor = factor * _joined([part.sum(1) for part in split_runs(sources, level.source_sums)])
+        marginals.append(share * factor.index_select(0, level.owners))
+    return marginals
+
+
+def _single_marginals(plan: CliquePlan, marginals: list[Tensor]) -> Tensor:
+    """Probabilities of the states of all variables, shape ``(num_states, rows)``, from those of the cliques."""
+    first = marginals[0]
+    total = first.new_zeros(plan.num_states + 1, first.shape[-1])
+    for level, entries in zip(plan.levels(first.device), marginals, strict=True):
+        for states in level.states:
+            total = total.index_add(0, states, entries)
+    return total[:-1]
+
+
+def _sample_states(plan: CliquePlan, found: _UpwardPass, num_samples: int) -> Tensor:
+    """Draws all variables, from the roots to the leaves.
+
+    :return: Integers of shape ``(n, num_samples, rows)``.
+    """
+    log_z = found.log_partition
+    values = log_z.new_zeros(plan.num_variables, num_samples, log_z.shape[-1], dtype=torch.long)
+    for level, shares in zip(plan.levels(log_z.device), found.shares, strict=True):
+        for block, table in zip(level.blocks, level.split(shares), strict=True):
+            each = len(block.starts) * block.shape[1] * values.shape[-1]
+            for part in values.split(max(1, DRAWN_AT_ONCE // max(1, each)), 1):
+                place = _separator_states(block, part)
+                index = place.flatten(0, 1).unsqueeze(1).expand(-1, block.shape[1], -1)
+                cumulative = table.gather(0, index).cumsum(1)
+                threshold = torch.rand_like(cumulative[:, :1]) * (cumulative[:, -1:] * (1 - 2.0**-52))
+                _write(block, part, (cumulative <= threshold).sum(1).reshape(place.shape))
+    return values
+
+
+def _most_probable_states(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> Tensor:
+    """Most probable states of all variables together, shape ``(n, rows)``; arguments as for :func:`_upward`."""
+    levels = plan.levels(tables.device)
+    best: list[list[Tensor]] = []
+    messages = None
+    evidence = None if evidence is None else _with_neutral(evidence, True)
+    for level in reversed(levels):
+        met = None if messages is None else _with_neutral(messages, True)
+        found = [part.max(1) for part in level.split(_weights(level, tables, evidence, met, True))]
+        best.append([places for _, places in found])
+        messages = torch.cat([peaks for peaks, _ in found])
+    assert messages is not None
+    values = messages.new_zeros(plan.num_variables, 1, messages.shape[-1], dtype=torch.long)
+    for level, choices in zip(levels, best[::-1], strict=True):
+        for block, choice in zip(level.blocks, choices, strict=True):
+            place = _separator_states(block, values)
+            _write(block, values, choice.gather(0, place.flatten(0, 1)).reshape(place.shape))
+    return values.squeeze(1)
+
+
+def _separator_states(block: CliqueBlock, values: Tensor) -> Tensor:
+    """Which of a block's states of separators the values have, shape ``(G, samples, rows)``."""
+    found = block.starts[:, None, None].expand(-1, *values.shape[1:])
+    for variables, strides in zip(block.separators.unbind(1), block.separator_strides.unbind(1), strict=True):
+        found = found + values[variables] * strides[:, None, None]
+    return found
+
+
+def _write(block: CliqueBlock, values: Tensor, states: Tensor) -> None:
+    """Sets the variables that are not in separators, in place."""
+    parts = zip(block.variables.unbind(1), block.strides.unbind(1), block.cardinalities.unbind(1), strict=True)
+    for variables, strides, sizes in parts:
+        values[variables] = states // strides[:, None, None] % sizes[:, None, None]
+
 
 # What to compute, each with all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
@@ -58,17 +222,14 @@ def sample_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, num_s
     """Exact samples, integers of shape ``(num_samples, rows, n)``; arguments as for :func:`infer_tree`."""
     parts = []
     for tables, weights in _parts(clique_logits, evidence, plan, num_samples):
-        parts.append(clique_passes.sample_states(plan, clique_passes.upward(plan, tables, weights), num_samples))
+        parts.append(_sample_states(plan, _upward(plan, tables, weights), num_samples))
     return torch.cat(parts, -1).movedim(0, -1)
 
 
 @torch.no_grad()
 def maximize_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """A most probable value of every row, integers of shape ``(rows, n)``; arguments as for :func:`infer_tree`."""
-    parts = (
-        clique_passes.most_probable_states(plan, tables, weights)
-        for tables, weights in _parts(clique_logits, evidence, plan)
-    )
+    parts = (_most_probable_states(plan, tables, weights) for tables, weights in _parts(clique_logits, evidence, plan))
     return torch.cat(list(parts), -1).T
 
 
@@ -93,11 +254,11 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)
     found = []
     for tables, weights in _parts(clique_logits, evidence, plan):
-        passed = clique_passes.upward(plan, tables, weights)
+        passed = _upward(plan, tables, weights)
         single = packed = passed.log_partition.new_zeros(0, len(passed.log_partition))
         if queries >= MARGINALS:
-            joint = clique_passes.joint_marginals(plan, passed)
-            single = clique_passes.single_marginals(plan, joint)
+            joint = _joint_marginals(plan, passed)
+            single = _single_marginals(plan, joint)
         if queries >= CLIQUE_MARGINALS:
             packed = torch.cat(joint).index_select(0, plan.order(packed.device))
         found.append((passed.log_partition, single, packed))

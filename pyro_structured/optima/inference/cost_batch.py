@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pyro_structured.foundation.inference.observed_batch import ObservedBatch
+from pyro_structured.foundation.inference.learner import ObservedBatch
 from pyro_structured.optima.inference.cost_sites import CostSite
 
 

@@ -11,7 +11,7 @@ from pyro_structured.distributions import RBM, DeepPatternCRF, PatternCRF
 from pyro_structured.fields.distributions import deep_field as module
 from pyro_structured.fields.distributions.units_of_field import joint_field
 from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit

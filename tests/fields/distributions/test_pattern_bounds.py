@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF
 from pyro_structured.fields.distributions import pattern_bounds as module
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import Grid
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_structured.distributions import RBM, DeepPatternCRF, GridCRF, PatternCRF, RecursiveCardinality
 from pyro_structured.fields.distributions import label_field as module
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit

@@ -14,7 +14,7 @@ from pyro_structured.fields.ops.holder_bound import holder_bound
 from pyro_structured.fields.ops.mean_field_bound import mean_field_bound
 from pyro_structured.fields.ops.modular_bound import modular_bound
 from pyro_structured.fields.ops.unit_powers import log_worth, unit_powers
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 
 pytestmark = pytest.mark.statistical
 

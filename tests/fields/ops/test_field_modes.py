@@ -7,7 +7,7 @@ from pyro_structured.fields.ops.field_modes import field_modes
 from pyro_structured.fields.ops.field_rows import FieldRows
 from pyro_structured.fields.ops.field_with_units import edges_of
 from pyro_structured.fields.ops.mean_field import mean_field_logits
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 
 
 def made(composition="sum", rows=3, scale=1.0, pixels=6, units=3):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 
 pytestmark = pytest.mark.statistical
 

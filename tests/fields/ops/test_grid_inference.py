@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from pyro_structured.fields.ops import grid_inference
 from pyro_structured.fields.ops.grid_inference import infer_grid, log_partition_of_grid, maximize_grid, sample_grid
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 

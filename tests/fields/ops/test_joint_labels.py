@@ -8,7 +8,7 @@ import torch
 from pyro_structured.fields.ops.field_with_units import edges_of
 from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
 pytestmark = pytest.mark.statistical

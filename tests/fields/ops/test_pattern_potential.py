@@ -21,7 +21,7 @@ from pyro_structured.fields.ops.pattern_potential import (
     pattern_slopes,
     template_of_pattern,
 )
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 
 
 def table_of(scheme, number):

@@ -11,7 +11,7 @@ from pyro_structured.fields.ops.pattern_potential import pattern_potential, patt
 from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.label_ascent import ascend_labels, expand_label, likely_labels
 from pyro_structured.fields.solvers.label_objective import LabelObjective
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.structures import Grid
 
 TEMPERATURES = [0.0, 0.5, 1.0, 2.0, 3.0]

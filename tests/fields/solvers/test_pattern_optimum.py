@@ -19,7 +19,7 @@ from pyro_structured.fields.solvers.pattern_objective import PatternObjective
 from pyro_structured.fields.solvers.potential_chords import potential_chords, potential_of, rectified
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
 from pyro_structured.fields.solvers.single_pattern import maximize_pixels_with_pattern, maximize_with_pattern
-from pyro_structured.foundation.ops.labelings import all_labelings
+from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.structures import Grid
 
 TEMPERATURES = [0.0, 0.5, 1.0, 2.0, 3.0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from pyro_structured.distributions import JunctionTree
-from pyro_structured.junction_trees.ops import clique_passes
+from pyro_structured.junction_trees.ops import junction_tree
 from pyro_structured.structures import CliqueTree
 
 SMALL = 1024
@@ -305,7 +305,7 @@ def test_samples_are_drawn_in_groups(monkeypatch):
     same = torch.eye(2).log()
     d = JunctionTree(tree.pack([same, same, torch.tensor([0.0, 1.0, -torch.inf])]), tree)
     for group in (1, 7, 100):
-        monkeypatch.setattr(clique_passes, "DRAWN_AT_ONCE", group)
+        monkeypatch.setattr(junction_tree, "DRAWN_AT_ONCE", group)
         drawn = d.sample((3000,))
         assert (drawn[:, :3] == drawn[:, :1]).all()
         close(drawn[:, [0, 3]].double().mean(0), torch.tensor([0.5, math.e / (1 + math.e)]).double(), 0.05)

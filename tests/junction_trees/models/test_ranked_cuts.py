@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.junction_trees.models.ranked_cuts import RankedCuts
+from pyro_structured.junction_trees.models.graph_cut_search import RankedCuts
 from pyro_structured.junction_trees.solvers.edge_cut import worths
 from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow
 

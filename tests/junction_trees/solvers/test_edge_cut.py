@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.junction_trees.solvers.edge_cut import minimum_edge_cut, round_cuts
+from pyro_structured.junction_trees.solvers.edge_cut import SeparatorProgram, minimum_edge_cut, round_cuts
 from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow
-from pyro_structured.junction_trees.solvers.separator_program import SeparatorProgram
 
 SEEDS = st.integers(0, 10**9)
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.junction_trees.solvers.flow_bounds import FlowBounds
-from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow
-from pyro_structured.junction_trees.solvers.separator_program import SeparatorProgram
+from pyro_structured.junction_trees.solvers.edge_cut import SeparatorProgram
+from pyro_structured.junction_trees.solvers.separator_flow import FlowBounds, SeparatorFlow
 
 SEEDS = st.integers(0, 10**9)
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pyro_structured.junction_trees.solvers.known_cuts import KnownCuts, SeparatorCut
+from pyro_structured.junction_trees.solvers.separator_flow import KnownCuts, SeparatorCut
 
 
 def test_known_cuts_are_those_of_brute_force():
