@@ -12,7 +12,7 @@ from measurement import Report, arguments, duration
 
 from pyro_structured.datasets import load_density
 from pyro_structured.demo.chow_liu_tree import ChowLiuTree
-from pyro_structured.densities.models import region_leaves
+from pyro_structured.densities.models import region_network
 from pyro_structured.models import ExchangeableSPN, JunctionTreeMixture, MEVMDensity
 
 TEXT = """
@@ -23,7 +23,7 @@ smoothing 2.
 
 *Trees and blocks* is `ExchangeableSPN`, whose leaves mix Chow-Liu trees and exchangeable blocks. *Trees only* and
 *blocks only* are the same networks, learned with no share of the other part (`TREE_SHARE` of
-`pyro_structured.densities.models.region_leaves`, 1 and 0; no parameter of the estimator), with a choice of the setting
+`pyro_structured.densities.models.region_network`, 1 and 0; no parameter of the estimator), with a choice of the setting
 of their own. *Share of trees*: how much of the leaves the trees have on average. Controls without regions: *mixture of
 junction trees*, with the settings that [validation chose](tree_mixtures.md), *MEVM*: `MEVMDensity()`, both with
 `X_val`, and the *Chow-Liu tree* with one pseudocount.
@@ -45,7 +45,7 @@ SETTINGS = [
     {"n_states": 30, "max_region_size": 10, "max_iter": 30},
 ]
 OURS, TREES, BLOCKS, MIXTURE = "trees and blocks", "trees only", "blocks only", "mixture of junction trees"
-SHARES = {OURS: region_leaves.TREE_SHARE, TREES: 1.0, BLOCKS: 0.0}
+SHARES = {OURS: region_network.TREE_SHARE, TREES: 1.0, BLOCKS: 0.0}
 # Treewidth, number of components and penalty that validation has chosen in tree_mixtures.py.
 MIXTURES = {"plants": (2, 30, 0.25), "baudio": (2, 15, 0.25), "jester": (3, 30, 1.0), "nltcs": (3, 30, 0.25)}
 MOST_SECONDS, LEAST_GAIN = 60.0, 0.02
@@ -73,7 +73,7 @@ class Fit:
 
 
 def network(data, leaves, setting, seed):
-    region_leaves.TREE_SHARE = SHARES[leaves]
+    region_network.TREE_SHARE = SHARES[leaves]
     text = ", ".join(f"{key} {value}" for key, value in setting.items())
     return Fit(data, ExchangeableSPN(**setting, random_state=seed), text)
 

@@ -9,7 +9,7 @@ from ellipse_models import SIZES, ellipse_data, learned_fields, single
 from measurement import Report, arguments, duration
 
 from pyro_structured.fields.ops.label_losses import intersection_over_union_loss
-from pyro_structured.fields.solvers.pattern_ascent import ascend
+from pyro_structured.fields.solvers.joint_cut import ascend
 from pyro_structured.fields.solvers.pattern_dual import decompose
 
 TEXT = """

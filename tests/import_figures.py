@@ -27,7 +27,7 @@ def import_graph():
 
 
 def circles(graph):
-    """Sets of modules that import each other, directly or not (Tarjan's algorithm, without recursion)."""
+    """Sets of modules that import each other, directly or not."""
     reach = {}
     for start in graph:
         seen, waiting = set(), list(graph[start])
@@ -41,9 +41,9 @@ def circles(graph):
 
 
 def public_names():
-    """Dotted names of the modules from which fronts import."""
+    """Dotted names of the modules from which fronts, and what stands outside of the wings, import."""
     found = set()
-    for path in ROOT.glob("*/__init__.py"):
+    for path in ROOT.glob("*/*.py"):
         if path.parent.name not in WINGS:
             found |= {".".join(name.split(".")[1:4]) for _, name in imported_names(ast.parse(path.read_text()), [])}
     return found
@@ -69,7 +69,7 @@ if __name__ == "__main__":
     largest = max(folders, key=folders.get)
     print(f"files: {len(graph)} in {len(WINGS)} wings ({len(MIXTURES)} of which mix families)")
     print(f"imports upward, or of what is not allowed: {len(upward)}")
-    print(f"circles: {len(circles(graph))}")
+    print(f"circles: {[sorted(circle) for circle in circles(graph)]}")
     print(f"imports between families: {len(between)}")
     print(f"largest folder: {largest}, {folders[largest]} files")
     print(f"files with one importer, not public: {len(single)}")

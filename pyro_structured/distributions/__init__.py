@@ -57,6 +57,6 @@ from pyro_structured.foundation.distributions.nan_masked import NanMasked
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
 from pyro_structured.optima.distributions.argmin import Argmin
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
+from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimate, OptimumEstimator
 from pyro_structured.optima.distributions.randomized_optimum import RandOM
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal

@@ -42,9 +42,8 @@ from pyro_structured.optima.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.optima.inference.costs_reparam import CostsReparam
 from pyro_structured.optima.inference.hard_em import HardEM
 from pyro_structured.optima.inference.interweave import Interweave
-from pyro_structured.optima.inference.max_margin import MaxMargin
+from pyro_structured.optima.inference.linear_loss import MaxMargin, PerturbAndMAP
 from pyro_structured.optima.inference.monte_carlo_em import MCEM
-from pyro_structured.optima.inference.perturb_and_map import PerturbAndMAP
 from pyro_structured.optima.inference.plain_monte_carlo import PlainMonteCarlo
 from pyro_structured.optima.inference.shell_smc import ShellSMC
 from pyro_structured.optima.inference.splitting import Splitting

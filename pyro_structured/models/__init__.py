@@ -31,8 +31,7 @@ from pyro_structured.exchangeable.models.welch_partition import welch_partition
 from pyro_structured.fields.models.clustered_patterns import clustered_patterns
 from pyro_structured.fields.models.edge_features import edge_features
 from pyro_structured.fields.models.pixel_classifier import PixelClassifier
-from pyro_structured.fields.models.pixel_features import pixel_features
-from pyro_structured.fields.models.position_features import position_features
+from pyro_structured.fields.models.pixel_features import pixel_features, position_features
 from pyro_structured.fields.models.segmentation_crf import SegmentationCRF
 from pyro_structured.junction_trees.models.bayesian_network import BayesianNetwork
 from pyro_structured.junction_trees.models.bif import read_bif, write_bif

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pyro.infer.mcmc import RandomWalkKernel
 
-from pyro_structured.foundation.inference.binary_site import BinarySite
+from pyro_structured.foundation.inference.binary_gibbs import BinarySite
 from pyro_structured.inference import BinaryGibbs
 from pyro_structured.testing import check_kernel
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.fields.distributions.field_estimator import FieldEstimator
-from pyro_structured.fields.distributions.field_optimum import FieldOptimum
-from pyro_structured.fields.distributions.label_field import LabelField
-from pyro_structured.fields.distributions.label_optimum import maximize_labels
+from pyro_structured.fields.distributions.field_optimum import maximize_labels
+from pyro_structured.fields.distributions.label_field import FieldOptimum, LabelField
 from pyro_structured.fields.distributions.units_of_field import joint_field
 from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.foundation.distributions.argument_checks import check_entries

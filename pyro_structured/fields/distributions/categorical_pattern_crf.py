@@ -8,8 +8,7 @@ from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.fields.distributions.categorical_field import CategoricalField
-from pyro_structured.fields.distributions.composition_table import checked_temperature, composition_table
-from pyro_structured.fields.distributions.grid_parameters import GridParameters
+from pyro_structured.fields.distributions.grid_parameters import GridParameters, checked_temperature, composition_table
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.fields.distributions.field_estimator import FieldEstimator
-from pyro_structured.fields.distributions.field_optimum import TOLERANCE, FieldOptimum
+from pyro_structured.fields.distributions.field_optimum import TOLERANCE
+from pyro_structured.fields.distributions.label_field import FieldOptimum
 from pyro_structured.fields.distributions.pattern_crf import PatternCRF
 from pyro_structured.fields.distributions.pattern_field import PatternField
 from pyro_structured.fields.distributions.perfect_draws import MAX_SWEEPS

@@ -1,17 +1,19 @@
 """Most probable labelings of fields under patterns, and what is known of them."""
 
-__all__ = ["FieldOptimum", "checked_efforts", "maximize_field"]
+__all__ = ["checked_efforts", "maximize_field", "maximize_labels"]
 
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pyro_structured.fields.distributions.label_field import FieldOptimum, LabelField
+from pyro_structured.fields.ops.pattern_potential import pattern_potential, pattern_slopes
 from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.fields.solvers.joint_cut import maximize_jointly
-from pyro_structured.fields.solvers.pattern_ascent import ascend
-from pyro_structured.fields.solvers.pattern_branching import branch_and_bound
+from pyro_structured.fields.solvers.joint_cut import ascend, maximize_jointly
+from pyro_structured.fields.solvers.label_ascent import ascend_labels, likely_labels
+from pyro_structured.fields.solvers.label_objective import LabelObjective
+from pyro_structured.fields.solvers.minimum_branching import branch_and_bound
 from pyro_structured.fields.solvers.pattern_dual import decompose
 from pyro_structured.fields.solvers.pattern_objective import MapResult, PatternObjective
 from pyro_structured.fields.solvers.pattern_switches import ascend_by_switches
@@ -23,21 +25,6 @@ METHODS = ("em", "cut", "dual", "branch_and_bound")
 NUM_SWITCHES = 8
 # Share of a value by which a bound may be above it, and the labels are still called the best.
 TOLERANCE = 1e-9
-
-
-class FieldOptimum(NamedTuple):
-    """What is known of labels that were found, all of the batch's shape.
-
-    :ivar Tensor value: Their unnormalised log-probability.
-    :ivar Tensor upper_bound: No labels have a larger one; +inf if there is no bound.
-    :ivar Tensor optimal: Whether the bound proves that none are better, up to rounding.
-    :ivar Tensor num_cuts: How many minimum cuts it took.
-    """
-
-    value: Tensor
-    upper_bound: Tensor
-    optimal: Tensor
-    num_cuts: Tensor
 
 
 def maximize_field(
@@ -131,3 +118,127 @@ def _default_starts(objective: PatternObjective, network: FieldCut) -> Tensor:
     fields = (objective.odds, objective.odds + share * objective.weights.sum(-2))
     starts = [network.maximize(odds.numpy(), objective.penalties.numpy()) for odds in fields]
     return torch.stack([torch.from_numpy(labels) for labels in starts]).double()
+
+
+@torch.no_grad()
+def maximize_labels(
+    field: LabelField, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
+) -> tuple[Tensor, FieldOptimum]:
+    """Labels of shape ``(rows, D)``, and what is known of them; arguments as for :func:`maximize_field`."""
+    max_cuts, num_switches = checked_efforts(max_cuts, num_switches, starts)
+    objective = _objective(field)
+    if method == "enumeration":
+        return _enumerate_states(field, objective, max_cuts)
+    if starts is not None:
+        starts = _possible(objective, starts)
+    if objective.num_labels == 2:
+        binary = None if starts is None else starts.double()
+        labels, found = maximize_field(_of_two(objective), method, binary, max_cuts, num_switches)
+        # Differences of huge log-weights have swallowed the digits of the others.
+        value = objective.value(labels.long())
+        return labels.long(), found._replace(value=value, upper_bound=found.upper_bound.maximum(value))
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {('enumeration', *METHODS)}, got {method!r}")
+    if method != "em":
+        raise NotImplementedError(f"method: {method!r} needs two labels; 'em' and 'enumeration' take any number")
+    if bool((objective.penalties < 0).any()):
+        raise NotImplementedError("method: 'em' needs penalties of at least 0 where there are more than two labels")
+    return _ascend(objective, _default_label_starts(objective) if starts is None else starts, max_cuts, num_switches)
+
+
+def _enumerate_states(field: LabelField, objective: LabelObjective, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
+    """The best labels with each state of the hidden units, made better by expansion moves."""
+    labels, bound = field._best_of_hidden_states()
+    rows = labels.expand(field.batch_shape + labels.shape[-1:]).reshape(objective.num_rows, labels.shape[-1]).cpu()
+    value, cuts = objective.value(rows), torch.zeros(objective.num_rows, dtype=torch.long)
+    if field.temperature and field._num_patterns and not bool((objective.penalties < 0).any()):
+        rows, cuts = ascend_labels(objective, rows, max_cuts)
+        value = objective.value(rows)
+    bound = bound.expand(field.batch_shape).flatten().cpu().maximum(value)
+    return rows, FieldOptimum(value, bound, bound <= value + TOLERANCE * (1 + value.abs()), cuts)
+
+
+def _ascend(objective: LabelObjective, starts: Tensor, max_cuts: int, num_switches: int) -> tuple[Tensor, FieldOptimum]:
+    rows = objective.num_rows
+    repeated = objective.rows(torch.arange(rows).repeat(len(starts)))
+    found = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
+    values = repeated.value(found.labels).reshape(len(starts), rows)
+    labels = found.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
+    labels, more = ascend_by_switches(objective, labels, max_cuts, num_switches, partial(_ascend_labels_from, max_cuts))
+    value, cuts = objective.value(labels), found.num_cuts.reshape(len(starts), rows).sum(0) + more
+    return labels, FieldOptimum(value, torch.full_like(value, torch.inf), torch.zeros_like(cuts).bool(), cuts)
+
+
+def _ascend_labels_from(
+    max_cuts: int, objective: LabelObjective, labels: Tensor, shares: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Labels that are improved from better ones with some shares of the patterns, present ones being known, and the
+    number of cuts.
+    """
+    first = ascend_labels(objective.tilted(shares), labels, min(max_cuts, objective.num_labels))
+    found = ascend_labels(objective, first.labels, max_cuts, labels)
+    return found.labels, first.num_cuts + found.num_cuts
+
+
+def _default_label_starts(objective: LabelObjective) -> Tensor:
+    """Good labels without patterns, and with all patterns half on, or each in a share."""
+    number = objective.weights.shape[-2]
+    share = 1 / max(1, number) if objective.composition == "min" else 0.5
+    shares = objective.states.new_ones(objective.num_rows, number)
+    fields = (objective.tilted(0 * shares), objective.tilted(share * shares))
+    return torch.stack([ascend_labels(field, likely_labels(field), 10 * field.num_labels).labels for field in fields])
+
+
+def _possible(objective: LabelObjective, starts: Tensor) -> Tensor:
+    """With others in place of impossible ones."""
+    worth = torch.stack([objective.value(start) for start in starts])
+    return torch.where((worth == -torch.inf).unsqueeze(-1), likely_labels(objective), starts)
+
+
+def _objective(field: LabelField) -> LabelObjective:
+    """All fields of the batch, one after the other."""
+    number, labels = field.batch_shape.numel(), field._num_labels
+    states = field._supported_states
+    parts = {
+        "states": states,
+        "base": field._constant.unsqueeze(-1),
+        "penalties": field._penalties if field._paired else states.new_zeros(len(field._edges)),
+        "weights": field._patterns[0],
+        "biases": field._patterns[1],
+        "composition": field._table,
+    }
+    rows = {name: field._rows(part.detach()).cpu() for name, part in parts.items()}
+    shape = (-1, field._num_patterns, field._num_indicators)
+    none = rows["weights"].new_zeros(1, 0, field._num_indicators)
+    return LabelObjective(
+        states=rows["states"].expand(number, -1).unflatten(-1, (labels, field._num_variables)),
+        base=rows["base"].squeeze(-1).expand(number),
+        penalties=rows["penalties"],
+        weights=rows["weights"].reshape(shape) if field._num_patterns else none,
+        biases=rows["biases"],
+        composition=field._scheme or rows["composition"],
+        temperature=field.temperature,
+        edges=field._edges.cpu().numpy(),
+        potential=pattern_potential,
+        slopes=pattern_slopes,
+    )
+
+
+def _of_two(objective: LabelObjective) -> PatternObjective:
+    """In terms of what label 1 is worth more than label 0."""
+    off, on = objective.states.unbind(1)
+    weights = objective.weights.unflatten(-1, (2, off.shape[-1]))
+    certain = off == -torch.inf
+    odds = torch.where(certain, torch.inf, on - off.masked_fill(certain, 0.0))
+    return PatternObjective(
+        odds=odds,
+        base=torch.where(certain, on, off).sum(-1) + objective.base,
+        penalties=objective.penalties,
+        weights=weights[..., 1, :] - weights[..., 0, :],
+        biases=objective.biases + weights[..., 0, :].sum(-1),
+        composition=objective.composition,
+        temperature=objective.temperature,
+        edges=objective.edges,
+        potential=objective.potential,
+        slopes=objective.slopes,
+    )

@@ -1,17 +1,17 @@
 """Sums over fields of labels under patterns."""
 
-__all__ = ["MOST_NUMBERS", "LabelField"]
+__all__ = ["FieldOptimum", "MOST_NUMBERS", "LabelField"]
 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.fields.distributions.field_estimator import FieldEstimator
-from pyro_structured.fields.distributions.field_optimum import FieldOptimum
 from pyro_structured.fields.distributions.label_weights import LabelWeights
 from pyro_structured.fields.ops.grid_inference import cost_of_grid
 from pyro_structured.fields.ops.hidden_states import (
@@ -19,10 +19,10 @@ from pyro_structured.fields.ops.hidden_states import (
     cost_of_kinds,
     free_hidden_states,
     hidden_states,
+    log_worth,
     number_of_hidden_states,
 )
 from pyro_structured.fields.ops.pattern_mixture import PatternMixture
-from pyro_structured.fields.ops.unit_powers import log_worth
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.ops.any_true import any_true
@@ -38,6 +38,21 @@ NUMBERS_AT_ONCE = 2**22
 MOST_NUMBERS = 2**30
 # Higher temperatures have too many states of hidden units.
 MOST_REPLICAS = 16
+
+
+class FieldOptimum(NamedTuple):
+    """What is known of labels that were found, all of the batch's shape.
+
+    :ivar Tensor value: Their unnormalised log-probability.
+    :ivar Tensor upper_bound: No labels have a larger one; +inf if there is no bound.
+    :ivar Tensor optimal: Whether the bound proves that none are better, up to rounding.
+    :ivar Tensor num_cuts: How many minimum cuts it took.
+    """
+
+    value: Tensor
+    upper_bound: Tensor
+    optimal: Tensor
+    num_cuts: Tensor
 
 
 class LabelField(LabelWeights):

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.fields.distributions.composition_table import checked_temperature, composition_table
-from pyro_structured.fields.distributions.grid_parameters import GridParameters
+from pyro_structured.fields.distributions.grid_parameters import GridParameters, checked_temperature, composition_table
 from pyro_structured.fields.distributions.pattern_field import PatternField
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.fields.distributions.field_optimum import FieldOptimum, maximize_field
-from pyro_structured.fields.distributions.label_field import LabelField
+from pyro_structured.fields.distributions.field_optimum import maximize_field
+from pyro_structured.fields.distributions.label_field import FieldOptimum, LabelField
 from pyro_structured.fields.ops.pattern_potential import pattern_potential, pattern_slopes
 from pyro_structured.fields.solvers.pattern_objective import PatternObjective
 from pyro_structured.foundation.distributions.argument_checks import check_entries

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from pyro_structured.fields.distributions.label_weights import LabelWeights
 from pyro_structured.fields.distributions.pattern_weights import PatternWeights
-from pyro_structured.fields.ops.deep_joint_field import DeepJointField
-from pyro_structured.fields.ops.field_with_units import JointField
+from pyro_structured.fields.ops.field_with_units import DeepJointField, JointField
 from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.evidence import log_odds

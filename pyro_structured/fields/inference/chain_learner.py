@@ -10,10 +10,80 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.fields.distributions.label_field import LabelField
-from pyro_structured.fields.inference.field_chains import FieldChains, move_labels
+from pyro_structured.fields.distributions.units_of_field import joint_field
 from pyro_structured.fields.inference.field_learner import FieldLearner, expanded_value, observed_fields
+from pyro_structured.fields.ops.field_with_units import JointField
+from pyro_structured.fields.ops.joint_labels import JointLabels
 from pyro_structured.foundation.inference.learner import ObservedBatch
+from pyro_structured.foundation.inference.row_state import RowState, row_places
 from pyro_structured.foundation.structures.argument_checks import check_size
+
+
+class _FieldChains(RowState):
+    """The present labels of some chains for every row that was seen so far.
+
+    A row with other observed labels than before starts anew. Where all rows have the same field, chains belong to no
+    row, and go on whichever rows come next; a single row is one of many if those before it were.
+
+    :param int num_chains: For each row.
+    :param int num_sweeps: In each step.
+    :param start: Takes a field and its observed labels and returns labels of the same shape, with which all chains of a
+        row start.
+    """
+
+    def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[LabelField, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.num_chains, self.num_sweeps, self.start = num_chains, num_sweeps, start
+
+    @torch.no_grad()
+    def advance(self, name: str, field: LabelField, value: Tensor, node: Any, rows: dict[str, Tensor]) -> Tensor:
+        """Moves the chains of some rows.
+
+        :param str name: Of a site.
+        :param Tensor value: Observed labels, of the field's batch and event shape.
+        :param node: Of a trace.
+        :param rows: Of every plate.
+        :return: Labels, shape ``(num_chains,) + batch_shape + event_shape``.
+        """
+        joint, rank = joint_field(field), len(field.batch_shape)
+        if joint.num_rows == 1 and (field.batch_shape.numel() > 1 or self._is_shared(name)):
+            sizes = field.batch_shape
+            places, observed = _all_places(sizes), value.new_zeros(sizes)
+        else:
+            places, sizes = row_places(node, rows)
+            inner = field.batch_shape[len(sizes) :]
+            places = (*(place.reshape(place.shape + (1,) * len(inner)) for place in places), *_all_places(inner))
+            sizes, observed = sizes + inner, value
+        shape = (self.num_chains,) + field.event_shape
+        last, started = self.read(name, places, sizes, shape, observed)
+        if last is None or not bool(started.all()):
+            new = self.start(field, value).unsqueeze(rank).expand(field.batch_shape + shape)
+            seen = started.reshape(started.shape + (1,) * (new.dim() - started.dim()))
+            last = new if last is None else torch.where(seen, last, new)
+        moved = _sweep(joint, last, self.num_sweeps)
+        self.write(name, places, sizes, moved, observed)
+        return moved.movedim(rank, 0)
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether the chains of a site belong to no row, so that nothing was observed of one."""
+        return name in self._started and self._observed[name].shape == self._started[name].shape
+
+
+@torch.no_grad()
+def _move_labels(field: LabelField, labels: Tensor, num_sweeps: int) -> Tensor:
+    """Moves labels of shape ``(chains,) + batch_shape + event_shape`` by block Gibbs sweeps, all rows at once."""
+    rank = len(field.batch_shape)
+    return _sweep(joint_field(field), labels.movedim(0, rank), num_sweeps).movedim(rank, 0)
+
+
+def _sweep(joint: JointField | JointLabels, labels: Tensor, num_sweeps: int) -> Tensor:
+    rows = labels.double().reshape(joint.num_rows, -1, joint.num_pixels)
+    return joint.sweep(rows, num_sweeps).reshape(labels.shape).to(labels.dtype)
+
+
+def _all_places(sizes: torch.Size) -> tuple[Tensor, ...]:
+    """As :func:`row_places`, for axes all of which is looked at."""
+    return tuple(torch.arange(size).reshape(-1, *(1,) * (len(sizes) - 1 - axis)) for axis, size in enumerate(sizes))
 
 
 class ChainLearner(FieldLearner):
@@ -44,7 +114,7 @@ class ChainLearner(FieldLearner):
         if not isinstance(persistent, bool):
             raise ValueError(f"persistent: expected True or False, got {persistent!r}")
         self.num_chains, self.num_sweeps, self.persistent = num_chains, num_sweeps, persistent
-        self._chains: FieldChains = FieldChains(num_chains, num_sweeps, self._start)
+        self._chains: _FieldChains = _FieldChains(num_chains, num_sweeps, self._start)
 
     def _start(self, field: LabelField, value: Tensor) -> Tensor:
         """Labels at which chains start: the observed ones."""
@@ -60,5 +130,5 @@ class ChainLearner(FieldLearner):
                 found[name] = self._chains.advance(name, field, value, node, batch.rows)
             else:
                 start = self._start(field, value).expand((self.num_chains,) + value.shape)
-                found[name] = move_labels(field, start, self.num_sweeps)
+                found[name] = _move_labels(field, start, self.num_sweeps)
         return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.ndimage
 
-from pyro_structured.fields.models.colour_spaces import lab_pictures
+from pyro_structured.fields.models.pixel_features import lab_pictures
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.models.argument_checks import checked_pictures
 

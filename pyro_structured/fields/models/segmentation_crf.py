@@ -21,8 +21,7 @@ from pyro_structured.fields.inference.mean_field_loss import LOSSES, MeanFieldLo
 from pyro_structured.fields.models.edge_features import edge_features
 from pyro_structured.fields.models.pixel_classifier import PixelClassifier
 from pyro_structured.fields.models.pixel_features import pixel_features
-from pyro_structured.fields.models.segmentation_data import SegmentationData
-from pyro_structured.fields.models.segmentation_field import SegmentationField
+from pyro_structured.fields.models.segmentation_field import SegmentationData, SegmentationField
 from pyro_structured.fields.ops.label_losses import intersection_over_union
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.inference.early_stopping import EarlyStopping

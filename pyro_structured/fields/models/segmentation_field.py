@@ -1,6 +1,8 @@
 """Fields of labels whose parameters depend on the picture."""
 
-__all__ = ["SegmentationField"]
+__all__ = ["SegmentationData", "SegmentationField"]
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,8 +10,40 @@ from torch.nn import Parameter
 from torch.nn.functional import adaptive_avg_pool2d
 
 from pyro_structured.fields.distributions.pattern_crf import PatternCRF
-from pyro_structured.fields.models.segmentation_data import SegmentationData
 from pyro_structured.fields.structures.grid import Grid
+
+
+class SegmentationData(NamedTuple):
+    """What is known of N pictures; all in single precision.
+
+    :ivar Tensor odds: Log-odds of the pixels by themselves, shape ``(N, H, W)``.
+    :ivar Tensor edges: Numbers of at least 0 that penalties of unequal neighbours are made of, shape ``(N, E, K)``.
+    :ivar Tensor masks: Zeros and ones, shape ``(N, H, W)``.
+    """
+
+    odds: Tensor
+    edges: Tensor
+    masks: Tensor
+
+    def shifted(self, rows: Tensor, farthest: int) -> "SegmentationData":
+        """Some pictures, each moved by a random number of pixels down and across; what is at the border is repeated.
+
+        :param Tensor rows: Their numbers.
+        :param int farthest: The largest number of pixels.
+        """
+        grid = Grid(*self.odds.shape[1:])
+        down, across = torch.randint(-farthest, farthest + 1, (2, len(rows)))
+
+        def moved(pictures: Tensor) -> Tensor:
+            height, width = pictures.shape[1:3]
+            y = (torch.arange(height) + down.unsqueeze(-1)).clamp(0, height - 1)
+            x = (torch.arange(width) + across.unsqueeze(-1)).clamp(0, width - 1)
+            return pictures[rows[:, None, None], y.unsqueeze(-1), x.unsqueeze(-2)]
+
+        vertical, horizontal = (part.movedim(1, -1) for part in grid.split(self.edges.mT))
+        edges = grid.pack(*(moved(part).movedim(-1, 1) for part in (vertical, horizontal)))
+        return SegmentationData(moved(self.odds), edges.mT, moved(self.masks))
+
 
 # Standard deviation of the first weights of patterns; share of the mean mask's log-odds, scale and shift of those of
 # the pixels, and penalties to begin with.

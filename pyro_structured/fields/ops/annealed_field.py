@@ -9,10 +9,134 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.annealed_path import AnnealedPath
 from pyro_structured.fields.ops.field_modes import FieldModes, field_modes
 from pyro_structured.fields.ops.field_rows import FieldRows
+from pyro_structured.fields.ops.field_with_units import JointField
+from pyro_structured.fields.ops.grid_passes import log_add
+from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
+
+
+class _AnnealedPath(NamedTuple):
+    r"""Distributions of labels y, hidden units h, and modes z, one of M.
+
+    .. math::
+        p_\beta(y, h, z) \propto \bigl(\pi_z q_z(y) r_z(h)\bigr)^{1 - \beta} \bigl(\tilde p(y, h) / M\bigr)^\beta
+
+    where :math:`q_z` are independent pixels, :math:`r_z` the hidden units given the means of the pixels, and
+    :math:`\tilde p` is the field before it is normalised. Sums over all are 1 and Z at the ends.
+
+    :ivar FieldRows field: With an axis of chains in its table, at a temperature at which chains can move.
+    :ivar float temperature: That of the field.
+    :ivar Tensor odds: Of the pixels by themselves, shape ``(rows, 1, D)``.
+    :ivar Tensor tilts: What modes add to them, shape ``(rows, modes, D)``.
+    :ivar Tensor levels: What the means of the pixels add to the activations, shape ``(rows, modes, J)``.
+    :ivar Tensor log_shares: Of the modes at the start, shape ``(rows, modes)``; -inf where a row has fewer.
+    :ivar Tensor log_starts: Log Z of pixels and hidden units of each mode, shape ``(rows, modes)``.
+    """
+
+    field: FieldRows
+    temperature: float
+    odds: Tensor
+    tilts: Tensor
+    levels: Tensor
+    log_shares: Tensor
+    log_starts: Tensor
+
+    @staticmethod
+    def of(field: FieldRows, temperature: float, modes: FieldModes) -> "_AnnealedPath":
+        """To a field at a temperature, at one at which chains can move."""
+        odds = log_odds(*field.states.chunk(2, -1)).unsqueeze(1)
+        levels = (odds + modes.tilts).sigmoid() @ field.weights.mT
+        if isinstance(field.composition, Tensor):
+            field = field._replace(composition=field.composition.unsqueeze(1))
+        off, on = field.states.unsqueeze(1).chunk(2, -1)
+        return _AnnealedPath(
+            field=field,
+            temperature=temperature,
+            odds=odds,
+            tilts=modes.tilts,
+            levels=levels,
+            log_shares=modes.bounds - logsumexp(modes.bounds).unsqueeze(-1),
+            log_starts=log_add(off, on + modes.tilts).sum(-1) + field.potential(field.biases.unsqueeze(1) + levels),
+        )
+
+    @property
+    def log_ends(self) -> Tensor:
+        """Log-weights of the modes at the end, shape ``(rows, modes)``."""
+        used = self.log_shares > -torch.inf
+        return (used / used.sum(-1, keepdim=True)).log()
+
+    def start(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Labels of so many chains, their modes, and the logarithms of what the modes' shares are more than chains'.
+
+        Half of the chains are spread evenly, half by the shares, so that modes have their chains also where the shares
+        are wrong.
+        """
+        portions = (self.log_ends.exp() + self.log_shares.exp()) / 2
+        places = (torch.arange(number, device=portions.device, dtype=portions.dtype) + 0.5) / number
+        ends = portions.cumsum(-1)[:, :-1].contiguous()
+        modes = torch.searchsorted(ends, places.expand(len(ends), -1).contiguous())
+        sizes = torch.nn.functional.one_hot(modes, portions.shape[-1]).sum(1)
+        excess = (self.log_shares - (sizes / number).log()).gather(-1, modes)
+        return torch.bernoulli((self.odds + _of_modes(self.tilts, modes)).sigmoid()), modes, excess
+
+    def step(self, labels: Tensor, old: float, new: float) -> tuple[Tensor, Tensor]:
+        """Logarithms of ratios of weights, shape ``(rows, chains)``, and of the new weights of the modes, shape
+        ``(rows, chains, modes)``.
+        """
+        added = labels @ self.field.weights.mT
+        bases = labels @ self.tilts.mT + (self.log_shares - self.log_starts).unsqueeze(1)
+        before, after = (self._by_mode(bases, added, beta) for beta in (old, new))
+        ratios = logsumexp(after) - logsumexp(before)
+        if self.field.paired:
+            ends = labels[..., self.field.edges]
+            differ = (ends[..., 0] != ends[..., 1]).to(labels.dtype)
+            ratios = ratios - (new - old) * (differ @ self.field.penalties.unsqueeze(-1)).squeeze(-1)
+        return ratios, after
+
+    def _by_mode(self, bases: Tensor, added: Tensor, beta: float) -> Tensor:
+        """Log-weights of modes and labels, but for the pixels by themselves and penalties."""
+        field, levels = self.field, self.levels.unsqueeze(1)
+        if isinstance(field.composition, Tensor):
+            field = field._replace(composition=field.composition.unsqueeze(1))
+        activations = field.biases[:, None, None] + (levels + beta * (added.unsqueeze(-2) - levels))
+        ends = self.log_ends.unsqueeze(1)
+        found = (1 - beta) * bases + beta * ends.clamp(min=torch.finfo(ends.dtype).min) + field.potential(activations)
+        return found.masked_fill(ends == -torch.inf, -torch.inf)
+
+    def last_step(self, labels: Tensor) -> Tensor:
+        """From the temperature at which chains move to that of the field."""
+        if self.temperature == self.field.temperature:
+            return labels.new_zeros(labels.shape[:2])
+        activations = self.field.biases.unsqueeze(1) + labels @ self.field.weights.mT
+        return self.field._replace(temperature=self.temperature).potential(activations) - self.field.potential(
+            activations
+        )
+
+    def moved(self, labels: Tensor, by_mode: Tensor, beta: float) -> Tensor:
+        """One sweep, with modes drawn from what :meth:`step` found."""
+        alone = by_mode.shape[-1] == 1
+        modes = torch.zeros_like(by_mode[..., 0], dtype=torch.long) if alone else draw_log(by_mode)
+        field = JointField(
+            odds=self.odds + (1 - beta) * _of_modes(self.tilts, modes),
+            penalties=beta * self.field.penalties.unsqueeze(1),
+            weights=beta * self.field.weights,
+            biases=self.field.biases.unsqueeze(1) + (1 - beta) * _of_modes(self.levels, modes),
+            composition=self.field.composition,
+            replicas=int(self.field.temperature),
+            shape=self.field.shape,
+        )
+        return field.sweep(labels, 1)
+
+
+def _of_modes(each: Tensor, modes: Tensor) -> Tensor:
+    """Of what has an axis of modes, that of the modes of the chains."""
+    if each.shape[1] == 1:
+        return each.expand(-1, modes.shape[1], -1)
+    return each[torch.arange(len(modes), device=modes.device).unsqueeze(-1), modes]
+
 
 # Modes at most, chains at least for each of them, and starts to look for them at most.
 MOST_MODES, CHAINS_OF_MODE, MOST_STARTS = 10, 4, 100
@@ -52,7 +176,7 @@ class AnnealedWeights(NamedTuple):
 def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
     r"""Runs Markov chains from independent pixels to a field, or back from samples of it, and weighs them.
 
-    Between two of the K + 1 values of :math:`\beta` of :class:`AnnealedPath`, a mode is drawn given the labels, then
+    Between two of the K + 1 values of :math:`\beta` of :class:`_AnnealedPath`, a mode is drawn given the labels, then
     hidden units, and then labels of one colour after the other; weights are sums over modes and hidden units.
 
     There are two ways. One comes from the best mean-field solutions that are apart, with shares proportional to the
@@ -82,7 +206,7 @@ def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) 
     plain = FieldModes(torch.zeros_like(modes.tilts), torch.zeros_like(modes.bounds).masked_fill(~first, -torch.inf))
     scores = []
     for each in (modes, FieldModes(plain.tilts[:, :1], plain.bounds[:, :1])):
-        tried = _run(AnnealedPath.of(field, temperature, each), max(1, round(TRIAL * num_temperatures)), number)
+        tried = _run(_AnnealedPath.of(field, temperature, each), max(1, round(TRIAL * num_temperatures)), number)
         scores.append(tried.log_mean - CAUTION * tried.standard_error)
     better = (scores[0] >= scores[1]).unsqueeze(-1)
     if not bool(better.any()):
@@ -90,10 +214,10 @@ def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) 
     else:
         tilts = torch.where(better.unsqueeze(-1), modes.tilts, plain.tilts)
         modes = FieldModes(tilts, torch.where(better, modes.bounds, plain.bounds))
-    return _run(AnnealedPath.of(field, temperature, modes), num_temperatures, labels)
+    return _run(_AnnealedPath.of(field, temperature, modes), num_temperatures, labels)
 
 
-def _run(path: AnnealedPath, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
+def _run(path: _AnnealedPath, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
     forward = isinstance(labels, int)
     if isinstance(labels, int):
         current, modes, total = path.start(labels)

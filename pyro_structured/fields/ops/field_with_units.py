@@ -1,6 +1,6 @@
 """Binary fields under patterns together with their hidden units, and how one is drawn given the other."""
 
-__all__ = ["JointField", "checkerboard", "edges_of", "neighbour_pull"]
+__all__ = ["DeepJointField", "JointField", "checkerboard", "edges_of", "neighbour_pull"]
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -8,7 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from pyro_structured.fields.ops.deep_pattern_potential import deep_states
 from pyro_structured.fields.ops.joint_units import JointUnits, times
+from pyro_structured.foundation.ops.draws import draw_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +134,39 @@ def checkerboard(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, 
     pixels = torch.arange(shape[0] * shape[1], device=device)
     odd = (pixels // shape[1] + pixels % shape[1]) % 2 == 1
     return ~odd, odd
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepJointField(JointField):
+    r"""Labels y and hidden units h with another layer g of hidden units over them, which is never kept.
+
+    .. math::
+        p(y, h, g) \propto \exp\Bigl(\sum_i u_i y_i - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + (c + W y)^\top h + (d + V
+        h)^\top g\Bigr)
+
+    All hidden units are drawn together, given the labels, so that labels and patterns alternate as if there were no
+    other layer.
+
+    :ivar Tensor upper_weights: V, shape ``(rows, 1, K, J)``.
+    :ivar Tensor upper_logits: d, less than +inf, shape ``(rows, 1, K)``.
+    """
+
+    upper_weights: Tensor
+    upper_logits: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        """Number of different fields."""
+        return max(super().num_rows, len(self.upper_weights), len(self.upper_logits))
+
+    def draw_shares(self, labels: Tensor) -> Tensor:
+        """Which patterns are on, given the labels, shape ``(rows, chains, J)``; exact draws, for which the smaller
+        layer's states are enumerated: O(2^min(J, K)·max(J, K)).
+        """
+        activations = self._activations(labels)
+        states, log_weights = deep_states(activations, self.upper_weights, self.upper_logits)
+        drawn = states[draw_log(log_weights)]
+        if self.num_units <= self.upper_logits.shape[-1]:
+            return drawn
+        odds = activations + (drawn.unsqueeze(-2) @ self.upper_weights).squeeze(-2)
+        return (torch.rand_like(odds) < odds.sigmoid()).to(labels.dtype)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pyro_structured.fields.ops.field_rows import FieldRows
 from pyro_structured.fields.ops.grid_strips import GridStrips, log_partition_of_units
+from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
-from pyro_structured.fields.ops.unit_powers import log_worth, unit_powers
 
 # Of the first step, as a share of the mean absolute log-odds, penalties and weights; later steps become shorter.
 STEP = 0.2

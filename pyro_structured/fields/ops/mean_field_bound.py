@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pyro_structured.fields.ops.field_rows import FieldRows
 from pyro_structured.fields.ops.grid_strips import GridStrips, log_partition_of_units
+from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.pattern_potential import pattern_slopes
-from pyro_structured.fields.ops.unit_powers import log_worth, unit_powers
 
 # A row has converged when a round of updates gains less than this share of the bound.
 TOLERANCE = 1e-9

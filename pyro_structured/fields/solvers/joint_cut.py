@@ -1,6 +1,6 @@
 """Best labelings of fields under patterns at temperature zero, by cuts in which hidden units are nodes."""
 
-__all__ = ["maximize_jointly"]
+__all__ = ["ascend", "maximize_jointly"]
 
 import math
 
@@ -68,3 +68,46 @@ def _with_hidden_units(objective: PatternObjective) -> Tensor:
     penalties = torch.cat([objective.penalties.expand(rows, -1), halves.flatten(1)], -1)
     labels = FieldCut(edges, pixels + number).maximize(odds.numpy(), penalties.numpy())
     return torch.from_numpy(labels[:, :pixels]).double()
+
+
+def ascend(
+    objective: PatternObjective,
+    labels: Tensor,
+    max_cuts: int,
+    network: FieldCut | None = None,
+    optima: Tensor | None = None,
+) -> MapResult:
+    """Improves labels until they do not change.
+
+    The potential of the patterns is convex in their activations, at every temperature and with every table, so that its
+    tangent at the labels bounds it from below: the E-step finds the tangent, the M-step maximises what it makes of the
+    objective, by a cut. Labels never get worse.
+
+    :param PatternObjective objective: The fields.
+    :param Tensor labels: Where to begin, zeros and ones of shape ``(rows, D)``.
+    :param int max_cuts: The largest number of cuts for each row.
+    :param FieldCut network: Of the edges, if there is one already.
+    :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
+        D)``.
+
+    **References**
+
+    Li (2013), Section 4.2, Equations (4.11) and (4.12).
+    """
+    network = FieldCut(objective.edges, labels.shape[-1]) if network is None else network
+    best, worth = labels.clone(), objective.value(labels)
+    num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
+    active = torch.arange(objective.num_rows)
+    while True:
+        if optima is not None:
+            active = active[(best[active] != optima[active]).any(-1)]
+        if not len(active) or int(num_cuts.max()) >= max_cuts:
+            return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
+        some = objective.rows(active)
+        odds = some.tangent(best[active])
+        found = torch.from_numpy(network.maximize(odds.numpy(), some.penalties.numpy())).to(best)
+        num_cuts[active] += 1
+        values = some.value(found)
+        better = values > worth[active]
+        active = active[better]
+        best[active], worth[active] = found[better], values[better]

@@ -1,15 +1,19 @@
 """Best labelings of a field under patterns of which one is on, with a proof, or a bound: branch and bound."""
 
-__all__ = ["MinimumSearch"]
+__all__ = ["MinimumSearch", "branch_and_bound"]
 
 import heapq
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.fields.solvers.pattern_objective import PatternObjective
+from pyro_structured.fields.solvers.joint_cut import rounding
+from pyro_structured.fields.solvers.pattern_objective import MapResult, PatternObjective
 from pyro_structured.fields.solvers.potential_chords import choose_split, potential_chords, potential_of
+from pyro_structured.fields.solvers.sum_branching import SumSearch
 
 
 class _Node(NamedTuple):
@@ -103,3 +107,22 @@ class MinimumSearch:
         low, high = node.low.copy(), node.high.copy()
         low[chosen] = high[chosen] = end
         return [self._node(node.low, high, node.activations), self._node(low, node.high, node.activations)]
+
+
+def branch_and_bound(objective: PatternObjective, labels: Tensor, max_cuts: int) -> MapResult:
+    """Maximises exactly, or as far as a number of cuts goes.
+
+    :param PatternObjective objective: The fields; no table.
+    :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
+    :param int max_cuts: The largest number of cuts for each row; one more may be taken.
+    :return: The best labels that are found, and a bound, which is their value, up to rounding, if they are the best.
+    """
+    network = FieldCut(objective.edges, labels.shape[-1])
+    kind = SumSearch if objective.composition == "sum" else MinimumSearch
+    best, bounds = labels.clone(), torch.empty(len(labels), dtype=torch.double)
+    cuts = torch.zeros(len(labels), dtype=torch.long)
+    for index in range(len(labels)):
+        search = kind(objective.row(index), network, labels[index].numpy())
+        bounds[index] = search.run(max_cuts)
+        best[index], cuts[index] = torch.from_numpy(search.best), search.num_cuts
+    return MapResult(best, bounds + rounding(objective), cuts)

@@ -1,7 +1,8 @@
 """Chains that outlive their process."""
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "model_sums", "other_sites"]
 
+import math
 import multiprocessing
 import os
 import uuid
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyro
 import torch
+from pyro import poutine
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
@@ -23,11 +25,50 @@ from pyro_structured.foundation.inference.chain_file import (
     write_chain,
 )
 from pyro_structured.foundation.inference.data_digest import data_digest
-from pyro_structured.foundation.inference.model_sums import model_sums, other_sites
 from pyro_structured.foundation.inference.object_state import ObjectState
-from pyro_structured.foundation.inference.random_state import load_random_state, random_state
+from pyro_structured.foundation.inference.random_state import load_random_state, random_state, same_random_state
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_flag, check_size, checked_path
+
+# Relative: rounding differs between machines. Few of many discrete values may differ with it.
+TOLERANCE = 1e-4
+
+
+def model_sums(model: Callable[..., Any] | None, args: Any, kwargs: Any) -> dict[str, float]:
+    """Sums of what all sites draw with a fixed seed, observed ones like others; none if a model cannot draw.
+
+    :param model: A Pyro model; ``None``: there are no sums.
+    :param args: Arguments of the model.
+    :param kwargs: Keyword arguments of the model.
+
+    O(one run of the model). Random numbers afterwards are those that they would have been.
+    """
+    if model is None:
+        return {}
+    with same_random_state(), warnings.catch_warnings(), torch.no_grad(), poutine.block():
+        warnings.simplefilter("ignore")
+        pyro.set_rng_seed(0)
+        try:
+            trace: Any = poutine.trace(poutine.uncondition(model)).get_trace(*args, **kwargs)
+        # Improper priors, for example: what a model raises is its own.
+        except Exception:
+            return {}
+    values = {name: node["value"] for name, node in trace.nodes.items() if node["type"] == "sample"}
+    return {name: float(value.double().sum()) for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def other_sites(sums: dict[str, float], stored: dict[str, float]) -> list[str]:
+    """Names of sites that only one of two models has, or that draw other values in one of them; none if one has no
+    sums.
+    """
+    if not sums or not stored:
+        return []
+    found = set(sums) ^ set(stored)
+    for name in set(sums) & set(stored):
+        pair = sums[name], stored[name]
+        alike = math.isclose(*pair, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or all(map(math.isnan, pair))
+        found |= set() if alike else {name}
+    return sorted(found)
 
 
 class Checkpoint(MCMCKernel):

@@ -1,22 +1,179 @@
 """What steps of learning change."""
 
-__all__ = ["LearningState"]
+__all__ = ["LearningState", "plain_constraint", "rebuilt_constraint"]
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyro
 import torch
 from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.optim import _get_state_dict, _load_state_dict
+from pyro.params.param_store import normalize_param_name
 from torch import Tensor
+from torch.distributions import constraints
+from torch.nn import Module, Parameter
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-from pyro_structured.foundation.inference.module_buffers import ModuleBuffers
-from pyro_structured.foundation.inference.plain_constraint import plain_constraint, rebuilt_constraint
 from pyro_structured.foundation.inference.plain_data import plain_copy
 from pyro_structured.foundation.inference.random_state import load_random_state, random_state, same_random_state
+
+# A file may name classes of these, and no others.
+MODULES = (
+    "torch.distributions.constraints",
+    "pyro.distributions.constraints",
+    "pyro_structured.optima.distributions.partial_interval",
+)
+
+
+def plain_constraint(constraint: Any, name: str) -> dict[str, Any]:
+    """The class of a constraint by name, and its arguments.
+
+    :param str name: Of the parameter.
+    :raises ValueError: if the class is none of PyTorch's, Pyro's or ours.
+    """
+    kind = type(constraint)
+    if kind.__module__ not in MODULES or getattr(import_module(kind.__module__), kind.__name__, None) is not kind:
+        raise ValueError(
+            f"{name}: expected a constraint of torch.distributions, pyro.distributions or pyro_structured, of which a "
+            f"state keeps the name, got {kind.__module__}.{kind.__name__}; write the parameter as a function of one "
+            "that has such a constraint"
+        )
+    arguments = {key: _plain_argument(value, f"{name}: {key}") for key, value in vars(constraint).items()}
+    return {"module": kind.__module__, "class": kind.__name__, "arguments": arguments}
+
+
+def _plain_argument(value: Any, name: str) -> Any:
+    if isinstance(value, constraints.Constraint):
+        return plain_constraint(value, name)
+    if isinstance(value, (list, tuple)):
+        return [_plain_argument(each, name) for each in value]
+    return plain_copy(value, name)
+
+
+def rebuilt_constraint(plain: dict[str, Any]) -> Any:
+    """A constraint from what :func:`plain_constraint` returned.
+
+    :raises ValueError: if it is not known here.
+    """
+    module, name = plain["module"], plain["class"]
+    kind = getattr(import_module(module), name, None) if module in MODULES else None
+    if not (isinstance(kind, type) and issubclass(kind, constraints.Constraint)):
+        raise ValueError(f"state: expected constraints that PyTorch, Pyro or pyro_structured have, got {module}.{name}")
+    found = kind.__new__(kind)
+    vars(found).update({key: _rebuilt_argument(value) for key, value in plain["arguments"].items()})
+    return found
+
+
+def _rebuilt_argument(value: Any) -> Any:
+    if isinstance(value, dict):
+        return rebuilt_constraint(value)
+    return [_rebuilt_argument(each) for each in value] if isinstance(value, list) else value
+
+
+class _ModuleBuffers:
+    """Tensors that modules change when they are called, such as the running means of ``BatchNorm``.
+
+    Pyro does not know of them. They are those of all modules, with their parts, that are called while somebody watches,
+    however models come by them; but not of modules that are called inside of a compiled function only.
+    """
+
+    def __init__(self) -> None:
+        self._called: WeakKeyDictionary[Module, None] = WeakKeyDictionary()
+        self._before: list[tuple[Module, str, Tensor, Tensor]] = []
+        # How many parameters there were in the store when all that are parts of modules had been seen.
+        self._num_params = -1
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Looks at what is called, and remembers how it was before.
+
+        Hooks on modules make ``torch.compile`` begin anew: there is one only as long as Pyro's store has parameters of
+        modules that have not been seen.
+        """
+        self._before = [copy for module in self._called for copy in _copies(module)]
+        store = pyro.get_param_store()
+        if len(store) == self._num_params:
+            yield
+            return
+        handle = register_module_forward_pre_hook(self._see)
+        try:
+            yield
+        finally:
+            handle.remove()
+        owned = {param for module in self._called for param in module.parameters()}
+        if all(param in owned for _, param in store.named_parameters() if isinstance(param, Parameter)):
+            self._num_params = len(store)
+
+    def _see(self, module: Module, inputs: Any) -> None:
+        # A module that is compiled as a whole has been seen; what is inside of it is not Python's to look at.
+        if not torch.compiler.is_compiling() and module not in self._called:
+            self._called[module] = None
+            self._before += _copies(module)
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Goes back to how buffers were before somebody watched."""
+        # The earliest copies of parts that were called again in a whole are right.
+        for owner, name, buffer, value in reversed(self._before):
+            setattr(owner, name, buffer.copy_(value))
+
+    def values(self) -> dict[str, Tensor]:
+        """Copies, by names that are the same in every process."""
+        return {name: buffer.clone() for name, buffer in self._named().items()}
+
+    @torch.no_grad()
+    def load(self, values: Mapping[str, Tensor]) -> None:
+        """Goes back to values.
+
+        :raises ValueError: if the modules that were called have no such buffers.
+        """
+        present = self._named()
+        for name, value in values.items():
+            if name not in present or present[name].shape != value.shape:
+                got = f"shape {tuple(present[name].shape)}" if name in present else "none of this name"
+                raise ValueError(
+                    f"{name}: expected a buffer of shape {tuple(value.shape)}, as that of the state, in the modules "
+                    f"that the model calls, got {got}"
+                )
+        for name, value in values.items():
+            present[name].copy_(value)
+
+    def _named(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        counts: dict[str, int] = {}
+        for module in self._called:
+            buffers = {name: buffer for name, buffer in module.named_buffers() if not _is_among(buffer, found)}
+            if buffers:
+                prefix = _prefix(module, counts)
+                found |= {normalize_param_name(prefix + name): buffer for name, buffer in buffers.items()}
+        return found
+
+
+def _copies(module: Module) -> list[tuple[Module, str, Tensor, Tensor]]:
+    parts = ((part, name, buffer) for part in module.modules() for name, buffer in part.named_buffers(recurse=False))
+    return [(part, name, buffer, buffer.detach().clone()) for part, name, buffer in parts]
+
+
+def _is_among(buffer: Tensor, found: dict[str, Tensor]) -> bool:
+    return any(other is buffer for other in found.values())
+
+
+def _prefix(module: Module, counts: dict[str, int]) -> str:
+    """What comes before the name of a buffer: as with its parameters in Pyro's store, or the class with a number."""
+    store = pyro.get_param_store()
+    for name, param in module.named_parameters():
+        full = normalize_param_name(store.param_name(param) or "")
+        if full.endswith(name):
+            return full.removesuffix(name)
+    kind = type(module).__name__
+    counts[kind] = counts.get(kind, -1) + 1
+    return f"{kind} {counts[kind]}."
+
 
 PARTS = ("params", "buffers", "optim", "random", "has_run")
 
@@ -37,7 +194,7 @@ class LearningState:
     def __init__(self, model: Callable[..., Any], guide: Callable[..., Any], optim: PyroOptim | None) -> None:
         self.model, self.guide, self.optim = model, guide, optim
         self.has_run = False
-        self._buffers = ModuleBuffers()
+        self._buffers = _ModuleBuffers()
         # Of a state, as long as the model has not been run with it.
         self._is_resumed = False
         self._loaded_params: dict[str, Tensor] = {}

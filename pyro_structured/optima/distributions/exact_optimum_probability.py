@@ -14,10 +14,9 @@ from torch import distributions as td
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
-from pyro_structured.optima.distributions.plackett_luce import plackett_luce
 from pyro_structured.optima.ops.line_probability import LineVariables
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
-from pyro_structured.optima.ops.order_probability import log_chain, log_separation
+from pyro_structured.optima.ops.order_probability import log_chain, log_plackett_luce, log_separation
 from pyro_structured.optima.ops.reliability import log_components
 from pyro_structured.optima.ops.truncated_normal import log_normal_tails
 from pyro_structured.optima.structures.connected_components import ConnectedComponents
@@ -25,6 +24,66 @@ from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.optima.structures.ranking import Ranking
 from pyro_structured.optima.structures.top_k import TopK
+
+
+class _PlackettLuce(NamedTuple):
+    """Items are drawn one after the other with probabilities in proportion to the exponentials of their logits.
+
+    ``ascending`` says whether the first one drawn is that of the least cost; else it is that of the largest.
+    """
+
+    logits: Tensor
+    ascending: bool
+
+    def log_order(self, order: Tensor) -> Tensor:
+        """Log-probability of orders from the least cost on, shape ``(...)``."""
+        drawn = order if self.ascending else order.flip(-1)
+        logits, drawn = torch.broadcast_tensors(self.logits, drawn)
+        return log_plackett_luce(logits.gather(-1, drawn))
+
+    def log_first(self, chosen: Tensor, others: Tensor) -> Tensor:
+        """Log-probability that the one chosen item is drawn before all others."""
+        known = self.logits.masked_fill(~(chosen | others), IMPOSSIBLE)
+        return self.logits.where(chosen, 0.0).sum(-1) - torch.logsumexp(known, -1)
+
+
+def _plackett_luce(entry: Any, rank: int) -> _PlackettLuce | None:
+    """Recognises exponential costs, and Gumbel costs of one scale, also if their signs have been changed.
+
+    :param entry: Distribution of single costs.
+    :param int rank: The number of axes of the costs.
+    """
+    if isinstance(entry, td.Exponential):
+        return _PlackettLuce(entry.rate.double().log().flatten(-rank), True)
+    shift, factor = torch.zeros(()), torch.ones(())
+    if _is_affine(entry):
+        (transform,), entry = entry.transforms, entry.base_dist
+        shift, factor = torch.as_tensor(transform.loc), torch.as_tensor(transform.scale)
+    if not isinstance(entry, td.Gumbel):
+        return None
+    scale = (entry.scale.double() * factor.double()).expand(entry.batch_shape).flatten(-rank)
+    if any_true(scale != scale[..., :1]) or (any_true(scale < 0) and any_true(scale > 0)):
+        return None
+    # If one scale could change alone, the closed form would have other derivatives.
+    if any(each.requires_grad and not _is_shared(each) for each in (entry.scale, factor)):
+        return None
+    # a + b G, where G is a Gumbel variable, is the largest where it is if b > 0, and the smallest if b < 0.
+    location = (shift.double() + entry.loc.double() * factor.double()).flatten(-rank)
+    return _PlackettLuce(location / scale, any_true(scale < 0))
+
+
+def _is_shared(scale: Tensor) -> bool:
+    return scale.dim() == 0 or scale.stride(-1) == 0 or scale.shape[-1] == 1
+
+
+def _is_affine(entry: Any) -> bool:
+    return (
+        isinstance(entry, td.TransformedDistribution)
+        and not isinstance(entry, td.Gumbel)
+        and len(entry.transforms) == 1
+        and isinstance(entry.transforms[0], td.AffineTransform)
+    )
+
 
 # Of all costs, they do not change the order.
 INCREASING = (td.ExpTransform, td.SigmoidTransform, td.TanhTransform)
@@ -89,7 +148,7 @@ def _matching(problem: Matching, base: Any) -> ExactLogProb | None:
 @_exact.register
 def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
     entry, maximize = _ordered(problem, base)
-    closed, entries = plackett_luce(entry, 1), cost_entries(entry)
+    closed, entries = _plackett_luce(entry, 1), cost_entries(entry)
     if entries is None:
         return None
 
@@ -130,7 +189,7 @@ def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
 def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
     """What is chosen costs less than all else that is allowed, or more."""
     entry, maximize = _ordered(problem, base)
-    closed = plackett_luce(entry, len(problem.cost_shape)) if single else None
+    closed = _plackett_luce(entry, len(problem.cost_shape)) if single else None
     entries = cost_entries(entry)
     if entries is None:
         return None

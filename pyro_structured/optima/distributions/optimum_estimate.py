@@ -1,16 +1,58 @@
 """Estimated log-probabilities of random optima as functions of the costs' parameters."""
 
-__all__ = ["estimated_log_prob"]
+__all__ = ["OptimumEstimate", "OptimumEstimator", "estimated_log_prob"]
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
-from pyro_structured.optima.distributions.moving_support import check_support
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimator
+from pyro_structured.foundation.distributions.support_bounds import check_support
 from pyro_structured.optima.structures.problem import Problem
+
+
+class OptimumEstimate(NamedTuple):
+    """What an estimator found, in double precision.
+
+    :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where nothing was found.
+    :ivar Tensor standard_error: Their standard errors, of the same shape; infinite where nothing was found.
+    :ivar Tensor costs: Costs in the inverse sets, shape ``(S, ..., *cost_shape)``.
+    :ivar Tensor log_weights: Weights with which they follow the costs' distribution given the optimum, up to a factor,
+        shape ``(S, ...)``; -inf for costs that do not count.
+    """
+
+    log_prob: Tensor
+    standard_error: Tensor
+    costs: Tensor
+    log_weights: Tensor
+
+    def only(self, possible: Tensor) -> "OptimumEstimate":
+        """The same where values are possible, and probabilities of zero elsewhere.
+
+        :param Tensor possible: Booleans of shape ``(...)``.
+        """
+        return OptimumEstimate(
+            self.log_prob.masked_fill(~possible, -torch.inf),
+            self.standard_error.masked_fill(~possible, 0.0),
+            self.costs,
+            self.log_weights.masked_fill(~possible, -torch.inf),
+        )
+
+
+class OptimumEstimator(ABC):
+    """A method to estimate the probability that random costs have a given optimum; stateless and picklable."""
+
+    @abstractmethod
+    def estimate(self, base: Any, problem: Problem, value: Tensor) -> OptimumEstimate:
+        """Estimates log-probabilities of values.
+
+        :param base: Distribution of the costs, of event shape ``problem.cost_shape``.
+        :param Tensor value: Feasible values of shape ``(..., *problem.event_shape)``, whose leading axes are those of
+            the base and of the problem.
+        :raises NotImplementedError: if the method does not apply to the problem or to the costs.
+        """
 
 
 def estimated_log_prob(

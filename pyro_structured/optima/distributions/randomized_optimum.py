@@ -15,8 +15,7 @@ from pyro_structured.foundation.distributions.support_bounds import support_boun
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.optima.distributions.exact_optimum_probability import exact_log_prob
-from pyro_structured.optima.distributions.optimum_estimate import estimated_log_prob
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimator
+from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimator, estimated_log_prob
 from pyro_structured.optima.structures.problem import Problem
 
 NO_LOG_PROB = (

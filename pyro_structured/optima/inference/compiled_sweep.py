@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.optima.inference.cost_family import CostFamily
-from pyro_structured.optima.inference.independent_costs import IndependentCosts
-from pyro_structured.optima.inference.shifted_costs import ShiftedCosts
+from pyro_structured.optima.inference.independent_costs import IndependentCosts, ShiftedCosts
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.optional_numba import compiled_function
 from pyro_structured.optima.structures.matching import Matching

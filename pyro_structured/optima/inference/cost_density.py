@@ -8,7 +8,7 @@ import pyro
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.independent_parts import unmasked
-from pyro_structured.optima.distributions.moving_support import moving_parameters
+from pyro_structured.foundation.distributions.support_bounds import moving_parameters
 
 
 def cost_log_density(node: Any, costs: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
 """Learning the parameters of models that observe optima."""
 
-__all__ = ["CostLearner"]
+__all__ = ["CostBatch", "CostLearner"]
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,13 +13,31 @@ from pyro.distributions.util import scale_and_mask
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.foundation.inference.learner import Learner
+from pyro_structured.foundation.inference.learner import Learner, ObservedBatch
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.inference.masked_sites import OWN_MASK
 from pyro_structured.foundation.inference.nonfinite_error import ADVICE, NonFiniteError
-from pyro_structured.optima.inference.cost_batch import CostBatch
 from pyro_structured.optima.inference.cost_dependents import find_dependents
 from pyro_structured.optima.inference.cost_sites import CostSite, find_cost_sites, optima_of
+
+
+@dataclass(frozen=True)
+class CostBatch(ObservedBatch):
+    """A run of a model with the present parameters, in which costs are drawn from their distributions.
+
+    :ivar sites: Pairs of costs and observed optima.
+    :ivar bool has_dependents: Whether sites other than the optima depend on costs.
+    """
+
+    sites: list[CostSite]
+    has_dependents: bool
+
+    @property
+    def others(self) -> dict[str, Tensor]:
+        """Values of all latent sites but the costs, and the rows of plates."""
+        costs = {site.costs for site in self.sites}
+        nodes = self.trace.iter_stochastic_nodes()
+        return {name: node["value"].detach() for name, node in nodes if name not in costs} | self.rows
 
 
 class CostLearner(Learner[CostBatch]):

@@ -1,6 +1,6 @@
 """Joint moves of parameters and of the costs that depend on them."""
 
-__all__ = ["Interweave"]
+__all__ = ["Interweave", "ParameterSpread"]
 
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +17,47 @@ from pyro_structured.optima.inference.collapsed_move import CollapsedMove, is_no
 from pyro_structured.optima.inference.cost_dependents import find_dependents
 from pyro_structured.optima.inference.cost_sites import find_cost_sites
 from pyro_structured.optima.inference.noncentered_costs import has_noise
-from pyro_structured.optima.inference.parameter_line import ParameterLine, Setting
-from pyro_structured.optima.inference.parameter_spread import ParameterSpread
-from pyro_structured.optima.inference.straight_locations import StraightLocations
+from pyro_structured.optima.inference.parameter_line import ParameterLine, Setting, StraightLocations
 from pyro_structured.optima.ops.slice_sampling import slice_sample
+
+# Fewer values say nothing yet.
+ENOUGH = 10
+
+
+class ParameterSpread:
+    """Standard deviations of unconstrained parameters, learned while the chain warms up and kept afterwards.
+
+    :param int warmup_steps: Values to learn from.
+    """
+
+    def __init__(self, warmup_steps: int) -> None:
+        self._left, self._number = warmup_steps, 0
+        self._mean: dict[str, Tensor] = {}
+        self._squares: dict[str, Tensor] = {}
+
+    def add(self, free: dict[str, Tensor]) -> None:
+        """Welford's recurrence, until the warm-up ends."""
+        if not self._left:
+            return
+        self._left -= 1
+        self._number += 1
+        for name, value in free.items():
+            mean = self._mean.get(name, torch.zeros_like(value))
+            self._mean[name] = mean + (value - mean) / self._number
+            more = (value - mean) * (value - self._mean[name])
+            self._squares[name] = self._squares.get(name, torch.zeros_like(value)) + more
+
+    def direction(self, free: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A normal direction with these standard deviations; 1 as long as nothing is known."""
+        found = {}
+        for name, value in free.items():
+            scale = torch.ones_like(value)
+            if self._number > ENOUGH:
+                deviation = (self._squares[name] / self._number).sqrt()
+                scale = torch.where(deviation > 0, deviation, scale)
+            found[name] = torch.randn_like(value) * scale
+        return found
+
 
 # Of the parameters, to see whether problems change with them.
 NUM_DRAWS = 10

@@ -1,6 +1,6 @@
 """Learning by losses that are linear in the costs' means."""
 
-__all__ = ["LinearLoss"]
+__all__ = ["LinearLoss", "MaxMargin", "PerturbAndMAP"]
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from pyro_structured.foundation.inference.row_state import row_places
-from pyro_structured.optima.inference.cost_batch import CostBatch
-from pyro_structured.optima.inference.cost_learner import CostLearner
+from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.optima.inference.cost_learner import CostBatch, CostLearner
 from pyro_structured.optima.inference.cost_start import check_feasible
 
 
@@ -63,3 +63,82 @@ class LinearLoss(CostLearner):
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
         mean: Tensor = costs["fn"].mean.flatten(-len(optimum["fn"].problem.cost_shape))
         return (mean * inferred[..., :-1]).sum(-1) + inferred[..., -1]
+
+
+class MaxMargin(LinearLoss):
+    r"""A structured support vector machine on the costs' means: a baseline without probabilities.
+
+    .. math::
+        \sum_n \max_{y'} \bigl[\Delta(y_n, y') + \langle \bar w_n, \rho(y_n) - \rho(y') \rangle\bigr], \qquad
+        \Delta(y, y') = \langle \rho(y), \rho(y) - \rho(y') \rangle,
+
+    by subgradients; the priors of the latent sites are its regulariser. :math:`\Delta` is the number of parts of y that
+    are not in y': for matchings, of rows that are wrong. It can be added to the costs, so the maximum is one call of
+    the solver.
+
+    :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
+        :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
+    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param optim: A Pyro optimiser.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
+    :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, or the
+        solver cannot handle the means.
+    :raises NotImplementedError: in a step, for objectives that are not linear.
+
+    **References**
+
+    Tsochantaridis, Joachims, Hofmann, Altun (2005): Large margin methods for structured and interdependent output
+    variables. JMLR 6. Ratliff, Bagnell, Zinkevich (2006): Maximum margin planning. ICML.
+    """
+
+    def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:
+        own = problem.incidence(value)
+        found = problem.incidence(problem.solve(base.mean + (-own if problem.maximize else own)))
+        return found, (own * (own - found)).flatten(-len(problem.cost_shape)).sum(-1)
+
+
+class PerturbAndMAP(LinearLoss):
+    r"""Moves the costs' means until predicted optima have the moments of the observed ones.
+
+    .. math::
+        \nabla_\psi = \sum_n \frac{\partial \bar w_n}{\partial \psi}
+        \Bigl(\rho(y_n) - \frac{1}{K} \sum_{k=1}^K \rho(F(w_{nk}))\Bigr), \qquad
+        w_{nk} \sim p(w_n \mid \psi, x_n), \quad \bar w_n = \mathbb{E}[w_n \mid \psi, x_n].
+
+    It needs no costs given optima, only optima of costs; but it is not maximum likelihood. Parameters on which only the
+    spread of the costs depends have no gradient; those that move the ends of a support have one by the means.
+
+    :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
+        :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
+    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param optim: A Pyro optimiser.
+    :param int num_samples: Number of draws K in each step; as many calls of the solver for every row.
+    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :ivar int num_skipped: Number of steps that were skipped.
+    :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible.
+    :raises NotImplementedError: in a step, for objectives that are not linear.
+
+    **References**
+
+    Papandreou, Yuille (2011): Perturb-and-MAP random fields. ICCV.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: PyroOptim,
+        num_samples: int = 50,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        super().__init__(model, guide, optim, on_nonfinite)
+        check_size("num_samples", num_samples)
+        self.num_samples = num_samples
+
+    def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:
+        costs = base.sample((self.num_samples,))
+        found = problem.incidence(problem.solve(costs)).mean(0)
+        return found, torch.zeros((), dtype=torch.double)

@@ -1,6 +1,6 @@
 """Weighted particles in independent groups."""
 
-__all__ = ["ParticleGroups"]
+__all__ = ["ParticleGroups", "check_groups"]
 
 import math
 
@@ -8,7 +8,16 @@ import torch
 from scipy.special import ndtr, stdtrit
 from torch import Tensor
 
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate
+from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimate
+
+
+def check_groups(num_particles: int, num_groups: int, least: int = 1) -> None:
+    """Raises a ValueError unless particles can be divided into two or more groups of the same, sufficient size."""
+    check_size("num_groups", num_groups, 2)
+    check_size("num_particles", num_particles, least * num_groups)
+    if num_particles % num_groups:
+        raise ValueError(f"num_particles: expected a multiple of num_groups, {num_groups}, got {num_particles}")
 
 
 class ParticleGroups:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.structures.argument_checks import check_size
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
+from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimate, OptimumEstimator
 from pyro_structured.optima.structures.problem import Problem
 
 

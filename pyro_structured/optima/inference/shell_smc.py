@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
-from pyro_structured.optima.inference.argument_checks import check_groups
+from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimate, OptimumEstimator
 from pyro_structured.optima.inference.matching_shells import MatchingShells
-from pyro_structured.optima.inference.particle_groups import ParticleGroups
+from pyro_structured.optima.inference.particle_groups import ParticleGroups, check_groups
 from pyro_structured.optima.inference.ranking_shells import RankingShells
 from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.optima.structures.problem import Problem

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.structures.argument_checks import check_size
-from pyro_structured.optima.distributions.optimum_estimator import OptimumEstimate, OptimumEstimator
-from pyro_structured.optima.inference.argument_checks import check_groups
+from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimate, OptimumEstimator
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_sweep import interior_point, sweep
-from pyro_structured.optima.inference.particle_groups import ParticleGroups
-from pyro_structured.optima.inference.shifted_costs import ShiftedCosts
+from pyro_structured.optima.inference.independent_costs import ShiftedCosts
+from pyro_structured.optima.inference.particle_groups import ParticleGroups, check_groups
 from pyro_structured.optima.structures.problem import Problem
 
 # Levels, each half as probable as the one before; doublings of a shift; and halvings of an interval.

@@ -12,8 +12,17 @@ from torch import Tensor
 
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents
-from pyro_structured.optima.ops.line_panels import LineRows, divided, first_panels, narrowed, with_corners
-from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE, NODES, Panels, log_of
+from pyro_structured.optima.ops.line_quadrature import (
+    IMPOSSIBLE,
+    NODES,
+    LineRows,
+    Panels,
+    divided,
+    first_panels,
+    log_of,
+    narrowed,
+    with_corners,
+)
 
 # How many panels a row may have.
 LIMIT = 2**16

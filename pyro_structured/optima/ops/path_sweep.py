@@ -11,7 +11,195 @@ from pyro_structured.optima.ops.adjacency import Adjacency
 from pyro_structured.optima.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_draw import compiled_draw
 from pyro_structured.optima.ops.density_family import DensityFamily
-from pyro_structured.optima.ops.path_search import Labels, Queue, new_queue, put, renew, settle
+
+
+class _Labels(NamedTuple):
+    """What searches know about nodes.
+
+    :ivar np.ndarray lengths: Of the shortest paths to them, +inf where none is known.
+    :ivar np.ndarray entries: The last edges of these paths, or -1.
+    :ivar np.ndarray potentials: What the rest of a path costs, at least. Longer paths are not wanted where length and
+        potential together are larger than a bound.
+    """
+
+    lengths: np.ndarray
+    entries: np.ndarray
+    potentials: np.ndarray
+
+
+class _Queue(NamedTuple):
+    """Nodes in a binary heap, the one with the least key first.
+
+    :ivar np.ndarray nodes: The heap, with room for all nodes.
+    :ivar np.ndarray places: Where each node is in it, or -1.
+    :ivar np.ndarray keys: Of each node.
+    """
+
+    nodes: np.ndarray
+    places: np.ndarray
+    keys: np.ndarray
+
+
+@compiled
+def _new_queue(num_nodes: int) -> _Queue:
+    """An empty one."""
+    return _Queue(np.empty(num_nodes, np.int64), np.full(num_nodes, -1, np.int64), np.empty(num_nodes))
+
+
+@compiled
+def _put(queue: _Queue, count: int, node: int, key: float) -> int:
+    """Puts a node in the queue of ``count`` nodes, or moves it forward; returns the new number of nodes."""
+    place = queue.places[node]
+    if place < 0:
+        place, count = count, count + 1
+    queue.keys[node] = key
+    while place > 0:
+        above = queue.nodes[(place - 1) // 2]
+        if queue.keys[above] <= key:
+            break
+        queue.nodes[place], queue.places[above] = above, place
+        place = (place - 1) // 2
+    queue.nodes[place], queue.places[node] = node, place
+    return count
+
+
+@compiled
+def _take(queue: _Queue, count: int) -> int:
+    """Takes the first of ``count`` nodes out of the queue."""
+    first, last, count, place = queue.nodes[0], queue.nodes[count - 1], count - 1, 0
+    queue.places[first] = -1
+    while 2 * place + 1 < count:
+        below = 2 * place + 1
+        if below + 1 < count and queue.keys[queue.nodes[below + 1]] < queue.keys[queue.nodes[below]]:
+            below += 1
+        moved = queue.nodes[below]
+        if queue.keys[last] <= queue.keys[moved]:
+            break
+        queue.nodes[place], queue.places[moved] = moved, place
+        place = below
+    if count:
+        queue.nodes[place], queue.places[last] = last, place
+    return int(first)
+
+
+@compiled
+def _settle(
+    network: Adjacency,
+    costs: np.ndarray,
+    labels: _Labels,
+    bound: float,
+    target: int,
+    queue: _Queue,
+    count: int,
+) -> None:
+    """Lowers lengths to those of the shortest paths that go on from the nodes in the queue.
+
+    :param Adjacency network: The edges; reversed ones for paths that end in the queue's nodes.
+    :param np.ndarray costs: At least 0, shape ``(E,)``; +inf closes an edge.
+    :param _Labels labels: The lengths of the queue's nodes are final. Nodes come in the order of their lengths and
+        potentials; if these never fall along an edge by more than it costs, each comes only once.
+    :param float bound: Where length and potential are larger, paths are not wanted.
+    :param int target: A node with which the search ends, or -1.
+    :param int count: Number of nodes in the queue; afterwards it is empty.
+    """
+    lengths, entries, potentials = labels
+    while count:
+        node, count = _take(queue, count), count - 1
+        if node == target:
+            break
+        for place in range(network.leaving_from[node], network.leaving_from[node + 1]):
+            edge = network.leaving[place]
+            head, length = network.heads[edge], lengths[node] + costs[edge]
+            if length < lengths[head] and length + potentials[head] <= bound:
+                lengths[head], entries[head] = length, edge
+                count = _put(queue, count, head, length + potentials[head])
+    for place in range(count):
+        queue.places[queue.nodes[place]] = -1
+
+
+@compiled
+def _renew(
+    network: Adjacency,
+    costs: np.ndarray,
+    labels: _Labels,
+    bound: float,
+    node: int,
+    queue: _Queue,
+    affected: np.ndarray,
+) -> None:
+    """Corrects the lengths that a search has found after costs of edges into a node have changed.
+
+    Arguments as for :func:`_settle`, and room for all nodes. Only the nodes whose shortest paths have changed are
+    visited: those behind the node, and those that are nearer through it now.
+
+    **References**
+
+    Ramalingam, Reps (1996): *An incremental algorithm for a generalization of the shortest-path problem.* Journal of
+    Algorithms.
+    """
+    lengths, entries, potentials = labels
+    present, entry = lengths[node], entries[node]
+    is_start = entry < 0 and present < math.inf
+    if is_start or potentials[node] == math.inf:
+        return
+    length, best = _best_entry(network, costs, labels, bound, node)
+    if length < present:
+        lengths[node], entries[node] = length, best
+        _settle(network, costs, labels, bound, -1, queue, _put(queue, 0, node, length + potentials[node]))
+    elif entry >= 0 and lengths[network.tails[entry]] + costs[entry] > present:
+        size, visited = 1, 0
+        affected[0] = node
+        while visited < size:
+            tail, visited = affected[visited], visited + 1
+            for place in range(network.leaving_from[tail], network.leaving_from[tail + 1]):
+                edge = network.leaving[place]
+                if entries[network.heads[edge]] == edge:
+                    affected[size], size = network.heads[edge], size + 1
+        for each in affected[:size]:
+            lengths[each], entries[each] = math.inf, -1
+        count = 0
+        for each in affected[:size]:
+            lengths[each], entries[each] = _best_entry(network, costs, labels, bound, each)
+            if entries[each] >= 0:
+                count = _put(queue, count, each, lengths[each] + potentials[each])
+        _settle(network, costs, labels, bound, -1, queue, count)
+
+
+@compiled
+def _best_entry(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, node: int) -> tuple[float, int]:
+    """Length and last edge of the shortest path to a node, given the lengths of those to all others."""
+    least, found = math.inf, -1
+    for place in range(network.entering_from[node], network.entering_from[node + 1]):
+        edge = network.entering[place]
+        length = labels.lengths[network.tails[edge]] + costs[edge]
+        if length < least:
+            least, found = length, edge
+    return (least, found) if least + labels.potentials[node] <= bound else (math.inf, -1)
+
+
+@compiled
+def _shortest_paths(
+    network: Adjacency, costs: np.ndarray, owners: np.ndarray, sources: np.ndarray, targets: np.ndarray
+) -> np.ndarray:
+    """Edges of shortest paths, one for every pair of a source and another node that it leads to.
+
+    :param np.ndarray costs: Vectors of costs, at least 0 and finite, shape ``(V, E)``.
+    :param np.ndarray owners: Which of them each pair has, integers of shape ``(pairs,)``.
+    :return: Booleans of shape ``(pairs, E)``. One search for each pair, which ends with the target.
+    """
+    num_nodes = len(network.leaving_from) - 1
+    queue, found = _new_queue(num_nodes), np.zeros((len(owners), costs.shape[1]), np.bool_)
+    labels = _Labels(np.empty(num_nodes), np.empty(num_nodes, np.int64), np.zeros(num_nodes))
+    for pair in range(len(owners)):
+        source, node = sources[pair], targets[pair]
+        labels.lengths[:] = math.inf
+        labels.lengths[source] = 0.0
+        _settle(network, costs[owners[pair]], labels, math.inf, node, queue, _put(queue, 0, source, 0.0))
+        while node != source:
+            edge = labels.entries[node]
+            found[pair, edge], node = True, network.tails[edge]
+    return found
+
 
 # By how much of its length the path may become longer before distances are searched for again.
 SLACK = 0.1
@@ -26,13 +214,13 @@ class _Work(NamedTuple):
     What this rest costs at least are their potentials.
     """
 
-    there: Labels
-    back: Labels
-    detour: Labels
+    there: _Labels
+    back: _Labels
+    detour: _Labels
     zeros: np.ndarray
     floors: np.ndarray
     fresh: np.ndarray
-    queue: Queue
+    queue: _Queue
     affected: np.ndarray
 
 
@@ -86,12 +274,12 @@ def path_sweep(
 def _new_work(num_nodes: int, num_edges: int) -> _Work:
     numbers, integers = np.zeros((7, num_nodes)), np.empty((4, num_nodes), np.int64)
     there, back, detour = (
-        Labels(numbers[0], integers[0], numbers[1]),
-        Labels(numbers[2], integers[1], numbers[3]),
-        Labels(numbers[4], integers[2], numbers[5]),
+        _Labels(numbers[0], integers[0], numbers[1]),
+        _Labels(numbers[2], integers[1], numbers[3]),
+        _Labels(numbers[4], integers[2], numbers[5]),
     )
     floors, fresh = np.empty((2, num_edges))
-    return _Work(there, back, detour, numbers[6], floors, fresh, new_queue(num_nodes), integers[3])
+    return _Work(there, back, detour, numbers[6], floors, fresh, _new_queue(num_nodes), integers[3])
 
 
 @compiled
@@ -157,8 +345,8 @@ def _sweep_row(
                 first = least = most = length
                 bound = _search(network, backward, costs, path, length, work)
             else:
-                renew(network, costs, there, bound, network.heads[chosen], queue, affected)
-                renew(backward, costs, back, bound, node, queue, affected)
+                _renew(network, costs, there, bound, network.heads[chosen], queue, affected)
+                _renew(backward, costs, back, bound, node, queue, affected)
         places, reach = range(network.leaving_from[node], network.leaving_from[node + 1]), there.lengths[node]
         for place in places:
             edge = network.leaving[place]
@@ -170,9 +358,9 @@ def _sweep_row(
             if edge != chosen:
                 costs[edge] = fresh[edge]
                 if reach < math.inf:
-                    renew(network, costs, there, bound, network.heads[edge], queue, affected)
+                    _renew(network, costs, there, bound, network.heads[edge], queue, affected)
         if back.potentials[node] < math.inf:
-            renew(backward, costs, back, bound, node, queue, affected)
+            _renew(backward, costs, back, bound, node, queue, affected)
 
 
 @compiled
@@ -186,11 +374,11 @@ def _search(
     floors[:] = np.minimum(costs, work.fresh)
     floors[path] = costs[path]
     rest, entries = work.detour.potentials, work.detour.entries
-    _find(backward, floors, Labels(rest, entries, work.zeros), bound, target, queue)
-    _find_skipping(backward, floors, rest, Labels(work.there.potentials, entries, work.zeros), bound, queue)
+    _find(backward, floors, _Labels(rest, entries, work.zeros), bound, target, queue)
+    _find_skipping(backward, floors, rest, _Labels(work.there.potentials, entries, work.zeros), bound, queue)
     nearest = work.there.lengths
-    _find(network, floors, Labels(nearest, entries, work.there.potentials), bound, source, queue)
-    _find_skipping(network, floors, nearest, Labels(work.back.potentials, entries, rest), bound, queue)
+    _find(network, floors, _Labels(nearest, entries, work.there.potentials), bound, source, queue)
+    _find_skipping(network, floors, nearest, _Labels(work.back.potentials, entries, rest), bound, queue)
     _find(network, costs, work.there, bound, source, queue)
     _find(backward, costs, work.back, bound, target, queue)
     rest[:] = np.minimum(rest, bound)
@@ -198,17 +386,17 @@ def _search(
 
 
 @compiled
-def _find(network: Adjacency, costs: np.ndarray, labels: Labels, bound: float, start: int, queue: Queue) -> None:
+def _find(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, start: int, queue: _Queue) -> None:
     """The distances from a node."""
     labels.lengths[:] = math.inf
     labels.entries[:] = -1
     labels.lengths[start] = 0.0
-    settle(network, costs, labels, bound, -1, queue, put(queue, 0, start, labels.potentials[start]))
+    _settle(network, costs, labels, bound, -1, queue, _put(queue, 0, start, labels.potentials[start]))
 
 
 @compiled
 def _find_skipping(
-    network: Adjacency, costs: np.ndarray, distances: np.ndarray, labels: Labels, bound: float, queue: Queue
+    network: Adjacency, costs: np.ndarray, distances: np.ndarray, labels: _Labels, bound: float, queue: _Queue
 ) -> None:
     """The lengths of the shortest ways that have one edge for nothing, from all distances."""
     labels.lengths[:] = math.inf
@@ -218,10 +406,10 @@ def _find_skipping(
     count = 0
     for node in range(len(labels.lengths)):
         if labels.lengths[node] + labels.potentials[node] <= bound:
-            count = put(queue, count, node, labels.lengths[node] + labels.potentials[node])
+            count = _put(queue, count, node, labels.lengths[node] + labels.potentials[node])
         else:
             labels.lengths[node] = math.inf
-    settle(network, costs, labels, bound, -1, queue, count)
+    _settle(network, costs, labels, bound, -1, queue, count)
 
 
 @compiled
@@ -233,9 +421,9 @@ def _detour(network: Adjacency, costs: np.ndarray, path: np.ndarray, position: i
     for edge in path[: position + 1]:
         node = network.tails[edge]
         labels.lengths[node] = length
-        count, length = put(queue, count, node, length + labels.potentials[node]), length + costs[edge]
+        count, length = _put(queue, count, node, length + labels.potentials[node]), length + costs[edge]
     present = costs[chosen]
     costs[chosen] = math.inf
-    settle(network, costs, labels, math.inf, target, queue, count)
+    _settle(network, costs, labels, math.inf, target, queue, count)
     costs[chosen] = present
     return float(labels.lengths[target])

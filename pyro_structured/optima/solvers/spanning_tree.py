@@ -1,6 +1,6 @@
 """Spanning trees of smallest total cost."""
 
-__all__ = ["solve_spanning_tree"]
+__all__ = ["connected_components", "solve_spanning_tree"]
 
 import numpy as np
 
@@ -34,3 +34,25 @@ def solve_spanning_tree(edges: np.ndarray, costs: np.ndarray, num_nodes: int) ->
     chosen = np.zeros(costs.shape, dtype=bool)
     chosen[rows, order[rows, places]] = True
     return chosen
+
+
+def connected_components(edges: np.ndarray, is_open: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Labels the nodes of subgraphs of a graph with the smallest node of their components.
+
+    :param np.ndarray edges: Both ends of the graph's edges, integers of shape ``(E, 2)``.
+    :param np.ndarray is_open: The edges of every subgraph, booleans of shape ``(N, E)``.
+    :param int num_nodes: Number of nodes.
+    :return: Labels, int64, shape ``(N, num_nodes)``. Cost O(E + num_nodes) each.
+    """
+    from scipy.sparse import csgraph, csr_array
+
+    # The subgraphs side by side are one graph, and one call.
+    rows, present = is_open.nonzero()
+    tails, heads = (rows * num_nodes + edges[present, end] for end in (0, 1))
+    size = len(is_open) * num_nodes
+    graph = csr_array((np.ones(len(rows)), (tails, heads)), shape=(size, size))
+    count, components = csgraph.connected_components(graph, directed=False)
+    smallest = np.full(count, num_nodes)
+    np.minimum.at(smallest, components, np.arange(size) % num_nodes)
+    labels: np.ndarray = smallest[components].reshape(-1, num_nodes)
+    return labels

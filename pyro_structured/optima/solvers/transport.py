@@ -1,6 +1,6 @@
 """Cheapest assignments of several columns to every row."""
 
-__all__ = ["has_transport", "solve_transport"]
+__all__ = ["has_matching", "has_transport", "solve_assignment", "solve_transport"]
 
 from typing import Any
 
@@ -64,3 +64,26 @@ def _arcs(allowed: np.ndarray, capacities: np.ndarray) -> tuple[Any, Any, Any]:
     last = np.arange(len(allowed), sum(allowed.shape))
     tails, heads = np.append(rows, last), np.append(columns + len(allowed), np.full(len(last), sum(allowed.shape)))
     return tails.astype(np.int32), heads.astype(np.int32), np.append(np.ones(len(rows), np.int64), capacities)
+
+
+def solve_assignment(costs: np.ndarray) -> np.ndarray:
+    """Gives every row a column of its own, so that the total cost is smallest.
+
+    :param np.ndarray costs: Shape ``(N, rows, columns)``, with no more rows than columns; +inf forbids a pair.
+    :return: Columns, int64, shape ``(N, rows)``. Cost O(rows² columns) each.
+    :raises ValueError: if there is no matching, or a NaN.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    found = np.empty(costs.shape[:2], dtype=np.int64)
+    for matrix, columns in zip(costs, found, strict=True):
+        columns[:] = linear_sum_assignment(matrix)[1]
+    return found
+
+
+def has_matching(allowed: np.ndarray) -> np.ndarray:
+    """Whether all rows can have columns of their own, booleans of shape ``(N,)`` from shape ``(N, rows, columns)``."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    return np.array([(maximum_bipartite_matching(csr_array(each), perm_type="column") >= 0).all() for each in allowed])

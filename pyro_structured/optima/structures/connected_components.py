@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.structures.argument_checks import check_size, checked_tensor, checked_undirected_edges
-from pyro_structured.optima.solvers.connected_components import connected_components
+from pyro_structured.optima.solvers.spanning_tree import connected_components
 from pyro_structured.optima.structures.box import Box
 from pyro_structured.optima.structures.every_entry import EveryEntry
 from pyro_structured.optima.structures.problem import Problem

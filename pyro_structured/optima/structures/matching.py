@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_flag, check_size
 from pyro_structured.optima.ops.exchange_distances import exchange_distances
-from pyro_structured.optima.solvers.assignment import has_matching, solve_assignment
+from pyro_structured.optima.solvers.transport import has_matching, solve_assignment
 from pyro_structured.optima.structures.box import Box
 from pyro_structured.optima.structures.injection import Injection
 from pyro_structured.optima.structures.pair_problem import PairProblem

@@ -1,6 +1,6 @@
 """Spanning trees of a graph."""
 
-__all__ = ["SpanningTree"]
+__all__ = ["SpanningTree", "fundamental_cycles"]
 
 from collections.abc import Iterator
 
@@ -10,12 +10,34 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.structures.argument_checks import check_flag, check_size, checked_undirected_edges
-from pyro_structured.optima.solvers.connected_components import connected_components
-from pyro_structured.optima.solvers.spanning_tree import solve_spanning_tree
+from pyro_structured.optima.solvers.spanning_tree import connected_components, solve_spanning_tree
 from pyro_structured.optima.structures.box import Box
 from pyro_structured.optima.structures.every_entry import EveryEntry
-from pyro_structured.optima.structures.fundamental_cycles import fundamental_cycles
 from pyro_structured.optima.structures.problem import Problem
+
+
+def fundamental_cycles(edges: Tensor, trees: Tensor, num_nodes: int) -> Tensor:
+    """Which edges of spanning trees lie on the path between the two ends of every edge.
+
+    :param Tensor edges: Both ends of a graph's edges, integers of shape ``(E, 2)``.
+    :param Tensor trees: The edges of every tree, integers of shape ``(N, num_nodes - 1)``.
+    :param int num_nodes: Number of nodes.
+    :return: Booleans of shape ``(N, E, num_nodes - 1)``. Cost O(E num_nodes) each.
+    """
+    tails, heads = edges[trees].unbind(-1)
+    # The path from node 0 to a node is its parent's, and the edge between them. All trees grow at the same time.
+    paths = torch.zeros(len(trees), num_nodes, num_nodes - 1, dtype=torch.bool, device=edges.device)
+    reached = torch.zeros_like(paths[..., 0])
+    reached[:, 0] = True
+    for _ in range(num_nodes - 1):
+        from_tail = reached.gather(-1, tails)
+        rows, grown = (from_tail != reached.gather(-1, heads)).nonzero(as_tuple=True)
+        forward, ends = from_tail[rows, grown], (tails[rows, grown], heads[rows, grown])
+        parents, children = torch.where(forward, *ends), torch.where(forward, *ends[::-1])
+        paths[rows, children] = paths[rows, parents]
+        paths[rows, children, grown] = True
+        reached[rows, children] = True
+    return paths[:, edges[:, 0]] ^ paths[:, edges[:, 1]]
 
 
 class SpanningTree(Problem):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import logsigmoid
 
-from pyro_structured.densities.models.region_leaves import SHARE_ROWS, TREE_SHARE, RegionLeaves
+from pyro_structured.densities.models.region_network import SHARE_ROWS, TREE_SHARE, RegionLeaves
 from pyro_structured.distributions import ExchangeablePartition
 from pyro_structured.exchangeable.ops.forest_passes import forest_score
 

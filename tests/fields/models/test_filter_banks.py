@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
-from pyro_structured.fields.models.filter_banks import gabor_bank, leung_malik_bank, mirrored_responses, schmid_bank
+from pyro_structured.fields.models.pixel_features import gabor_bank, leung_malik_bank, mirrored_responses, schmid_bank
 
 
 def test_gabor_filters_equal_those_of_scikit_image():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.fields.models.colour_spaces import grey_pictures, lab_pictures
+from pyro_structured.fields.models.pixel_features import grey_pictures, lab_pictures
 from pyro_structured.models import pixel_features, position_features
 
 

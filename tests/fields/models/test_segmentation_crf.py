@@ -9,8 +9,7 @@ from sklearn.base import clone
 from pyro_structured.datasets import noisy_observations
 from pyro_structured.distributions import PatternCRF
 from pyro_structured.fields.models.segmentation_crf import _calibrating_temperature
-from pyro_structured.fields.models.segmentation_data import SegmentationData
-from pyro_structured.fields.models.segmentation_field import SegmentationField
+from pyro_structured.fields.models.segmentation_field import SegmentationData, SegmentationField
 from pyro_structured.models import PixelClassifier, SegmentationCRF, edge_features
 from pyro_structured.structures import Grid
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.fields.ops.deep_joint_field import DeepJointField
 from pyro_structured.fields.ops.deep_pattern_potential import deep_pattern_slopes, deep_states
+from pyro_structured.fields.ops.field_with_units import DeepJointField
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.ops import deep_pattern_potential
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit

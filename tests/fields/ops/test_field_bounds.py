@@ -10,10 +10,10 @@ from pyro_structured.fields.ops.field_rows import FieldRows
 from pyro_structured.fields.ops.field_with_units import edges_of
 from pyro_structured.fields.ops.grid_inference import log_partition_of_grid
 from pyro_structured.fields.ops.grid_strips import grid_strips, log_partition_of_strips
+from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.holder_bound import holder_bound
 from pyro_structured.fields.ops.mean_field_bound import mean_field_bound
 from pyro_structured.fields.ops.modular_bound import modular_bound
-from pyro_structured.fields.ops.unit_powers import log_worth, unit_powers
 from pyro_structured.foundation.ops.enumeration import all_labelings
 
 pytestmark = pytest.mark.statistical

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 
 from pyro_structured.fields.ops.pattern_potential import pattern_potential, pattern_slopes
 from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.fields.solvers.joint_cut import maximize_jointly
-from pyro_structured.fields.solvers.pattern_ascent import ascend
-from pyro_structured.fields.solvers.pattern_branching import branch_and_bound
-from pyro_structured.fields.solvers.pattern_dual import FORMS, decompose
-from pyro_structured.fields.solvers.pattern_majorant import PatternMajorizer
+from pyro_structured.fields.solvers.joint_cut import ascend, maximize_jointly
+from pyro_structured.fields.solvers.minimum_branching import branch_and_bound
+from pyro_structured.fields.solvers.pattern_dual import (
+    FORMS,
+    decompose,
+    maximize_pixels_with_pattern,
+    maximize_with_pattern,
+)
 from pyro_structured.fields.solvers.pattern_objective import PatternObjective
 from pyro_structured.fields.solvers.potential_chords import potential_chords, potential_of, rectified
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
-from pyro_structured.fields.solvers.single_pattern import maximize_pixels_with_pattern, maximize_with_pattern
+from pyro_structured.fields.solvers.sum_branching import PatternMajorizer
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.structures import Grid
 

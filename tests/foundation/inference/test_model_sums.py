@@ -6,7 +6,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from pyro_structured.foundation.inference.model_sums import model_sums, other_sites
+from pyro_structured.foundation.inference.checkpoint import model_sums, other_sites
 
 
 def counts(probability=0.5):

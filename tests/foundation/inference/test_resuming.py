@@ -17,9 +17,9 @@ from pyro.nn import PyroModule
 from pyro.optim import SGD, Adam
 
 from pyro_structured.distributions import GridCRF
-from pyro_structured.foundation.inference.plain_constraint import plain_constraint, rebuilt_constraint
+from pyro_structured.foundation.inference.learning_state import plain_constraint, rebuilt_constraint
 from pyro_structured.inference import ContrastiveDivergence, EarlyStopping, MeanFieldLoss, PseudoLikelihood
-from pyro_structured.optima.distributions.partial_interval import PartialInterval
+from pyro_structured.optima.distributions.truncated_normal import PartialInterval
 from pyro_structured.structures import Grid
 
 PROGRAM = Path(__file__).parent / "resumed_runs.py"

@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from torch.distributions import biject_to, constraints
 
 from pyro_structured.distributions import TruncatedNormal
-from pyro_structured.optima.distributions.partial_interval import PartialInterval
+from pyro_structured.optima.distributions.truncated_normal import PartialInterval
 from pyro_structured.testing.standard_errors import FAILURE_RATE
 
 pytestmark = pytest.mark.statistical

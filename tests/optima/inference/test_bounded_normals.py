@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
-from pyro_structured.optima.inference.bounded_normals import BoundedNormals
+from pyro_structured.optima.inference.matching_shells import BoundedNormals
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
 
 pytestmark = pytest.mark.statistical

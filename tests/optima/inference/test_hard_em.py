@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.inference import HardEM
-from pyro_structured.optima.inference.likeliest_costs import likeliest_costs
+from pyro_structured.optima.inference.hard_em import likeliest_costs
 from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, Ranking, TopK
 
 COVARIANCE = torch.tensor([[1.0, 0.6, 0.0], [0.6, 2.0, -0.5], [0.0, -0.5, 0.7]], dtype=torch.double)

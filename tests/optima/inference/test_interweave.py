@@ -15,7 +15,7 @@ from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.optima.inference import interweave
 from pyro_structured.optima.inference.collapsed_move import CollapsedMove
-from pyro_structured.optima.inference.parameter_spread import ParameterSpread
+from pyro_structured.optima.inference.interweave import ParameterSpread
 from pyro_structured.structures import Matching, ShortestPath, TopK
 from pyro_structured.testing.standard_errors import most_standard_errors
 

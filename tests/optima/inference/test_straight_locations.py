@@ -6,7 +6,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_structured.optima.inference.straight_locations import StraightLocations
+from pyro_structured.optima.inference.parameter_line import StraightLocations
 
 SLOPE = torch.tensor([1.0, -3.0, 0.0], dtype=torch.double)
 

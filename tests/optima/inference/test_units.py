@@ -12,7 +12,7 @@ from pyro.infer import MCMC
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, PlainMonteCarlo, ShellSMC, Splitting
-from pyro_structured.optima.inference.likeliest_costs import likeliest_costs
+from pyro_structured.optima.inference.hard_em import likeliest_costs
 from pyro_structured.structures import (
     BipartiteAssignment,
     ConnectedComponents,

@@ -8,7 +8,7 @@ from pyro_structured.distributions import TruncatedNormal
 from pyro_structured.optima.inference.compiled_sweep import sweep_compiled
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_sweep import sweep
-from pyro_structured.optima.inference.shifted_costs import ShiftedCosts
+from pyro_structured.optima.inference.independent_costs import ShiftedCosts
 from pyro_structured.optima.structures.matching import Matching
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from pyro_structured.optima.structures.fundamental_cycles import fundamental_cycles
+from pyro_structured.optima.structures.spanning_tree import fundamental_cycles
 
 
 def test_cycles_are_closed():
