@@ -182,3 +182,30 @@ def test_downward_import_is_allowed(tmp_path, module, text):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     assert forbidden_imports(tmp_path / "made_up") == []
+
+
+# Of namedtuples, of Python, and what torch asks subclasses of its distributions for.
+PROTOCOLS = {"_asdict", "_replace", "_getframe", "_event_shape", "_get_checked_instance", "_validate_args"}
+
+
+def private_names(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Names with an underscore that a module defines, and those that it imports from elsewhere or looks up."""
+    defined, used = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            defined.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            (defined if isinstance(node.ctx, ast.Store) else used).add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("pyro_structured"):
+            used |= {alias.name for alias in node.names}
+    return defined, {name for name in used if name.startswith("_") and not name.startswith("__")}
+
+
+def test_private_members_of_others_stand_in_one_file():
+    folder = Path(pyro_structured.__file__).parent
+    names = {path: private_names(ast.parse(path.read_text())) for path in folder.rglob("*.py")}
+    known = PROTOCOLS.union(*(defined for defined, _ in names.values()))
+    users = {path.relative_to(folder).as_posix() for path, (_, used) in names.items() if used - known}
+    assert users == {"foundation/ops/private_members.py"}

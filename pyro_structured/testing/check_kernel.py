@@ -18,6 +18,7 @@ from pyro.infer.mcmc.api import StreamingMCMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_structured.foundation.ops.private_members import mcmc_run
 from pyro_structured.testing.check_invariance import check_invariance
 from pyro_structured.testing.kernel_case import Draw, KernelCase
 
@@ -158,11 +159,12 @@ def _check_chains(case: KernelCase, args: tuple[Any, ...]) -> None:
     _run(case.new(), args)
     following = _run(case.new(), args, seed=None).get_samples()
     _agree("the second of two chains", {name: value[1] for name, value in chains.items()}, following)
-    for reported in both._diagnostics:
+    of_chains = mcmc_run(both).diagnostics
+    for reported in of_chains:
         assert isinstance(reported, dict), f"diagnostics: expected a dict, got {reported!r}"
         named = sorted(set(reported) & set(first))
         assert not named, f"diagnostics: expected keys that are no names of sites, got {named}"
-        assert reported.keys() == both._diagnostics[0].keys(), "diagnostics: expected the same keys for all chains"
+        assert reported.keys() == of_chains[0].keys(), "diagnostics: expected the same keys for all chains"
 
 
 def _check_parallel_chains(case: KernelCase, args: tuple[Any, ...], contexts: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from torch.distributions.kl import register_kl
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.counts.ops.count_support import reaches
 from pyro_structured.counts.ops.poisson_binomial import probs_to_logits
+from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits
 from pyro_structured.foundation.ops.requirements import require_support
 
 
@@ -54,6 +55,6 @@ def _without_potentials(independent: "Independent[Bernoulli]", like: RecursiveCa
             f"kl_divergence: expected Bernoulli(...).to_event(1) with event shape {tuple(like.event_shape)} beside a "
             f"{type(like).__name__}, got {independent}"
         )
-    # The parameter that was given is exact; torch keeps the other one, too, once it has been asked for.
-    logits = base.logits if base._param is base.__dict__.get("logits") else probs_to_logits(base.probs)
+    # The parameter that was given is exact.
+    logits = base.logits if bernoulli_is_given_by_logits(base) else probs_to_logits(base.probs)
     return RecursiveCardinality(logits, logits.new_zeros(like.subsets.table_size), like.subsets, validate_args=False)

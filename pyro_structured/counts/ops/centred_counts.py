@@ -18,6 +18,7 @@ from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.centred_tables import centre_tables
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, map_rows, merge_mapped
 
 # Sums of smaller numbers have errors of no more than 1e-10; log-potentials are rarely larger.
@@ -85,7 +86,7 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
 
 def has_large(numbers: Tensor) -> bool:
     """Whether some finite numbers are so large that their sums lose digits."""
-    if numbers.device.type == "cpu" and numbers.numel() and not torch._C._are_functorch_transforms_active():
+    if numbers.device.type == "cpu" and numbers.numel() and not is_transformed():
         # Nearly always the answer, in the least time.
         low, high = torch.aminmax(numbers.detach())
         if -LARGE <= low.item() and high.item() <= LARGE:

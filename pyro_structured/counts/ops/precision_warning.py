@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 _MESSAGES = (
@@ -34,7 +35,7 @@ def warn_of_lost_digits(lost: Tensor) -> None:
     :param Tensor lost: Booleans of shape ``(..., 2)``: whether the bounds on the errors of log Z, and of some log-odds,
         are too large.
     """
-    if lost.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if lost.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
         return
     if not bool(lost.any()):
         return

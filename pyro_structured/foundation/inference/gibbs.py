@@ -9,13 +9,13 @@ from itertools import takewhile
 from typing import Any
 
 import torch
-from pyro.infer.mcmc import RandomWalkKernel
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_structured.foundation.inference.checkpoint import Checkpoint
 from pyro_structured.foundation.inference.latent_state import LatentState
 from pyro_structured.foundation.inference.live_model import LiveModel, NamedLatents
+from pyro_structured.foundation.ops.private_members import forget_energy, initial_strategy, is_compiled
 
 Sites = Sequence[str] | Callable[[Any], Sequence[str]] | None
 
@@ -197,7 +197,7 @@ class Gibbs(MCMCKernel):
                 "blocks: expected no Checkpoint, as it keeps the state of a whole run, got one; put it around all: "
                 "Checkpoint(Gibbs(blocks), path)"
             )
-        if any(getattr(kernel, "_jit_compile", False) for kernel, _ in blocks):
+        if any(is_compiled(kernel) for kernel, _ in blocks):
             raise ValueError("blocks: expected kernels with jit_compile=False, as the values of other sites change")
         self.model, self.blocks = models[0], tuple(blocks)
         self.transforms: dict[str, Any] | None = None
@@ -208,7 +208,7 @@ class Gibbs(MCMCKernel):
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Finds the latent sites, a start, and prepares all kernels."""
         model = NamedLatents(self.model)
-        strategies = [kernel._init_strategy for kernel, _ in self.blocks if hasattr(kernel, "_init_strategy")]
+        strategies = [strategy for kernel, _ in self.blocks if (strategy := initial_strategy(kernel)) is not None]
         state = LatentState(model, args, kwargs, self._initial_params, *strategies[:1])
         self._turns = []
         for (kernel, _), names in zip(self.blocks, self._owned(state), strict=True):
@@ -328,11 +328,7 @@ class _Turn:
                 state.update(self.kernel.step({name: state.values[name] for name in self.names}))
             return
         params = state.params(self.names)
-        if hasattr(self.kernel, "clear_cache"):
-            self.kernel.clear_cache()
-        elif isinstance(self.kernel, RandomWalkKernel):
-            with torch.no_grad():
-                self.kernel._energy_last = self.kernel.potential_fn(params)
+        forget_energy(self.kernel, params)
         state.read(self.kernel.sample(params))
 
     def logging(self) -> dict[str, str]:

@@ -10,7 +10,6 @@ import torch
 from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer.autoguide.initialization import InitMessenger, init_to_uniform
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to
 
@@ -23,13 +22,14 @@ from pyro_structured.foundation.inference.site_handlers import (
     log_weight,
     random_value,
 )
+from pyro_structured.foundation.ops.private_members import is_plate
 
 
 def later_sites(trace: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Names and nodes of all random sites after a site, deterministic ones and plates left out."""
     nodes = list(trace.nodes.items())
     for other, node in nodes[1 + [other for other, _ in nodes].index(name) :]:
-        is_random = node["type"] == "sample" and not isinstance(node["fn"], _Subsample)
+        is_random = node["type"] == "sample" and not is_plate(node["fn"])
         if is_random and not node["infer"].get("_deterministic"):
             yield other, node
 
@@ -195,7 +195,7 @@ def latent_sites(trace: Any) -> Iterable[str]:
     """
     for name, node in trace.iter_stochastic_nodes():
         fn = node["fn"]
-        if isinstance(fn, _Subsample):
+        if is_plate(fn):
             if fn.subsample_size is not None and fn.subsample_size < fn.size:
                 raise ValueError(
                     f"{name}: expected a plate without subsampling, got {fn.subsample_size} of {fn.size} rows"

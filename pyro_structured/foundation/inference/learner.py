@@ -11,7 +11,6 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.optim import PyroOptim
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from tqdm import trange
 
@@ -24,6 +23,7 @@ from pyro_structured.foundation.inference.nonfinite_error import (
     check_values,
 )
 from pyro_structured.foundation.inference.row_state import RowState
+from pyro_structured.foundation.ops.private_members import is_plate
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
 
 
@@ -186,7 +186,7 @@ class Learner(ABC, Generic[Batch]):
         trace: Any = poutine.trace(poutine.replay(self._observed_model, trace=guide)).get_trace(*args, **kwargs)
         _check_latent(trace, {*guide.nodes, *self._inferred_sites(trace)})
         nodes = trace.nodes.items()
-        rows = {name: node["value"] for name, node in nodes if isinstance(node.get("fn"), _Subsample)}
+        rows = {name: node["value"] for name, node in nodes if is_plate(node.get("fn"))}
         return trace, {name: torch.as_tensor(numbers) for name, numbers in rows.items()}
 
     def _run(self, batch: Batch, values: dict[str, Tensor]) -> Any:
@@ -257,7 +257,7 @@ def _is_fixed(fn: Any) -> bool:
     """Whether its value is no matter of chance, or it numbers the rows of a plate."""
     while isinstance(fn, torch.distributions.Independent):
         fn = fn.base_dist
-    return isinstance(fn, (dist.Delta, _Subsample))
+    return isinstance(fn, dist.Delta) or is_plate(fn)
 
 
 def _check_latent(trace: Any, known: set[str]) -> None:

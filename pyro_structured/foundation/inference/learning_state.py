@@ -12,7 +12,6 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.optim import PyroOptim
-from pyro.optim.optim import _get_state_dict, _load_state_dict
 from pyro.params.param_store import normalize_param_name
 from torch import Tensor
 from torch.distributions import constraints
@@ -21,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_structured.foundation.inference.plain_data import plain_copy
 from pyro_structured.foundation.inference.random_state import load_random_state, random_state, same_random_state
+from pyro_structured.foundation.ops.private_members import add_optimizer, optimizer_states, waiting_states
 
 # A file may name classes of these, and no others.
 MODULES = (
@@ -260,10 +260,10 @@ class LearningState:
         if self.optim is None:
             return None
         store = pyro.get_param_store()
-        present = {store.param_name(param): _get_state_dict(each) for param, each in self.optim.optim_objs.items()}
+        present = {store.param_name(param): state for param, state in optimizer_states(self.optim).items()}
         # Parameters that are no longer in the store have no name.
         present.pop(None, None)
-        copy: dict[str, Any] = plain_copy({**self.optim._state_waiting_to_be_consumed, **present}, "optim")
+        copy: dict[str, Any] = plain_copy({**waiting_states(self.optim), **present}, "optim")
         return copy
 
     def load_optim(self, state: Mapping[str, Any] | None) -> None:
@@ -273,15 +273,12 @@ class LearningState:
         store = dict(pyro.get_param_store().named_parameters())
         self.optim.optim_objs.clear()
         self.optim.grad_clip.clear()
-        self.optim._state_waiting_to_be_consumed.clear()
+        waiting_states(self.optim).clear()
         for name, each in plain_copy(state, "optim").items():
-            if name not in store:
+            if name in store:
+                add_optimizer(self.optim, store[name], each)
+            else:
                 self.optim.set_state({name: each})
-                continue
-            param = store[name]
-            self.optim.optim_objs[param] = self.optim._get_optim(param)
-            self.optim.grad_clip[param] = self.optim._get_grad_clip(param)  # type: ignore[arg-type]
-            _load_state_dict(self.optim.optim_objs[param], each)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

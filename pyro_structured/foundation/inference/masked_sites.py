@@ -9,6 +9,7 @@ from pyro.distributions import MaskedDistribution
 from pyro.poutine.messenger import Messenger
 
 from pyro_structured.foundation.inference.site_handlers import handler_of
+from pyro_structured.foundation.ops.private_members import mask_of
 
 # Of a site whose mask another one has in its place, in the node's ``infer``.
 OWN_MASK = "_own_mask"
@@ -39,7 +40,7 @@ class _Masks(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         own = self._inherited.pop(msg["name"], None)
         while isinstance(msg["fn"], MaskedDistribution):
-            own = _both(own, msg["fn"]._mask)
+            own = _both(own, mask_of(msg["fn"]))
             msg["fn"] = msg["fn"].base_dist
         msg["mask"] = _both(msg["mask"], own)
         heir = handler_of(msg["fn"]).mask_heir(msg["name"]) if msg["is_observed"] else None

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from pyro_structured.foundation.inference.live_model import NamedLatents
+from pyro_structured.foundation.ops.private_members import is_plate
 
 
 def restore_dtypes(
@@ -43,7 +43,7 @@ def restore_dtypes(
     with torch.no_grad(), poutine.block():
         trace: Any = poutine.trace(NamedLatents(model)).get_trace(*args, **kwargs)
     nodes = trace.iter_stochastic_nodes()
-    dtypes = {name: node["value"].dtype for name, node in nodes if not isinstance(node["fn"], _Subsample)}
+    dtypes = {name: node["value"].dtype for name, node in nodes if not is_plate(node["fn"])}
     unknown = sorted(set(samples) - set(dtypes), key=str)
     if unknown:
         raise ValueError(f"samples: expected latent sites of the model, {sorted(dtypes)}, got {unknown}")

@@ -10,13 +10,13 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from tqdm import trange
 
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
 from pyro_structured.foundation.inference.site_handlers import handler_of
+from pyro_structured.foundation.ops.private_members import is_plate, mcmc_run
 
 
 def to_arviz(
@@ -67,12 +67,13 @@ def to_arviz(
         raise ImportError("to_arviz: expected ArviZ, got none; pip install pyro-structured[arviz]") from None
     if not hasattr(mcmc, "_samples"):
         raise ValueError(f"mcmc: expected a pyro.infer.MCMC, got {mcmc!r}")
-    if mcmc._samples is None:
+    run = mcmc_run(mcmc)
+    if run.draws is None:
         raise ValueError("mcmc: expected a finished run, got none; call mcmc.run first")
     for name, given in (("posterior_predictive", posterior_predictive), ("coords", coords), ("dims", dims)):
         if given is not None and not (isinstance(given, Mapping) and all(isinstance(key, str) for key in given)):
             raise ValueError(f"{name}: expected a mapping of names, or None, got {given!r}")
-    model, args, kwargs = mcmc.kernel.model, mcmc._args, mcmc._kwargs
+    model, args, kwargs = mcmc.kernel.model, run.args, run.kwargs
     samples = restore_dtypes(mcmc.get_samples(group_by_chain=True), model, *args, **kwargs)
     with torch.no_grad(), poutine.block():
         trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
@@ -100,7 +101,8 @@ def _observed(trace: Any) -> list[str]:
         name
         for name in trace.observation_nodes
         if not trace.nodes[name]["infer"].get("_deterministic")
-        and not isinstance(trace.nodes[name]["fn"], (dist.Unit, _Subsample))
+        and not isinstance(trace.nodes[name]["fn"], dist.Unit)
+        and not is_plate(trace.nodes[name]["fn"])
     ]
 
 
@@ -108,7 +110,7 @@ def _sample_stats(mcmc: Any) -> dict[str, np.ndarray]:
     # Gibbs puts the name of a kernel in front if several report divergences.
     chains = [
         [draws for name, draws in reported.items() if name == "divergences" or name.endswith(" divergences")]
-        for reported in mcmc._diagnostics
+        for reported in mcmc_run(mcmc).diagnostics
     ]
     if not chains[0]:
         return {}
@@ -140,16 +142,17 @@ def _log_likelihood(mcmc: Any, samples: dict[str, Tensor], names: Sequence[str],
         return {}
     for name in names:
         _require_log_likelihood(name, trace)
+    _, args, kwargs, _ = mcmc_run(mcmc)
     chains, draws = next(iter(samples.values())).shape[:2]
     flat = {name: value.flatten(0, 1) for name, value in samples.items()}
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for draw in trange(chains * draws, desc="log likelihood", unit="draw", disable=None, leave=False):
         given = poutine.condition(mcmc.kernel.model, data={name: value[draw] for name, value in flat.items()})
         with torch.no_grad(), poutine.block():
-            run: Any = poutine.trace(given).get_trace(*mcmc._args, **mcmc._kwargs)
-        run.compute_log_prob(lambda name, _: name in names)
+            drawn: Any = poutine.trace(given).get_trace(*args, **kwargs)
+        drawn.compute_log_prob(lambda name, _: name in names)
         for name in names:
-            found[name].append(_array(run.nodes[name]["log_prob"]))
+            found[name].append(_array(drawn.nodes[name]["log_prob"]))
     return {name: np.stack(rows).reshape(chains, draws, *rows[0].shape) for name, rows in found.items()}
 
 

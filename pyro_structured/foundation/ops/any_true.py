@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.private_members import is_transformed
+
 
 def any_true(condition: Tensor) -> bool:
     """Whether a condition holds anywhere, for any row of ``torch.vmap`` too.
@@ -20,7 +22,7 @@ def any_true(condition: Tensor) -> bool:
         True
     """
     # Outside of function transforms, which is nearly always, there is no need for the detour.
-    if not torch._C._are_functorch_transforms_active():
+    if not is_transformed():
         return bool(condition.any())
     seen: list[bool] = []
     _Look.apply(condition, seen.append)  # type: ignore[no-untyped-call]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.vmap_rows import merge_mapped
 
 
@@ -36,7 +37,7 @@ def draw_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     :param tensors: Its arguments.
     :return: Its result, without derivatives.
     """
-    if not torch._C._are_functorch_transforms_active():
+    if not is_transformed():
         return function(*tensors)
     # One number that has an axis where draws are to be different; torch refuses it where they are forbidden.
     marker = torch.rand(())
@@ -46,7 +47,7 @@ def draw_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
 def refuse_mapped_draws() -> None:
     """Raises a NotImplementedError under ``torch.vmap`` and other transforms of functions."""
-    if torch._C._are_functorch_transforms_active():
+    if is_transformed():
         raise NotImplementedError(
             "sample: cannot be called under torch.vmap; parameters with a batch axis, or sample(sample_shape), draw as "
             "many values at once"

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.private_members import is_transformed
 
 MOST_NAMES = 10
 
@@ -24,7 +25,7 @@ def named_rows(condition: Tensor) -> str:
         >>> named_rows(torch.tensor([[False, True], [False, False]]))
         ', in row (0, 1)'
     """
-    if not condition.dim() or torch._C._are_functorch_transforms_active():
+    if not condition.dim() or is_transformed():
         return ""
     rows = condition.nonzero()
     names = [str(tuple(row)) if len(row) > 1 else str(row[0]) for row in rows[:MOST_NAMES].tolist()]

@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
@@ -211,7 +212,7 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
     :return: Differentiable results; marginals are zero in rows where nothing is possible. Cost O(table_size) a row.
     """
     constant = not (torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad))
-    if constant and not clique_marginals and not torch._C._are_functorch_transforms_active():
+    if constant and not clique_marginals and not is_transformed():
         return _solve(clique_logits, evidence, plan, MARGINALS)
     log_z, joint, single = infer_marginals(_Tree(plan), clique_logits, evidence)
     return TreeBeliefs(log_z, single, joint)

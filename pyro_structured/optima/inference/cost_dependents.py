@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
+from pyro_structured.foundation.ops.private_members import is_plate
 from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
 
 # Of the costs, to see what changes with them.
@@ -24,7 +24,7 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
     values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes()}
     optima = optima_of(trace, site.costs)
     sampled = {name for name, node in trace.nodes.items() if node["type"] == "sample"}
-    if all(isinstance(trace.nodes[name]["fn"], _Subsample) for name in sampled - {site.costs, *optima}):
+    if all(is_plate(trace.nodes[name]["fn"]) for name in sampled - {site.costs, *optima}):
         return []
 
     def run(costs: Tensor) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.private_members import is_transformed
 
 # Below this width, times the slope, a power series is more accurate than a difference.
 NARROW = 1e-2
@@ -150,7 +151,7 @@ def _with_tails(found: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: T
     """Replaces quantiles between bounds in the lower tail. These take five times as long as others, which are left out
     where that needs neither a synchronisation nor shapes that a function transform could not know.
     """
-    if found.device.type != "cpu" or torch._C._are_functorch_transforms_active():
+    if found.device.type != "cpu" or is_transformed():
         ends = torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)
         return torch.where(tail, _tail_quantile(share, rest, *ends), found)
     chosen, *given = (each.expand(found.shape) for each in (tail, share, rest, low, high))
