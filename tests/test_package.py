@@ -1,3 +1,6 @@
+import contextlib
+import importlib
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -84,3 +87,28 @@ def test_public_names_stay(name):
 def test_unknown_attribute():
     with pytest.raises(AttributeError, match="module 'pyro_structured' has no attribute 'nonsense'"):
         _ = pyro_structured.nonsense
+
+
+def mentions():
+    """Dotted names of the package in its modules, benchmarks and pages, each with a file that mentions it."""
+    found = {}
+    for folder in ("pyro_structured", "benchmarks", "docs/guides", "docs/families", "docs/reference", "tutorials"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".md", ".ipynb"}:
+                names = re.findall(r"\bpyro_structured(?:\.[A-Za-z_]\w*)+", path.read_text())
+                found |= dict.fromkeys(names, path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_mentioned_names_exist():
+    missing = []
+    for name, path in mentions().items():
+        found, parts = pyro_structured, name.split(".")[1:]
+        for number, part in enumerate(parts):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(".".join(["pyro_structured", *parts[: number + 1]]))
+            found = getattr(found, part, None)
+            if found is None:
+                missing.append((name, path))
+                break
+    assert missing == []

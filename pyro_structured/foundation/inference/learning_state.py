@@ -26,7 +26,7 @@ from pyro_structured.foundation.ops.private_members import add_optimizer, optimi
 MODULES = (
     "torch.distributions.constraints",
     "pyro.distributions.constraints",
-    "pyro_structured.optima.distributions.partial_interval",
+    "pyro_structured.optima.distributions.truncated_normal",
 )
 
 

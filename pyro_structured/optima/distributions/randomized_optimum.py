@@ -51,7 +51,7 @@ class RandOM(TorchDistribution):
     ConnectedComponents           independent                         O(3^n) for the largest component with a cycle,
                                                                       of n ≤ 12 nodes; O(n) for trees
     all with one feasible value   any                                 to find that there is no other, which takes a few
-    (LinearProblem knows of none)                                     searches at most
+    (LinearProblem knows none)                                        searches at most
     ============================  ==================================  =============================================
 
     Independent costs are normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace or logistic
