@@ -45,7 +45,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/tutorials demo_output *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/tutorials docs/reference/generated demo_output *.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .durations.json mutants.sqlite
 
 $(VENV)/.created:

@@ -185,6 +185,7 @@ class Learner(ABC, Generic[Batch]):
         _check_guide(guide)
         trace: Any = poutine.trace(poutine.replay(self._observed_model, trace=guide)).get_trace(*args, **kwargs)
         _check_latent(trace, {*guide.nodes, *self._inferred_sites(trace)})
+        _check_observed(trace)
         nodes = trace.nodes.items()
         rows = {name: node["value"] for name, node in nodes if is_plate(node.get("fn"))}
         return trace, {name: torch.as_tensor(numbers) for name, numbers in rows.items()}
@@ -258,6 +259,13 @@ def _is_fixed(fn: Any) -> bool:
     while isinstance(fn, torch.distributions.Independent):
         fn = fn.base_dist
     return isinstance(fn, dist.Delta) or is_plate(fn)
+
+
+def _check_observed(trace: Any) -> None:
+    for name in trace.observation_nodes:
+        value = trace.nodes[name]["value"]
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name}: expected a tensor of observed values, got {type(value).__name__}")
 
 
 def _check_latent(trace: Any, known: set[str]) -> None:

@@ -70,7 +70,10 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
     """Raises ValueError unless values are a matrix of zeros and ones."""
     if not isinstance(values, Tensor) or values.dim() != 2 or len(values) < 1 or values.shape[1] < fewest_columns:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"values: expected a tensor of shape (N, n) with n of at least {fewest_columns}, got {got}")
+        raise ValueError(
+            "values: expected a tensor of shape (N, n) with N of at least 1 and n of at least "
+            f"{fewest_columns}, got {got}"
+        )
     if values.layout != torch.strided or values.is_complex():
         raise ValueError(f"values: expected a dense tensor of real numbers, got {values.dtype}, {values.layout}")
     if not bool(((values == 0) | (values == 1)).all()):

@@ -17,8 +17,10 @@ from pyro_structured.foundation.inference.learner import Learner, ObservedBatch
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.inference.masked_sites import OWN_MASK
 from pyro_structured.foundation.inference.nonfinite_error import ADVICE, NonFiniteError
+from pyro_structured.foundation.inference.row_state import row_places
 from pyro_structured.optima.inference.cost_dependents import find_dependents
 from pyro_structured.optima.inference.cost_sites import CostSite, find_cost_sites, optima_of
+from pyro_structured.optima.inference.cost_start import check_feasible
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class CostLearner(Learner[CostBatch]):
         for site in sites:
             if bool(trace.nodes[site.costs]["value"].isnan().any()):
                 raise NonFiniteError(f"{site.costs}: expected costs that are numbers, got nan; {ADVICE}", math.nan)
+            check_feasible(site, trace, row_places(trace.nodes[site.costs], rows)[0])
         if self._has_dependents is None:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._has_dependents = any(find_dependents(self._named, trace, site, args, kwargs) for site in sites)

@@ -13,11 +13,9 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
-from pyro_structured.foundation.inference.row_state import row_places
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.inference.cost_density import cost_log_density
 from pyro_structured.optima.inference.cost_learner import CostBatch, CostLearner
-from pyro_structured.optima.inference.cost_start import check_feasible
 from pyro_structured.optima.solvers.separation import solve_quadratic_program
 from pyro_structured.optima.structures.problem import Problem
 
@@ -200,7 +198,6 @@ class HardEM(CostLearner):
         found = {}
         for site in batch.sites:
             self._check_single(batch, site)
-            check_feasible(site, batch.trace, row_places(batch.trace.nodes[site.costs], batch.rows)[0])
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
             shape = base.batch_shape
             value = optimum["value"].expand(shape + optimum["fn"].event_shape)

@@ -10,10 +10,8 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.foundation.inference.row_state import row_places
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.inference.cost_learner import CostBatch, CostLearner
-from pyro_structured.optima.inference.cost_start import check_feasible
 
 
 class LinearLoss(CostLearner):
@@ -46,7 +44,6 @@ class LinearLoss(CostLearner):
         found = {}
         for site in batch.sites:
             self._check_single(batch, site)
-            check_feasible(site, batch.trace, row_places(batch.trace.nodes[site.costs], batch.rows)[0])
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
             problem, value = optimum["fn"].problem, optimum["value"]
             if not problem.is_linear:

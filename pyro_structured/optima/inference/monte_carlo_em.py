@@ -17,7 +17,7 @@ from pyro_structured.foundation.structures.argument_checks import check_choice, 
 from pyro_structured.optima.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.optima.inference.cost_density import cost_log_density
 from pyro_structured.optima.inference.cost_learner import CostBatch, CostLearner
-from pyro_structured.optima.inference.cost_start import check_feasible, feasible_costs
+from pyro_structured.optima.inference.cost_start import feasible_costs
 from pyro_structured.optima.inference.observed_optima import observed_optima
 
 
@@ -39,7 +39,6 @@ class _CostChains(RowState):
             shape = batch.trace.nodes[site.costs]["value"].shape[len(sizes) :]
             last, started = self.read(site.costs, places, sizes, shape, observed)
             if last is not None and bool(started.all()):
-                check_feasible(site, batch.trace, places)
                 found[site.costs] = last
                 continue
             new = feasible_costs(site, batch.trace, places)

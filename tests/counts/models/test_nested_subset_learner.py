@@ -118,7 +118,10 @@ def test_two_variables():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([torch.zeros(3)], r"values: expected a tensor of shape \(N, n\) with n of at least 2, got \(3,\)"),
+        (
+            [torch.zeros(3)],
+            r"values: expected a tensor of shape \(N, n\) with N of at least 1 and n of at least 2, got \(3,\)",
+        ),
         ([[[0, 1]]], r"values: expected a tensor .* got list"),
         ([torch.zeros(3, 1)], r"values: .* got \(3, 1\)"),
         ([torch.full((3, 2), 0.5)], r"values: expected zeros and ones"),

@@ -112,7 +112,7 @@ def test_large_blocks_take_little_memory():
 @pytest.mark.parametrize(
     "args, message",
     [
-        ([[[0, 1]]], r"values: expected a tensor of shape \(N, n\) with n of at least 1, got list"),
+        ([[[0, 1]]], r"values: expected a tensor of shape \(N, n\) with N of at least 1 and n of at least 1, got list"),
         ([torch.zeros(0, 3)], r"values: expected a tensor of shape .* got \(0, 3\)"),
         ([torch.full((2, 2), torch.nan)], "values: expected zeros and ones"),
         ([torch.eye(3).to_sparse()], "values: expected a dense tensor of real numbers, got torch.float32, torch.spa"),
