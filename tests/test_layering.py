@@ -17,7 +17,7 @@ FAMILIES = {"counts", "exchangeable", "junction_trees", "optima", "fields"}
 MIXTURES = {"densities": {"exchangeable", "junction_trees"}}
 WINGS = {FOUNDATION, *FAMILIES, *MIXTURES}
 # What users import, and what is made of that; no wing imports any of it.
-OUTSIDE = {"ops", "structures", "distributions", "inference", "models", "datasets", "testing", "demo"}
+OUTSIDE = {"ops", "structures", "distributions", "inference", "models", "datasets", "testing", "demo", "__main__"}
 # Of those that are no fronts, each may import from the ones before it.
 ORDER = ["datasets", "testing", "demo"]
 # Names of the package itself.

@@ -67,6 +67,15 @@ def test_import_is_lazy():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_report_of_what_is_installed():
+    found = subprocess.run([sys.executable, "-m", "pyro_structured"], capture_output=True, text=True, check=True).stdout
+    assert (
+        f"pyro-structured {pyro_structured.__version__}" in found
+        and f"torch         {metadata.version('torch')}" in found
+    )
+    assert "numba" in found and "python -m pyro_structured.demo" in found
+
+
 def test_subpackages_are_exposed():
     folders = {path.parent.name for path in (ROOT / "pyro_structured").glob("*/__init__.py")}
     public = set(pyro_structured.__all__) - {"__version__"}

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -23,5 +24,11 @@ def test_wheel(tmp_path):
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     source = {str(path.relative_to(ROOT)) for path in (ROOT / "pyro_structured").rglob("*.py")}
     assert packed == source | {"pyro_structured/py.typed"}
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as sources:
+        shipped = {name.partition("/")[2] for name in sources.getnames()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    # All that tests need, so that they can be run from the source distribution.
+    assert {name for name in tracked if not name.startswith(".")} <= shipped | {"MANIFEST.in"}
     wheel.extractall(tmp_path / "site")
     subprocess.run([sys.executable, "-c", IMPORT_ALL, tmp_path / "site"], cwd=tmp_path, check=True)
