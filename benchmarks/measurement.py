@@ -131,8 +131,9 @@ class Report:
 
     def __init__(self, title, text, options):
         self.options = options
-        self.name = Path(sys.argv[0]).stem
-        command = shlex.join(["python", f"benchmarks/{self.name}.py", *sys.argv[1:]])
+        script = Path(sys.argv[0])
+        self.name = script.stem
+        command = shlex.join(["python", "-m", f"benchmarks.{script.parent.name}.{self.name}", *sys.argv[1:]])
         self.parts = [f"# {title}", text.strip(), f"Command: `{command}`", environment(options.seed)]
         self.claims = []
         self._position = len(self.parts)

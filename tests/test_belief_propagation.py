@@ -1,8 +1,7 @@
 """The benchmarks' belief propagation: exact on trees, and elsewhere the fixed points that another package finds."""
 
-import sys
+import importlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyagrum
@@ -18,11 +17,7 @@ LOOPY = [[], [0], [0], [2, 1], [3, 2], [3, 1, 0]]
 
 @pytest.fixture(scope="module")
 def peer():
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    import belief_propagation
-
-    sys.path.pop(0)
-    return belief_propagation
+    return importlib.import_module("benchmarks.junction_trees.belief_propagation")
 
 
 def make_network(parents, seed):

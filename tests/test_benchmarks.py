@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted(p for p in (ROOT / "benchmarks").glob("*.py") if "__main__" in p.read_text())
+SCRIPTS = sorted(p for p in (ROOT / "benchmarks").glob("*/*.py") if "__main__" in p.read_text())
 # Most of a smoke run would be imports: where the system can, all are copies of one process that has made them.
 METHODS = multiprocessing.get_all_start_methods()
 CONTEXT = multiprocessing.get_context("forkserver" if "forkserver" in METHODS else "spawn")
@@ -21,7 +21,7 @@ def run_quickly(path, printed):
     with printed.open("w") as stream:
         for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
             os.dup2(stream.fileno(), descriptor)
-    sys.argv, sys.path[0] = [str(path), "--quick"], str(path.parent)
+    sys.argv, sys.path[0] = [str(path), "--quick"], str(ROOT)
     warnings.simplefilter("error")
     # With so few particles estimates say little, and so few steps end too early.
     for usual in ("estimated logarithms", "no convergence"):
@@ -46,12 +46,12 @@ def test_benchmark_runs(path, tmp_path):
     run.join()
     text = printed.read_text()
     assert run.exitcode == 0, text
-    assert f"Command: `python benchmarks/{path.name} --quick`" in text
+    assert f"Command: `python -m benchmarks.{path.parent.name}.{path.stem} --quick`" in text
     assert "| claim" in text
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_documentation_shows_the_tables(path):
     page = (ROOT / "docs" / "benchmarks" / f"{path.stem}.md").read_text()
-    assert f"Command: `python benchmarks/{path.name}" in page
+    assert f"Command: `python -m benchmarks.{path.parent.name}.{path.stem}" in page
     assert f"benchmarks/{path.stem}\n" in (ROOT / "docs" / "benchmarks.md").read_text()

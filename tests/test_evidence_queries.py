@@ -1,8 +1,6 @@
 """What the benchmarks ask models, and how they choose and time them."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +9,7 @@ import torch
 
 @pytest.fixture(scope="module")
 def load():
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    yield importlib.import_module
-    sys.path.pop(0)
+    return lambda name: importlib.import_module(f"benchmarks.junction_trees.{name}")
 
 
 @pytest.fixture

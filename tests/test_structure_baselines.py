@@ -1,9 +1,7 @@
 """The benchmarks' structure learners against brute force, and against each other."""
 
 import importlib
-import sys
 from itertools import combinations, permutations
-from pathlib import Path
 
 import networkx
 import numpy as np
@@ -22,9 +20,7 @@ from pyro_structured.structures import CliqueTree
 
 @pytest.fixture(scope="module")
 def load():
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    yield importlib.import_module
-    sys.path.pop(0)
+    return lambda name: importlib.import_module(f"benchmarks.junction_trees.{name}")
 
 
 def edges_of(neighbors):

@@ -41,7 +41,7 @@ def test_scikit_learn(estimator, check):
     check(estimator)
 
 
-# Random weights are in test_graph_cut_search.py, and 2,000 of them in benchmarks/thin_structures.py.
+# Random weights are in test_graph_cut_search.py, and 2,000 of them in benchmarks/junction_trees/thin_structures.py.
 @settings(max_examples=12)
 @given(st.integers(0, 10**9), st.integers(1, 4), st.sampled_from([0.0, 0.2]))
 def test_width_is_never_exceeded(seed, treewidth, missing):
