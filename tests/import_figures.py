@@ -49,6 +49,62 @@ def public_names():
     return found
 
 
+def own_ancestors(kind):
+    """Classes of this package that a class derives from."""
+    return [each.__name__ for each in kind.__mro__[1:] if each.__module__.startswith("pyro_structured.")]
+
+
+def private_reads():
+    """Uses of private members of classes that another file defines, with file and line."""
+    trees = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+    defined = {}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            names = [node.name] if isinstance(node, ast.FunctionDef) else []
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names = [node.attr]
+            for name in names:
+                if name.startswith("_") and not name.startswith("__"):
+                    defined.setdefault(name, set()).add(path)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in defined and path not in defined[node.attr]:
+                owner = ast.unparse(node.value)
+                if owner not in {"self", "cls"} and not owner.startswith("super("):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}: {owner}.{node.attr}"
+
+
+def files_that_run(d, value):
+    """Files of the package that an eager ``log_prob`` runs."""
+    found = set()
+
+    def see(frame, event, argument):
+        found.add(frame.f_code.co_filename)
+
+    sys.setprofile(see)
+    try:
+        d.log_prob(value)
+    finally:
+        sys.setprofile(None)
+    return sorted(Path(name).relative_to(ROOT).as_posix() for name in found if name.startswith(str(ROOT)))
+
+
+def samples():
+    """Three distributions, freshly made, and values."""
+    import torch
+
+    import pyro_structured.distributions as sdist
+    from pyro_structured.structures import CliqueTree, Grid
+
+    tree, grid = CliqueTree([[0, 1], [1, 2]], [2, 3, 2]), Grid(3, 3)
+    yield sdist.RecursiveCardinality(torch.zeros(4), torch.zeros(5)), torch.ones(4)
+    yield sdist.JunctionTree(torch.zeros(tree.table_size), tree), torch.tensor([1, 2, 0])
+    yield (
+        sdist.PatternCRF(torch.zeros(3, 3), torch.zeros(grid.num_edges), torch.zeros(1, 3, 3), torch.zeros(1), grid),
+        torch.ones(3, 3),
+    )
+
+
 if __name__ == "__main__":
     graph = import_graph()
     importers = defaultdict(set)
@@ -61,7 +117,7 @@ if __name__ == "__main__":
         for target in sorted(targets)
         if source.split(".")[0] in FAMILIES and target.split(".")[0] in FAMILIES - {source.split(".")[0]}
     ]
-    upward = [error for error in forbidden_imports(ROOT)]
+    upward = forbidden_imports(ROOT)
     single = sorted(name for name in graph if len(importers[name]) == 1 and name not in public_names())
     folders = defaultdict(int)
     for name in graph:
@@ -76,3 +132,18 @@ if __name__ == "__main__":
     if "-v" in sys.argv:
         for name in single:
             print(f"    {name} <- {next(iter(importers[name]))}")
+    import pyro_structured.distributions as sdist
+
+    kinds = [kind for name in sdist.__all__ if isinstance(kind := getattr(sdist, name), type)]
+    deepest = max(kinds, key=lambda kind: len(own_ancestors(kind)))
+    print(f"own classes above a public distribution: at most {len(own_ancestors(deepest))} ({deepest.__name__})")
+    reads = list(private_reads())
+    print(f"private members of classes in other files: {len(reads)} uses")
+    for d, value in samples():
+        files = files_that_run(d, value)
+        own = [name for name in files if not name.startswith("foundation/")]
+        print(f"files that one log_prob of {type(d).__name__} runs: {len(own)}, with foundation {len(files)}")
+        if "-v" in sys.argv:
+            print("   ", *files)
+    if "-v" in sys.argv:
+        print(*reads, sep="\n    ")

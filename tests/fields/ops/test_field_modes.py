@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pyro_structured.fields.ops.field_modes import field_modes
+from pyro_structured.fields.ops.annealed_field import field_modes
 from pyro_structured.fields.ops.field_rows import FieldRows
 from pyro_structured.fields.ops.field_with_units import edges_of
 from pyro_structured.fields.ops.mean_field import mean_field_logits
