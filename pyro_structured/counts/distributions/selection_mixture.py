@@ -14,6 +14,7 @@ from pyro_structured.counts.distributions.recursive_cardinality import Recursive
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
 from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.structures.representation import represent
 
 
 class _Union(constraints.Constraint):
@@ -104,6 +105,9 @@ class SelectionMixture(ValidatedDistribution):
         """Expands the components anew."""
         self.__dict__.update(state)
         self._expand_components(*self._given, self._batch_shape + self._event_shape)
+
+    def __repr__(self) -> str:
+        return represent(self)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "SelectionMixture":
         """Distribution with another batch shape; parameters are expanded without being copied."""

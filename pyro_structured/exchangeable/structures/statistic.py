@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_structured.exchangeable.ops.level_sets import normalize
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.structures.representation import represent
 
 
 class Statistic(ABC):
@@ -38,6 +39,9 @@ class Statistic(ABC):
     num_variables: int
     num_levels: int
     num_categories: int = 2
+
+    def __repr__(self) -> str:
+        return represent(self)
 
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:

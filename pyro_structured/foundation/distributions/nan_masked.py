@@ -9,6 +9,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from pyro_structured.foundation.structures.representation import represent
+
 
 class _OrNan(constraints.Constraint):
     """Vectors whose entries satisfy a constraint or are NaN."""
@@ -57,6 +59,9 @@ class NanMasked(TorchDistribution):
             )
         self.base_dist = base_dist
         super().__init__(base_dist.batch_shape, base_dist.event_shape, validate_args=validate_args)
+
+    def __repr__(self) -> str:
+        return represent(self)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "NanMasked":
         """Distribution with another batch shape; parameters are expanded without being copied."""

@@ -16,6 +16,7 @@ from pyro_structured.foundation.inference.checkpoint import Checkpoint
 from pyro_structured.foundation.inference.latent_state import LatentState
 from pyro_structured.foundation.inference.live_model import LiveModel, NamedLatents
 from pyro_structured.foundation.ops.private_members import forget_energy, initial_strategy, is_compiled
+from pyro_structured.foundation.structures.representation import represent, shortened
 
 Sites = Sequence[str] | Callable[[Any], Sequence[str]] | None
 
@@ -69,6 +70,9 @@ class StepKernel(MCMCKernel):
         self.transforms: dict[str, Any] | None = None
         self._given: dict[str, Tensor] | None = None
         self._composed: Any = None
+
+    def __repr__(self) -> str:
+        return represent(self)
 
     @abstractmethod
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
@@ -204,6 +208,10 @@ class Gibbs(MCMCKernel):
         self._initial_params: dict[str, Tensor] | None = None
         self._turns: list[_Turn] = []
         self._state: LatentState | None = None
+
+    def __repr__(self) -> str:
+        blocks = ", ".join(f"({kernel!r}, {shortened(sites)})" for kernel, sites in self.blocks)
+        return f"Gibbs([{blocks}])"
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Finds the latent sites, a start, and prepares all kernels."""

@@ -25,6 +25,7 @@ from pyro_structured.foundation.inference.nonfinite_error import (
 from pyro_structured.foundation.inference.row_state import RowState
 from pyro_structured.foundation.ops.private_members import is_plate
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
+from pyro_structured.foundation.structures.representation import represent
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,9 @@ class Learner(ABC, Generic[Batch]):
                 losses.append(self.step(*args, **kwargs))
                 bar.set_postfix(loss=f"{losses[-1]:.4g}", refresh=False)
         return losses
+
+    def __repr__(self) -> str:
+        return represent(self)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.argument_checks import check_vector, expanded_batch
+from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.structures.every_entry import EveryEntry
 from pyro_structured.optima.structures.problem import Problem
 
@@ -62,6 +63,9 @@ class Argmin(TorchDistribution):
         self.arg_constraints = {"costs": EveryEntry(constraints.real, rank)}
         self.costs, self.problem, self.given_costs = costs, problem, costs
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
+
+    def __repr__(self) -> str:
+        return represent(self)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "Argmin":
         """Distribution with another batch shape; costs are expanded without being copied."""

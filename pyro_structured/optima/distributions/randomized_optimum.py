@@ -14,6 +14,7 @@ from pyro_structured.foundation.distributions.independent_parts import entry_dis
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
+from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.distributions.exact_optimum_probability import exact_log_prob
 from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimator, estimated_log_prob
 from pyro_structured.optima.structures.problem import Problem
@@ -117,6 +118,11 @@ class RandOM(TorchDistribution):
             ) from None
         self.base, self.problem, self.estimator = base, problem, estimator
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
+
+    def __repr__(self) -> str:
+        """With what ``log_prob`` is."""
+        exact = exact_log_prob(self.base, self.problem) is not None
+        return represent(self, log_prob="exact" if exact else "estimated" if self.estimator else "refused")
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "RandOM":
         """Distribution with another batch shape; parameters are expanded without being copied."""

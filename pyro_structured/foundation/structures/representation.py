@@ -1,0 +1,55 @@
+"""How objects show what they are made of."""
+
+__all__ = ["represent", "shortened"]
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+MOST_LETTERS = 60
+
+
+def represent(value: Any, **more: Any) -> str:
+    """``Name(argument=..., ...)``, from attributes that have the names of the constructor's arguments.
+
+    :param value: An object; arguments that it does not keep, and those that have their defaults, are left out.
+    :param more: What else there is to say, as text or a value.
+
+    Example::
+
+        >>> import torch
+        >>> class Chain:
+        ...     def __init__(self, length, weights=None, closed=False):
+        ...         self.length, self.weights, self.closed = length, weights, closed
+        >>> represent(Chain(3, torch.zeros(2)))
+        'Chain(length=3, weights=torch.Size([2]))'
+    """
+    shown = {}
+    for name, parameter in inspect.signature(type(value)).parameters.items():
+        argument = getattr(value, name, parameter.default)
+        if argument is not parameter.default and not (_is_plain(argument) and argument == parameter.default):
+            shown[name] = argument
+    parts = [f"{name}={shortened(argument)}" for name, argument in {**shown, **more}.items()]
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def shortened(value: Any) -> str:
+    """A value in a few letters: of tensors, the shape; of functions, and of what shows nothing itself, the name."""
+    if isinstance(value, Tensor) and value.dim():
+        return repr(value.shape)
+    if isinstance(value, Tensor):
+        return repr(value.item())
+    if isinstance(value, Callable) and hasattr(value, "__name__"):  # type: ignore[arg-type]
+        return str(value.__name__)
+    if getattr(type(value), "__repr__", None) is object.__repr__:
+        return type(value).__name__
+    text = repr(value)
+    if len(text) > MOST_LETTERS and isinstance(value, (list, tuple, dict, set, frozenset)):
+        return f"{type(value).__name__} of {len(value)}"
+    return text
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))

@@ -1,0 +1,58 @@
+"""What objects show of themselves."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+import pyro_structured.distributions as sdist
+from pyro_structured import inference, structures
+from pyro_structured.foundation.structures.representation import represent, shortened
+
+EDGES = torch.tensor([[0, 1], [1, 2]])
+NORMAL = dist.Normal(torch.zeros(2, 3), 1.0).to_event(1)
+
+
+def model():
+    pass
+
+
+def learner(kind, *arguments):
+    return kind(model, model, pyro.optim.Adam({"lr": 0.1}), *arguments)
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (structures.Matching(3), "Matching(num_rows=3, num_columns=3"),
+        (structures.TopK(4, 2, maximize=True), "TopK(num_items=4, k=2, maximize=True)"),
+        (structures.Ranking(3), "Ranking(num_items=3)"),
+        (
+            structures.ShortestPath(EDGES, 3, 0, 2),
+            "ShortestPath(edges=torch.Size([2, 2]), num_nodes=3, source=0, target=2",
+        ),
+        (structures.MinimumCut(EDGES, 3), "MinimumCut(edges=torch.Size([2, 2]), num_nodes=3"),
+        (structures.SpanningTree(EDGES, 3), "SpanningTree(edges=torch.Size([2, 2]), num_nodes=3"),
+        (structures.ConnectedComponents(EDGES, 3, 0.5), "ConnectedComponents("),
+        (structures.Count(4), "Count(num_variables=4)"),
+        (structures.Transitions(4), "Transitions(num_variables=4)"),
+        (structures.CategoryCounts(2, 3), "CategoryCounts("),
+        (sdist.RandOM(NORMAL, structures.TopK(3, 2)), "problem=TopK(num_items=3, k=2), log_prob='exact')"),
+        (sdist.RandOM(dist.Gamma(2.0, torch.ones(3)).to_event(1), structures.TopK(3, 2)), "log_prob='refused')"),
+        (sdist.Argmin(torch.zeros(2, 3), structures.TopK(3, 2)), "Argmin(costs=torch.Size([2, 3]), problem=TopK("),
+        (sdist.NanMasked(sdist.KSubset(torch.zeros(4), 2)), "NanMasked(base_dist=KSubset("),
+        (inference.ConstrainedSlice(model), "ConstrainedSlice(model=model)"),
+        (inference.Gibbs([(inference.BinaryGibbs(model), ["x"])]), "Gibbs([(BinaryGibbs(model=model), ['x'])])"),
+        (learner(inference.HardEM, 2.0), "HardEM(model=model, guide=model, optim=PyroOptim, margin=2.0)"),
+        (learner(inference.PseudoLikelihood), "PseudoLikelihood(model=model, guide=model, optim=PyroOptim)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_arguments_are_shown(value, text):
+    assert text in repr(value)
+
+
+def test_long_arguments_are_counted():
+    assert shortened(list(range(100))) == "list of 100"
+    assert shortened(torch.tensor(2.0)) == "2.0"
+    assert represent(structures.TopK(3, 1), batch=torch.zeros(2)) == "TopK(num_items=3, k=1, batch=torch.Size([2]))"
