@@ -13,7 +13,7 @@ def hide_numba(monkeypatch):
 
     def hide():
         monkeypatch.setitem(sys.modules, "numba", None)
-        for name in ("compiled", "compiled_draw", "compiled_quantile", "matching_sweep", "path_search", "path_sweep"):
+        for name in ("compiled", "compiled_draw", "matching_sweep", "path_sweep"):
             monkeypatch.delitem(sys.modules, f"pyro_structured.optima.ops.{name}", raising=False)
         compiled_function.cache_clear()
 

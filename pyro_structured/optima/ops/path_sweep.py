@@ -1,6 +1,6 @@
 """Costs of edges given that paths are the shortest: one update of all edges, compiled."""
 
-__all__ = ["path_sweep"]
+__all__ = ["path_sweep", "shortest_paths"]
 
 import math
 from typing import NamedTuple
@@ -178,7 +178,7 @@ def _best_entry(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: f
 
 
 @compiled
-def _shortest_paths(
+def shortest_paths(
     network: Adjacency, costs: np.ndarray, owners: np.ndarray, sources: np.ndarray, targets: np.ndarray
 ) -> np.ndarray:
     """Edges of shortest paths, one for every pair of a source and another node that it leads to.

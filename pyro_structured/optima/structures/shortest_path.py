@@ -126,7 +126,7 @@ class ShortestPath(Problem):
         vectors = np.asarray(costs.detach().double().cpu()).reshape(-1, len(self.edges))
         ends = [np.ascontiguousarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
         owners = np.broadcast_to(np.arange(len(vectors)).reshape(costs.shape[:-1]), batch).ravel()
-        if run := compiled_function("path_search", "shortest_paths"):
+        if run := compiled_function("path_sweep", "shortest_paths"):
             found = run(self.adjacency, vectors, owners, *ends)
         else:
             found = self._network.shortest_paths(vectors, owners, *ends)
