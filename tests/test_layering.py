@@ -24,11 +24,8 @@ ORDER = ["datasets", "testing", "demo"]
 ROOT = {"__version__", "SITE_HANDLERS"}
 # What one family uses of another, and why it is not written twice.
 REUSE = {
-    (
-        "fields.ops.joint_units",
-        "counts.ops.count_forest",
-    ): "units of a pattern are exchangeable",
-    ("fields.ops.joint_units", "counts.ops.count_sampling"): "they are drawn given their number",
+    ("fields.ops.field_sweeps", "counts.ops.count_forest"): "units of a pattern are exchangeable",
+    ("fields.ops.field_sweeps", "counts.ops.count_sampling"): "they are drawn given their number",
     ("fields.ops.pattern_potential", "counts.ops.certified_counts"): "their states are summed over",
     ("fields.ops.pattern_potential", "counts.ops.count_forest"): "a table weighs their number",
     ("fields.solvers.field_cut", "optima.solvers.minimum_cut"): "labels of smallest energy are a minimum cut",

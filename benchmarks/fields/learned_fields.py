@@ -98,10 +98,10 @@ def claims(report, last):
 
 def curves(d, seconds):
     """Of one image: times and values of all methods, up to a number of seconds."""
-    objective = d._objective
+    field = d.description
     found, began = {}, time.process_time()
-    start = ascend(objective, (objective.odds > 0).double(), 10_000)
-    found["EM"] = [(time.process_time() - began, float(objective.value(start.labels)))]
+    start = ascend(field, (field.odds > 0).double(), 10_000)
+    found["EM"] = [(time.process_time() - began, float(field.log_weight(start.labels)))]
     steps = []
     began = time.process_time()
 
@@ -111,7 +111,7 @@ def curves(d, seconds):
             raise TimeoutError
 
     try:
-        decompose(objective, (objective.odds > 0).double(), 10**6, observe=observe)
+        decompose(field, (field.odds > 0).double(), 10**6, observe=observe)
     except TimeoutError:
         pass
     times, totals, majorities, decoded = zip(*steps, strict=True)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pyro_structured.fields.ops.field_with_units import JointField, edges_of
+from pyro_structured.fields.ops.field import Field, binary_states, edges_of
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -57,32 +57,36 @@ def joint_fields():
 def _random_field(composition="sum", replicas=1, shape=(2, 3), rows=2, paired=True, units=3, seed=0):
     torch.manual_seed(seed)
     size, edges = shape[0] * shape[1], len(edges_of(shape, torch.device("cpu"))) if paired else 0
-    odds = torch.randn(rows, 1, size).double()
-    odds[0, 0, 1], odds[-1, 0, 2] = math.inf, -math.inf
-    biases = torch.randn(rows, 1, units).double()
-    biases[:, :, :1] = -math.inf
-    table = torch.tensor([0.5, 1.0, -math.inf, 2.0]).double().expand(1, 1, 4)
-    return JointField(
-        odds=odds,
-        penalties=torch.randn(1, 1, edges).double(),
+    odds = torch.randn(rows, size).double()
+    odds[0, 1], odds[-1, 2] = math.inf, -math.inf
+    biases = torch.randn(rows, units).double()
+    biases[:, :1] = -math.inf
+    table = torch.tensor([[0.5, 1.0, -math.inf, 2.0]]).double()
+    states, base = binary_states(odds)
+    return Field(
+        states=states,
+        base=base,
+        penalties=torch.randn(1, edges).double(),
+        shape=shape,
         weights=2 * torch.randn(rows, units, size).double(),
         biases=biases,
         composition=table if composition == "table" else composition,
-        replicas=replicas,
-        shape=shape,
+        temperature=float(replicas),
     )
 
 
 def _probabilities(field):
     """Of all labelings, shape ``(rows, 2 ** D)``."""
     y = all_labelings(field.num_pixels, field.odds)
-    possible = ~((field.odds == math.inf) & (y == 0)).any(-1)
-    score = (field.odds.masked_fill(field.odds == math.inf, 0.0).where(y == 1, 0.0)).sum(-1)
+    odds = field.odds.unsqueeze(1)
+    possible = ~((odds == math.inf) & (y == 0)).any(-1)
+    score = (odds.masked_fill(odds == math.inf, 0.0).where(y == 1, 0.0)).sum(-1)
     score = score.masked_fill(~possible, -math.inf)
     ends = y[:, edges_of(field.shape, torch.device("cpu"))[: field.penalties.shape[-1]]]
-    score = score - (field.penalties * (ends[..., 0] != ends[..., 1])).sum(-1)
-    activations = y @ field.weights.mT + field.biases
-    return (score + pattern_potential(activations, field.composition, field.replicas)).softmax(-1)
+    score = score - (field.penalties.unsqueeze(1) * (ends[..., 0] != ends[..., 1])).sum(-1)
+    activations = y @ field.weights.mT + field.biases.unsqueeze(1)
+    table = field.composition if isinstance(field.composition, str) else field.composition.unsqueeze(1)
+    return (score + pattern_potential(activations, table, field.temperature)).softmax(-1)
 
 
 def _p_values(probs, labels):

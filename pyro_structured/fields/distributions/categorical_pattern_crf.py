@@ -5,16 +5,24 @@ __all__ = ["CategoricalPatternCRF"]
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.distributions.utils import lazy_property
 
-from pyro_structured.fields.distributions.categorical_field import CategoricalField
-from pyro_structured.fields.distributions.grid_parameters import GridParameters, checked_temperature, composition_table
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.grid_parameters import (
+    checked_grid,
+    checked_temperature,
+    composition_table,
+    grid_batch,
+)
+from pyro_structured.fields.ops.label_conditionals import conditional_log_probs
+from pyro_structured.fields.ops.mean_field import mean_field_log_probs
+from pyro_structured.fields.solvers.field_optimum import FieldOptimum
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
+from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, number_of_labelings
+from pyro_structured.foundation.ops.log_space import safe_log
 
 
-class CategoricalPatternCRF(GridParameters, CategoricalField):
+class CategoricalPatternCRF(FieldDistribution):
     r"""Labels on a grid, with log-weights of their own, penalties where neighbours differ, and patterns of labels.
 
     .. math::
@@ -75,6 +83,11 @@ class CategoricalPatternCRF(GridParameters, CategoricalField):
         tensor([0.0314, 0.9012, 0.0674])
     """
 
+    _remedies = (
+        "conditional_logits, pseudo_log_prob, mean_field_logits and unnormalized_log_prob have no limit, nor have "
+        "map('em') with penalties of at least 0, and estimate_log_prob(value, AnnealedImportanceSampling()) and "
+        "FieldGibbs at whole temperatures"
+    )
     arg_constraints = {
         "unary_logits": constraints.independent(constraints.less_than(torch.inf), 3),
         "pairwise": constraints.independent(constraints.greater_than(-torch.inf), 1),
@@ -94,12 +107,21 @@ class CategoricalPatternCRF(GridParameters, CategoricalField):
         temperature: float = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        batch = self._take(unary_logits, pairwise, weights, pattern_logits, grid)
+        self.grid, self._paired = checked_grid(grid), pairwise is not None
+        number = unary_logits.shape[-1] if isinstance(unary_logits, Tensor) and unary_logits.dim() else 2
+        if number < 2:
+            raise ValueError(
+                f"unary_logits: expected a last axis of at least two labels, got shape {tuple(unary_logits.shape)}"
+            )
+        pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
+        batch = grid_batch(unary_logits, pairwise, weights, pattern_logits, grid, number)
+        self.unary_logits, self.pairwise = unary_logits, pairwise
+        self.weights, self.pattern_logits = weights, pattern_logits
         self._scheme = composition if isinstance(composition, str) else None
-        table = composition_table(composition, pattern_logits)
-        batch = joined_batch("composition", table, [pattern_logits.shape[-1] + 1], batch)
-        self.composition, self.temperature = table, checked_temperature(temperature)
-        super().__init__(batch, validate_args)
+        self.composition = composition_table(composition, pattern_logits)
+        batch = joined_batch("composition", self.composition, [pattern_logits.shape[-1] + 1], batch)
+        self.temperature = checked_temperature(temperature)
+        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -116,28 +138,159 @@ class CategoricalPatternCRF(GridParameters, CategoricalField):
         parts += [part[:-1] for part in (pairwise, composition) if part is not None and not isinstance(part, str)]
         return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
 
-    def _label_axis(self, unary_logits: Tensor) -> list[int]:
-        labels = unary_logits.shape[-1] if isinstance(unary_logits, Tensor) and unary_logits.dim() else 2
-        if labels < 2:
-            raise ValueError(
-                f"unary_logits: expected a last axis of at least two labels, got shape {tuple(unary_logits.shape)}"
-            )
-        return [labels]
-
     @property
     def _num_labels(self) -> int:
         return self.unary_logits.shape[-1]
 
-    @lazy_property
+    @property
+    def _num_indicators(self) -> int:
+        return self._num_labels * self.event_shape.numel()
+
     def _states(self) -> tuple[Tensor, Tensor]:
-        flat = narrow_repeated(self._parameter("unary_logits").flatten(-3)).double()
-        states = flat.unflatten(-1, (-1, self._num_labels)).transpose(-1, -2)
-        level = states.detach().amax(-2)
+        by_label = self._by_label(self._double("unary_logits", 3))
+        level = by_label.detach().amax(-2)
         level = level.masked_fill(level == -torch.inf, 0.0)
-        return (states - level.unsqueeze(-2)).flatten(-2), level.sum(-1)
+        return (by_label - level.unsqueeze(-2)).flatten(-2), level.sum(-1)
+
+    def _patterns(self) -> tuple[Tensor, Tensor]:
+        weights, biases = self._double("weights", 4), self._double("pattern_logits", 1)
+        by_pattern = weights.unflatten(-1, (biases.shape[-1], self._num_indicators))
+        return self._by_label(by_pattern).flatten(-3), biases
+
+    def _by_label(self, tensor: Tensor) -> Tensor:
+        """From labels of one pixel after the other, shape ``(..., D K)``, to shape ``(..., K, D)``."""
+        by_pixel: Tensor = tensor.unflatten(-1, (self.event_shape.numel(), self._num_labels))
+        return by_pixel.transpose(-1, -2)
 
     @property
-    def _patterns(self) -> tuple[Tensor, Tensor]:
-        flat = narrow_repeated(self._parameter("weights").flatten(-4)).double()
-        by_label = flat.unflatten(-1, (self._num_patterns, self._num_variables, self._num_labels)).transpose(-1, -2)
-        return by_label.flatten(-3), narrow_repeated(self._parameter("pattern_logits")).double()
+    def value_dtype(self) -> torch.dtype:
+        """Dtype of values: long."""
+        return torch.long
+
+    @constraints.dependent_property(is_discrete=True, event_dim=2)
+    def support(self) -> constraints.Constraint:
+        """Integers below K; also values of probability zero."""
+        return constraints.independent(constraints.integer_interval(0, self._num_labels - 1), 2)
+
+    def _by_pixel(self, tensor: Tensor) -> Tensor:
+        """From one label after the other, shape ``(..., K D)``, to shape ``(..., H, W, K)``."""
+        by_pixel = tensor.unflatten(-1, (self._num_labels, self.event_shape.numel())).transpose(-1, -2)
+        return self._cast(by_pixel.unflatten(-2, self.event_shape))
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities of the labels, shape ``batch_shape + (H, W, K)``."""
+        return self._by_pixel(self._single_marginals())
+
+    @property
+    def marginal_logits(self) -> Tensor:
+        """Logarithms of :attr:`marginals`."""
+        return self._by_pixel(safe_log(self._single_marginals()))
+
+    @property
+    def mean(self) -> Tensor:
+        """Labels have none."""
+        raise NotImplementedError("mean: labels have none; use marginals")
+
+    @property
+    def variance(self) -> Tensor:
+        """Labels have none."""
+        raise NotImplementedError("variance: labels have none; use marginals")
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (H, W)``: by looking at all, up to 2^18; by passes over the
+        grid, without patterns or at T = 0; or, of two labels, as of :attr:`PatternCRF.mode`, by branch and bound.
+        """
+        size, number = self.event_shape.numel(), self._field.num_patterns
+        if number_of_labelings(size, self._num_labels) is not None:
+            return self._best_labeling()
+        if not number or not self.temperature:
+            try:
+                return self.map("enumeration")[0]
+            except NotImplementedError:
+                if self._num_labels > 2:
+                    raise
+        elif self._num_labels > 2:
+            raise NotImplementedError(
+                f"mode: expected at most 2^{MOST_PIXELS} labelings, two labels, no pattern, or temperature 0, got "
+                f"{self._num_labels}^{size}, {number} patterns and {self.temperature}; map finds good labels"
+            )
+        return self._proved_mode()
+
+    def conditional_logits(self, value: Tensor) -> Tensor:
+        """Log-probabilities of the labels of each pixel given all others, hidden units summed out.
+
+        NaN where what is known of the pixel, its neighbours and the hidden units leave it no label. What is impossible
+        about the others by themselves is not looked at.
+
+        :param Tensor value: Labels, shape ``(...,) + batch_shape + (H, W)``.
+        :return: Shape ``(...,) + batch_shape + (H, W, K)``. Cost O(J·D·K).
+        """
+        labels, batch = self._checked_by_row(value)
+        logits = conditional_log_probs(self._field, labels)
+        logits = logits.reshape(batch + logits.shape[-2:]).expand(self._full(batch) + logits.shape[-2:])
+        return self._cast(logits.unflatten(-2, self.event_shape))
+
+    def pseudo_log_prob(self, value: Tensor) -> Tensor:
+        r"""Besag's pseudo-likelihood, :math:`\sum_i \log p(y_i \mid y_{-i})`, which needs no log Z and is not the
+        log-probability.
+
+        :param Tensor value: As for :meth:`conditional_logits`.
+        :return: Shape ``(...,) + batch_shape``.
+
+        **References**
+
+        Besag (1975): Statistical analysis of non-lattice data. The Statistician 24(3).
+        """
+        logits = self.conditional_logits(value).double()
+        labels = value.long().expand(logits.shape[:-1])
+        inside = (labels >= 0) & (labels < self._num_labels) & (labels == value)
+        own = logits.gather(-1, labels.where(inside, 0).unsqueeze(-1)).squeeze(-1)
+        impossible = ~inside | own.isnan()
+        return self._cast(own.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))
+
+    def map(
+        self,
+        method: str = "em",
+        start: Tensor | None = None,
+        max_cuts: int = 10_000,
+        num_switches: int | None = None,
+    ) -> tuple[Tensor, FieldOptimum]:
+        r"""Searches for a most probable value, at any size, by minimum cuts.
+
+        - ``"em"``: from several starts, as long as labels become better, at any temperature and with any table:
+          expectation maximisation whose M-steps let one label after the other take over pixels (expansion moves), each
+          the best of its kind by a cut; then from where single patterns are switched, as long as that helps. A local
+          optimum, without a bound. Penalties have to be at least 0.
+        - ``"enumeration"``: the best labels for each state of the hidden units, as many as for the sums at T = 1 and
+          within the same limits, with penalties of any sign; then as ``"em"``. Exact at T = 0, or without patterns, and
+          within :math:`T \log` of the number of states of the best above, which is the bound.
+        - With two labels, an M-step is one cut for all pixels, and all methods of ``PatternCRF.map`` can be used,
+          with their bounds and conditions.
+
+        :param str method: One of these.
+        :param Tensor start: Where ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, the best of several;
+            impossible ones are replaced; ``None``: good labels without patterns, and with half of each.
+        :param int max_cuts: The largest number of cuts for each element of the batch and start.
+        :param int num_switches: As for ``PatternCRF.map``.
+        :return: Values of shape ``batch_shape + (H, W)``, and what is known of them.
+        :raises NotImplementedError: if a method does not apply.
+
+        **References**
+
+        Boykov, Veksler, Zabih (2001): Fast approximate energy minimization via graph cuts. IEEE Transactions on Pattern
+        Analysis and Machine Intelligence 23(11).
+        """
+        return super().map(method, start, max_cuts, num_switches)
+
+    def mean_field_logits(self, num_rounds: int = 20) -> Tensor:
+        """Log-probabilities of the labels of independent pixels that approximate the field, as
+        :meth:`PatternCRF.mean_field_logits`.
+
+        :param int num_rounds: At least 1; each costs O(J·K·D) for each element of the batch.
+        :return: Shape ``batch_shape + (H, W, K)``; differentiable through all rounds.
+        :raises NotImplementedError: for infinite penalties.
+        """
+        logits = mean_field_log_probs(self._finite_field(num_rounds), num_rounds)
+        return self._by_pixel(self._unflatten(logits.flatten(1)))

@@ -6,16 +6,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.fields.distributions.deep_field import DeepField
-from pyro_structured.fields.distributions.grid_parameters import GridParameters
-from pyro_structured.fields.distributions.pattern_crf import PatternCRF
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.grid_parameters import checked_grid, grid_batch
+from pyro_structured.fields.ops.field import UpperUnits
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.ops.requirements import require
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 
 
-class DeepPatternCRF(GridParameters, DeepField):
+class DeepPatternCRF(FieldDistribution):
     r"""Zeros and ones on a grid, as in :class:`PatternCRF`, with a second layer of hidden units over the patterns.
 
     .. math::
@@ -72,6 +71,11 @@ class DeepPatternCRF(GridParameters, DeepField):
     """
 
     support = constraints.independent(constraints.boolean, 2)
+    _remedies = (
+        "log_prob_bounds, log_partition_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and "
+        "mean_field_logits have no limit"
+    )
+    _savings = "no pairwise terms, fewer patterns or a smaller grid"
     arg_constraints = {
         "unary_logits": constraints.independent(constraints.real, 2),
         "pairwise": constraints.independent(constraints.greater_than(-torch.inf), 1),
@@ -92,7 +96,10 @@ class DeepPatternCRF(GridParameters, DeepField):
         grid: Grid,
         validate_args: bool | None = None,
     ) -> None:
-        batch = self._take(unary_logits, pairwise, weights, pattern_logits, grid)
+        self.grid, self._paired = checked_grid(grid), pairwise is not None
+        self.unary_logits, self.weights, self.pattern_logits = unary_logits, weights, pattern_logits
+        self.pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
+        batch = grid_batch(unary_logits, self.pairwise, weights, pattern_logits, grid)
         number = pattern_logits.shape[-1]
         upper = upper_logits.shape[-1] if isinstance(upper_logits, Tensor) and upper_logits.dim() else 0
         batch = joined_batch("upper_logits", upper_logits, [upper], batch)
@@ -101,7 +108,7 @@ class DeepPatternCRF(GridParameters, DeepField):
         self.upper_weights = upper_weights
         self.upper_logits = upper_logits
         self.composition, self.temperature, self._scheme = pattern_logits.new_zeros(number + 1), 1.0, "sum"
-        super().__init__(batch, validate_args)
+        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -118,54 +125,6 @@ class DeepPatternCRF(GridParameters, DeepField):
         parts += [] if pairwise is None else [pairwise[:-1]]
         return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
 
-    @property
-    def _upper(self) -> tuple[Tensor, Tensor]:
-        weights, biases = self._parameter("upper_weights"), self._parameter("upper_logits")
-        flat = narrow_repeated(weights.flatten(-2)).double()
-        return flat.unflatten(-1, weights.shape[-2:]), narrow_repeated(biases).double()
-
-    @property
-    def _whole(self) -> PatternCRF:
-        weights, biases = self._patterns
-        upper_weights, upper_logits = self._upper
-        height, width = self.event_shape
-        pixels = weights.unflatten(-1, (self._num_patterns, height, width))
-        unary = self._with_upper(self._unary.unflatten(-1, (height, width)), upper_logits, -torch.inf)
-        grid = Grid(*unary.shape[-2:])
-        below, beside = grid.height - height, grid.width - width
-        pairwise = None
-        if self._paired:
-            vertical, horizontal = self.grid.split(self._penalties)
-            pairwise = grid.pack(*(_padded(part, below, beside) for part in (vertical, horizontal)))
-        patterns = self._with_upper(pixels, upper_weights.mT, 0.0)
-        found = PatternCRF(unary, pairwise, patterns, biases, grid, validate_args=False)
-        value, observed, consistent = self._evidence
-        value, observed = (
-            _padded(part.unflatten(-1, (height, width)), below, beside).flatten(-2) for part in (value, observed)
-        )
-        evidence = (value, observed, consistent)
-        return found._copy(PatternCRF.__new__(PatternCRF), evidence, self.batch_shape, self._empty)
-
-    def _with_upper(self, pixels: Tensor, upper: Tensor, fill: float) -> Tensor:
-        """The numbers of upper units below those of pixels, or beside them if the grid is wider than high.
-
-        :param Tensor pixels: Shape ``(..., H, W)``.
-        :param Tensor upper: Shape ``(..., K)``.
-        :param float fill: What stands where there is no unit.
-        """
-        tall = self.event_shape[0] >= self.event_shape[1]
-        side = min(self.event_shape)
-        lines = -(-upper.shape[-1] // side)
-        cells = torch.nn.functional.pad(upper, (0, lines * side - upper.shape[-1]), value=fill)
-        cells = cells.unflatten(-1, (lines, side) if tall else (side, lines))
-        batch = torch.broadcast_shapes(pixels.shape[:-2], cells.shape[:-2])
-        parts = [part.expand(batch + part.shape[-2:]) for part in (pixels, cells)]
-        return torch.cat(parts, -2 if tall else -1)
-
-    def _pixels(self, labels: Tensor) -> Tensor:
-        return labels[..., : self.event_shape[0], : self.event_shape[1]]
-
-
-def _padded(numbers: Tensor, below: int, beside: int) -> Tensor:
-    """With zeros in additional rows and columns."""
-    return torch.nn.functional.pad(numbers, (0, beside, 0, below))
+    def _upper_units(self) -> UpperUnits:
+        weights, logits = self._rows(self._double("upper_weights", 2)), self._rows(self._double("upper_logits", 1))
+        return UpperUnits(weights.unflatten(-1, self.upper_weights.shape[-2:]), logits)

@@ -6,22 +6,22 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.fields.distributions.label_field import MOST_NUMBERS
-from pyro_structured.fields.distributions.pattern_field import PatternField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.grid_parameters import checked_grid
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.field_sums import MOST_NUMBERS
 from pyro_structured.fields.ops.grid_inference import cost_of_grid, maximize_grid
 from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.requirements import require_support
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 
 # Numbers of a pass that takes less time than a cut, for many fields together.
 SMALL = 2**16
 
 
-class GridCRF(PatternField):
+class GridCRF(FieldDistribution):
     r"""Zeros and ones on a grid, with log-odds of their own and penalties where neighbours differ: an Ising field.
 
     .. math::
@@ -67,16 +67,14 @@ class GridCRF(PatternField):
     }
 
     def __init__(self, unary_logits: Tensor, pairwise: Tensor, grid: Grid, validate_args: bool | None = None) -> None:
-        if not isinstance(grid, Grid):
-            raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
+        self.grid, self._paired = checked_grid(grid), True
         event_shape = torch.Size([grid.height, grid.width])
         batch = joined_batch("unary_logits", unary_logits, event_shape, torch.Size())
         batch = joined_batch("pairwise", pairwise, [grid.num_edges], batch)
-        self.grid = grid
         self.unary_logits = unary_logits
         self.pairwise = pairwise
         self.composition, self.temperature, self._scheme = unary_logits.new_zeros(1), 1.0, "sum"
-        super().__init__(batch, event_shape, grid.edges.to(unary_logits.device), True, validate_args)
+        super().__init__(batch, event_shape, unary_logits.device, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -92,38 +90,29 @@ class GridCRF(PatternField):
         and otherwise by a pass.
         """
         with torch.no_grad():
-            states, penalties = self._rows(self._known_states), self._rows(self._penalties)
-            best = self._unflatten(self._maximize(states, penalties)).reshape(self.batch_shape + self.event_shape)
+            best = self._unflatten(_maximize(self._field.detach())).reshape(self.batch_shape + self.event_shape)
             require_support(self._score(best), self._empty)
         return self._cast(best)
 
-    def _maximize(self, states: Tensor, penalties: Tensor) -> Tensor:
-        cost = cost_of_grid(self._shape)
-        if cost <= SMALL:
-            return maximize_grid(states, penalties, self._shape)[1]
-        rows = torch.broadcast_shapes(states.shape[:1], penalties.shape[:1])
-        off, on = states.expand(*rows, -1).chunk(2, -1)
-        network = FieldCut(self.grid.edges.numpy(), self._num_variables)
-        try:
-            labels = network.maximize(log_odds(off, on).cpu().numpy(), penalties.cpu().numpy())
-        except Unbalanced as error:
-            if cost > MOST_NUMBERS:
-                raise NotImplementedError(
-                    f"mode: expected a grid with a shorter side, or penalties that are negative an even number of "
-                    f"times in every cycle, got shape {self._shape} and {error}"
-                ) from None
-            return maximize_grid(states, penalties, self._shape)[1]
-        return torch.from_numpy(labels).to(states.device)
-
-    @property
-    def _unary(self) -> Tensor:
-        return narrow_repeated(self._parameter("unary_logits").flatten(-2)).double()
-
-    @property
-    def _penalties(self) -> Tensor:
-        return narrow_repeated(self._parameter("pairwise")).double()
-
-    @property
     def _patterns(self) -> tuple[Tensor, Tensor]:
         none = self.pairwise.new_zeros(0, dtype=torch.double)
         return none, none
+
+
+def _maximize(field: Field) -> Tensor:
+    """Most probable labels of a field without patterns, shape ``(rows, D)``."""
+    cost = cost_of_grid(field.shape)
+    if cost <= SMALL:
+        return maximize_grid(field.states, field.penalties, field.shape)[1]
+    network = FieldCut(field.edges.cpu().numpy(), field.num_pixels)
+    try:
+        odds = field.odds.expand(field.num_rows, -1)
+        labels = network.maximize(odds.cpu().numpy(), field.penalties.cpu().numpy())
+    except Unbalanced as error:
+        if cost > MOST_NUMBERS:
+            raise NotImplementedError(
+                f"mode: expected a grid with a shorter side, or penalties that are negative an even number of "
+                f"times in every cycle, got shape {field.shape} and {error}"
+            ) from None
+        return maximize_grid(field.states, field.penalties, field.shape)[1]
+    return torch.from_numpy(labels).to(field.states.device)

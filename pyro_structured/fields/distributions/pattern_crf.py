@@ -6,13 +6,18 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.fields.distributions.grid_parameters import GridParameters, checked_temperature, composition_table
-from pyro_structured.fields.distributions.pattern_field import PatternField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.grid_parameters import (
+    checked_grid,
+    checked_temperature,
+    composition_table,
+    grid_batch,
+)
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 
 
-class PatternCRF(GridParameters, PatternField):
+class PatternCRF(FieldDistribution):
     r"""Zeros and ones on a grid, with log-odds of their own, penalties where neighbours differ, and patterns.
 
     .. math::
@@ -86,12 +91,15 @@ class PatternCRF(GridParameters, PatternField):
         temperature: float = 1.0,
         validate_args: bool | None = None,
     ) -> None:
-        batch = self._take(unary_logits, pairwise, weights, pattern_logits, grid)
+        self.grid, self._paired = checked_grid(grid), pairwise is not None
+        self.unary_logits, self.weights, self.pattern_logits = unary_logits, weights, pattern_logits
+        self.pairwise = unary_logits.new_zeros(grid.num_edges) if pairwise is None else pairwise
+        batch = grid_batch(unary_logits, self.pairwise, weights, pattern_logits, grid)
         self._scheme = composition if isinstance(composition, str) else None
-        table = composition_table(composition, pattern_logits)
-        batch = joined_batch("composition", table, [pattern_logits.shape[-1] + 1], batch)
-        self.composition, self.temperature = table, checked_temperature(temperature)
-        super().__init__(batch, validate_args)
+        self.composition = composition_table(composition, pattern_logits)
+        batch = joined_batch("composition", self.composition, [pattern_logits.shape[-1] + 1], batch)
+        self.temperature = checked_temperature(temperature)
+        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.fields.distributions.pattern_field import PatternField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.ops.requirements import require
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 
 
-class RBM(PatternField):
+class RBM(FieldDistribution):
     r"""The visible units of a restricted Boltzmann machine, its hidden units summed out.
 
     .. math::
@@ -49,7 +48,7 @@ class RBM(PatternField):
     """
 
     support = constraints.independent(constraints.boolean, 1)
-    _labels_argument = "visible_logits"
+    _labels_argument, _biases_argument = "visible_logits", "hidden_logits"
     _savings = "fewer hidden units, or at most 18 visible ones,"
     arg_constraints = {
         "weights": constraints.independent(constraints.real, 2),
@@ -72,8 +71,7 @@ class RBM(PatternField):
         self.visible_logits = visible_logits
         self.hidden_logits = hidden_logits
         self.composition, self.temperature, self._scheme = weights.new_zeros(sizes[0] + 1), 1.0, "sum"
-        none = torch.zeros(0, 2, dtype=torch.long, device=weights.device)
-        super().__init__(batch, torch.Size(sizes[1:]), none, False, validate_args)
+        super().__init__(batch, torch.Size(sizes[1:]), weights.device, validate_args)
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
@@ -83,15 +81,5 @@ class RBM(PatternField):
         )
         return torch.Size(batch), torch.Size(arg_shapes["visible_logits"][-1:])
 
-    @property
-    def _unary(self) -> Tensor:
-        return narrow_repeated(self._parameter("visible_logits")).double()
-
-    @property
     def _penalties(self) -> Tensor:
         return self.weights.new_zeros(0, dtype=torch.double)
-
-    @property
-    def _patterns(self) -> tuple[Tensor, Tensor]:
-        weights, biases = self._parameter("weights").flatten(-2), self._parameter("hidden_logits")
-        return narrow_repeated(weights).double(), narrow_repeated(biases).double()

@@ -3,6 +3,7 @@
 __all__ = ["AnnealedImportanceSampling"]
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,8 +11,8 @@ from torch import Tensor
 from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.fields.ops.annealed_field import AnnealedWeights, anneal_field
 from pyro_structured.fields.ops.annealed_labels import anneal_labels
-from pyro_structured.fields.ops.field_rows import FieldRows
-from pyro_structured.fields.ops.joint_labels import JointLabels
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.field_sweeps import check_sweeps
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 
@@ -80,18 +81,18 @@ class AnnealedImportanceSampling(FieldEstimator):
         parts = f"num_temperatures={self.num_temperatures}, num_chains={self.num_chains}, reverse={self.reverse}"
         return f"AnnealedImportanceSampling({parts})"
 
-    def estimate(self, field: FieldRows, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+    def estimate(self, field: Field, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
         """As :meth:`FieldEstimator.estimate`."""
+        start = partial(self._start, sample)
+        if not field.is_binary:
+            check_sweeps(field)
+            return self._estimate(anneal_labels(field, self.num_temperatures, start()))
         if bool((field.penalties == torch.inf).any()):
             raise NotImplementedError(
                 "pairwise: expected finite penalties, as labels that have to be alike cannot change one by one, got "
                 "infinite ones"
             )
-        return self._estimate(anneal_field(field, self.num_temperatures, self._start(sample)))
-
-    def estimate_labels(self, field: JointLabels, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
-        """As :meth:`FieldEstimator.estimate_labels`."""
-        return self._estimate(anneal_labels(field, self.num_temperatures, self._start(sample)))
+        return self._estimate(anneal_field(field, self.num_temperatures, start()))
 
     def _start(self, sample: Callable[[int], Tensor]) -> Tensor | int:
         return sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains

@@ -9,11 +9,10 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
-from pyro_structured.fields.distributions.units_of_field import joint_field
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.field_learner import FieldLearner, expanded_value, observed_fields
-from pyro_structured.fields.ops.field_with_units import JointField
-from pyro_structured.fields.ops.joint_labels import JointLabels
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.field_sweeps import check_sweeps, sweep
 from pyro_structured.foundation.inference.learner import ObservedBatch
 from pyro_structured.foundation.inference.row_state import RowState, row_places
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -31,12 +30,12 @@ class _FieldChains(RowState):
         row start.
     """
 
-    def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[LabelField, Tensor], Tensor]) -> None:
+    def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[FieldDistribution, Tensor], Tensor]) -> None:
         super().__init__()
         self.num_chains, self.num_sweeps, self.start = num_chains, num_sweeps, start
 
     @torch.no_grad()
-    def advance(self, name: str, field: LabelField, value: Tensor, node: Any, rows: dict[str, Tensor]) -> Tensor:
+    def advance(self, name: str, field: FieldDistribution, value: Tensor, node: Any, rows: dict[str, Tensor]) -> Tensor:
         """Moves the chains of some rows.
 
         :param str name: Of a site.
@@ -45,8 +44,8 @@ class _FieldChains(RowState):
         :param rows: Of every plate.
         :return: Labels, shape ``(num_chains,) + batch_shape + event_shape``.
         """
-        joint, rank = joint_field(field), len(field.batch_shape)
-        if joint.num_rows == 1 and (field.batch_shape.numel() > 1 or self._is_shared(name)):
+        rank = len(field.batch_shape)
+        if field.description.num_rows == 1 and (field.batch_shape.numel() > 1 or self._is_shared(name)):
             sizes = field.batch_shape
             places, observed = _all_places(sizes), value.new_zeros(sizes)
         else:
@@ -60,7 +59,7 @@ class _FieldChains(RowState):
             new = self.start(field, value).unsqueeze(rank).expand(field.batch_shape + shape)
             seen = started.reshape(started.shape + (1,) * (new.dim() - started.dim()))
             last = new if last is None else torch.where(seen, last, new)
-        moved = _sweep(joint, last, self.num_sweeps)
+        moved = _sweep(field.description, last, self.num_sweeps)
         self.write(name, places, sizes, moved, observed)
         return moved.movedim(rank, 0)
 
@@ -70,15 +69,19 @@ class _FieldChains(RowState):
 
 
 @torch.no_grad()
-def _move_labels(field: LabelField, labels: Tensor, num_sweeps: int) -> Tensor:
+def _move_labels(field: FieldDistribution, labels: Tensor, num_sweeps: int) -> Tensor:
     """Moves labels of shape ``(chains,) + batch_shape + event_shape`` by block Gibbs sweeps, all rows at once."""
     rank = len(field.batch_shape)
-    return _sweep(joint_field(field), labels.movedim(0, rank), num_sweeps).movedim(rank, 0)
+    return _sweep(field.description, labels.movedim(0, rank), num_sweeps).movedim(rank, 0)
 
 
-def _sweep(joint: JointField | JointLabels, labels: Tensor, num_sweeps: int) -> Tensor:
-    rows = labels.double().reshape(joint.num_rows, -1, joint.num_pixels)
-    return joint.sweep(rows, num_sweeps).reshape(labels.shape).to(labels.dtype)
+def _sweep(field: Field, labels: Tensor, num_sweeps: int) -> Tensor:
+    """Labels of the same shape after some sweeps, those of one row after the other."""
+    check_sweeps(field)
+    if not labels.numel():
+        return labels
+    rows = labels.double().reshape(field.num_rows, -1, field.num_pixels)
+    return sweep(field, rows, num_sweeps).reshape(labels.shape).to(labels.dtype)
 
 
 def _all_places(sizes: torch.Size) -> tuple[Tensor, ...]:
@@ -116,7 +119,7 @@ class ChainLearner(FieldLearner):
         self.num_chains, self.num_sweeps, self.persistent = num_chains, num_sweeps, persistent
         self._chains: _FieldChains = _FieldChains(num_chains, num_sweeps, self._start)
 
-    def _start(self, field: LabelField, value: Tensor) -> Tensor:
+    def _start(self, field: FieldDistribution, value: Tensor) -> Tensor:
         """Labels at which chains start: the observed ones."""
         return value
 

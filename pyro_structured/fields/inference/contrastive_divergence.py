@@ -8,7 +8,7 @@ from typing import Any
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.chain_learner import ChainLearner
 
 
@@ -87,6 +87,6 @@ class ContrastiveDivergence(ChainLearner):
     ) -> None:
         super().__init__(model, guide, optim, num_chains, num_sweeps, persistent, on_nonfinite)
 
-    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: FieldDistribution, value: Tensor, samples: Tensor | None) -> Tensor:
         assert samples is not None
         return field.unnormalized_log_prob(samples).mean(0) - field.unnormalized_log_prob(value)

@@ -9,11 +9,10 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
-from pyro_structured.fields.distributions.pattern_field import PatternField
-from pyro_structured.fields.distributions.units_of_field import independent_labels
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.chain_learner import ChainLearner
 from pyro_structured.fields.inference.field_learner import LabelLoss, check_loss, checked_losses
+from pyro_structured.fields.inference.field_sites import random_labels
 from pyro_structured.fields.ops.label_losses import hamming_loss, intersection_over_union_loss
 from pyro_structured.foundation.structures.argument_checks import check_size
 
@@ -102,21 +101,21 @@ class ExpectedLoss(ChainLearner):
         check_loss(loss, tuple(LOSSES))
         self.loss = loss
 
-    def _start(self, field: LabelField, value: Tensor) -> Tensor:
+    def _start(self, field: FieldDistribution, value: Tensor) -> Tensor:
         """Where predictions are, rather than where the observed labels are, which no field knows when it predicts."""
         try:
             return field.map("em", num_switches=0)[0]
         except NotImplementedError:
-            return independent_labels(field)
+            return random_labels(field)
 
-    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: FieldDistribution, value: Tensor, samples: Tensor | None) -> Tensor:
         assert samples is not None
         with torch.no_grad():
             losses = self._losses(samples, value, field)
         return expected_loss(losses, field.unnormalized_log_prob(samples))
 
-    def _losses(self, samples: Tensor, value: Tensor, field: LabelField) -> Tensor:
-        if self.loss == "intersection_over_union" and not isinstance(field, PatternField):
+    def _losses(self, samples: Tensor, value: Tensor, field: FieldDistribution) -> Tensor:
+        if self.loss == "intersection_over_union" and not field.value_dtype.is_floating_point:
             raise NotImplementedError(
                 f"loss: expected 'hamming' or a function for the categories of a {type(field).__name__}, got "
                 "'intersection_over_union', which is of zeros and ones"

@@ -12,10 +12,9 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 from torch.distributions import Independent
 
-from pyro_structured.fields.distributions.units_of_field import joint_field
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.field_sites import field_of
-from pyro_structured.fields.ops.field_with_units import JointField
-from pyro_structured.fields.ops.joint_labels import JointLabels
+from pyro_structured.fields.ops.field_sweeps import check_sweeps, sweep
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.gibbs import StepKernel
@@ -224,19 +223,20 @@ class FieldGibbs(StepKernel):
         if not values[name].numel():
             return values[name]
         present = self._run(values)
-        field = _field(name, present)
+        field = _field(name, present).description
         # Chains are elements of the batch that have their parameters in common.
         labels = values[name].reshape(field.num_rows, -1, field.num_pixels).double()
         if not any(later_sites(present, name)):
-            return field.sweep(labels, self.num_sweeps).reshape(values[name].shape).to(values[name].dtype)
+            return sweep(field, labels, self.num_sweeps).reshape(values[name].shape).to(values[name].dtype)
         others = []
         for step in range(1, field.num_labels):
             larger = (labels + step) % field.num_labels
-            exchanged = torch.where(field.allows(larger), larger, labels)
+            allowed = field.label_log_weights(larger.transpose(0, 1)).transpose(0, 1) > -torch.inf
+            exchanged = torch.where(allowed, larger, labels)
             others.append(self._run({**values, name: exchanged.reshape(values[name].shape).to(values[name].dtype)}))
         likelihood = _LabelLikelihood(name, present, others)
         log_weights = likelihood.log_weights().reshape(-1, *labels.shape)
-        moved = field.reweighted(log_weights).sweep(labels, self.num_sweeps)
+        moved = sweep(field, labels, self.num_sweeps, log_weights)
         found = moved.reshape(values[name].shape).to(values[name].dtype)
         likelihood.check(self._run({**values, name: found}))
         return found
@@ -258,7 +258,7 @@ class FieldGibbs(StepKernel):
         return [(self, fields), *([(binary, rest)] if rest else []), *others]
 
 
-def _field(name: str, trace: Any) -> JointField | JointLabels:
+def _field(name: str, trace: Any) -> FieldDistribution:
     node = trace.nodes[name]
     field = field_of(unmasked(node["fn"]))
     if field is None:
@@ -272,4 +272,5 @@ def _field(name: str, trace: Any) -> JointField | JointLabels:
             f"{name}: expected a field without a scale or a mask for FieldGibbs, got one with; BinaryGibbs takes "
             "it if there are two labels"
         )
-    return joint_field(field)
+    check_sweeps(field.description)
+    return field

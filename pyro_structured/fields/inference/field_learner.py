@@ -11,7 +11,7 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.field_sites import field_of
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.foundation.inference.learner import Learner, ObservedBatch
@@ -30,7 +30,7 @@ class FieldLearner(Learner[ObservedBatch]):
     """
 
     @abstractmethod
-    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: FieldDistribution, value: Tensor, samples: Tensor | None) -> Tensor:
         """The loss of every element of the batch.
 
         :param Tensor value: The observed labels, of the batch and event shape.
@@ -41,7 +41,7 @@ class FieldLearner(Learner[ObservedBatch]):
         trace, rows = self._trace(args, kwargs)
         fields = observed_fields(trace)
         for name, node in trace.nodes.items():
-            if node["type"] == "sample" and name not in fields and isinstance(unmasked(node["fn"]), LabelField):
+            if node["type"] == "sample" and name not in fields and isinstance(unmasked(node["fn"]), FieldDistribution):
                 raise ValueError(
                     f"{name}: expected a field whose mask is that of the site, got one inside of an event; mask after "
                     "to_event, or use poutine.mask"
@@ -71,18 +71,18 @@ class FieldLearner(Learner[ObservedBatch]):
         return total
 
 
-def observed_fields(trace: Any) -> dict[str, LabelField]:
+def observed_fields(trace: Any) -> dict[str, FieldDistribution]:
     """All observed fields, by names of their sites."""
     nodes = ((name, node) for name, node in trace.nodes.items() if node["type"] == "sample" and node["is_observed"])
     fields = ((name, field_of(node["fn"])) for name, node in nodes)
     return {name: field for name, field in fields if field is not None}
 
 
-def expanded_value(field: LabelField, node: Any) -> Tensor:
+def expanded_value(field: FieldDistribution, node: Any) -> Tensor:
     """The observed labels, of the field's batch and event shape, in the dtype of its values."""
     value: Tensor = node["value"]
     # Sums and differences of small integers overflow.
-    return field._as_values(value).expand(field.batch_shape + field.event_shape)
+    return value.to(field.value_dtype).expand(field.batch_shape + field.event_shape)
 
 
 def check_loss(loss: object, known: tuple[str, ...]) -> None:
@@ -103,7 +103,7 @@ def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.
 
 
 @torch.no_grad()
-def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor]) -> None:
+def _check_value(name: str, field: FieldDistribution, node: Any, rows: dict[str, Tensor]) -> None:
     """Raises a ValueError unless all observed labels are possible."""
     value, shape = node["value"], field.batch_shape + field.event_shape
     try:
@@ -112,10 +112,11 @@ def _check_value(name: str, field: LabelField, node: Any, rows: dict[str, Tensor
         raise ValueError(
             f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
         ) from None
-    try:
-        possible = field._is_possible(expanded)
-    except ValueError as error:
-        raise ValueError(f"{name}: expected labels inside the support, got others: {error}") from None
+    support: Any = field.support
+    if expanded.numel() and not bool(support.check(expanded).all()):
+        known = "zeros and ones" if field.value_dtype.is_floating_point else f"below {field.description.num_labels}"
+        raise ValueError(f"{name}: expected labels inside the support, {known}, got others")
+    possible = field.is_possible(expanded)
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
     parameters = [part for part in (getattr(field, each) for each in field.arg_constraints) if isinstance(part, Tensor)]
     if not bool(possible.all()) and any(bool(part.isnan().any()) for part in parameters):

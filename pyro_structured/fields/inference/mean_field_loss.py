@@ -9,8 +9,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
-from pyro_structured.fields.distributions.pattern_field import PatternField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.field_learner import FieldLearner, LabelLoss, check_loss, checked_losses
 from pyro_structured.fields.ops.label_losses import intersection_over_union_loss
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -91,8 +90,8 @@ class MeanFieldLoss(FieldLearner):
         check_size("num_rounds", num_rounds)
         self.loss, self.num_rounds = loss, num_rounds
 
-    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
-        if not isinstance(field, PatternField):
+    def _field_loss(self, field: FieldDistribution, value: Tensor, samples: Tensor | None) -> Tensor:
+        if not field.value_dtype.is_floating_point:
             raise NotImplementedError(
                 "model: expected PatternCRF, GridCRF, RBM or DeepPatternCRF sites, as mean-field updates know two "
                 f"labels only, got {type(field).__name__}; PseudoLikelihood, ContrastiveDivergence and ExpectedLoss "

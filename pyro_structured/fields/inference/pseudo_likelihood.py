@@ -4,7 +4,7 @@ __all__ = ["PseudoLikelihood"]
 
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.inference.field_learner import FieldLearner
 
 
@@ -56,5 +56,5 @@ class PseudoLikelihood(FieldLearner):
         True
     """
 
-    def _field_loss(self, field: LabelField, value: Tensor, samples: Tensor | None) -> Tensor:
+    def _field_loss(self, field: FieldDistribution, value: Tensor, samples: Tensor | None) -> Tensor:
         return -field.pseudo_log_prob(value)

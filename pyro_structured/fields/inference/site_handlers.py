@@ -7,17 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.distributions.label_field import LabelField
-from pyro_structured.fields.distributions.units_of_field import independent_labels
+from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.inference.field_sites import random_labels
 from pyro_structured.foundation.inference.site_handlers import SiteHandler, register_sites
 
 
 class _Fields(SiteHandler):
     is_normalized = False
 
-    def random_value(self, fn: LabelField, site: Any) -> Tensor:
+    def random_value(self, fn: FieldDistribution, site: Any) -> Tensor:
         """Independent labels, which take no time; an exact draw where these may be impossible."""
-        return super().random_value(fn, site) if bool((fn._penalties == torch.inf).any()) else independent_labels(fn)
+        return (
+            super().random_value(fn, site) if bool((fn.description.penalties == torch.inf).any()) else random_labels(fn)
+        )
 
 
-register_sites(LabelField, _Fields())
+register_sites(FieldDistribution, _Fields())

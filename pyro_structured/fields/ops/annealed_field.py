@@ -9,13 +9,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.field_rows import FieldRows
-from pyro_structured.fields.ops.field_with_units import JointField, checkerboard, neighbour_pull
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.field_sweeps import (
+    chain_activations,
+    checkerboard,
+    draw_binary_labels,
+    draw_shares,
+    neighbour_pull,
+    times,
+)
 from pyro_structured.fields.ops.grid_passes import log_add
-from pyro_structured.fields.ops.joint_units import times
-from pyro_structured.fields.ops.pattern_potential import pattern_slopes
 from pyro_structured.foundation.ops.draws import draw_log
-from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 # Log-odds that stand for labels which are all alike, where they are not known.
@@ -36,7 +40,7 @@ class _FieldModes(NamedTuple):
 
 
 @torch.no_grad()
-def field_modes(field: FieldRows, most: int, num_starts: int, num_rounds: int = 50) -> _FieldModes:
+def field_modes(field: Field, most: int, num_starts: int, num_rounds: int = 50) -> _FieldModes:
     r"""Mean-field solutions from many starts, without those that are alike.
 
     .. math::
@@ -45,20 +49,17 @@ def field_modes(field: FieldRows, most: int, num_starts: int, num_rounds: int = 
     The first start is that of :func:`mean_field_logits`; then come labels that are all 0, and all 1, and the labels for
     random states of the hidden units.
 
-    :param FieldRows field: With finite penalties, and a positive temperature.
+    :param Field field: With finite penalties, and a positive temperature.
     :param int most: The largest number of modes.
     :param int num_starts: Number of starts, at least 1.
     :param int num_rounds: Rounds of updates. Each costs O(J·D) a start and row.
     """
-    odds = log_odds(*field.states.chunk(2, -1)).expand(field.num_rows, -1).unsqueeze(1)
-    if isinstance(field.composition, Tensor):
-        field = field._replace(composition=field.composition.unsqueeze(1))
+    odds = field.odds.expand(field.num_rows, -1).unsqueeze(1)
     logits = odds + _first_tilts(field, num_starts)
     probs, tilts = logits.sigmoid(), torch.zeros_like(logits)
     for _ in range(num_rounds):
-        slopes = pattern_slopes(_activations(field, probs), field.composition, field.temperature)
-        level = times(slopes, field.weights)
-        if not field.paired:
+        level = times(field.slopes(chain_activations(field, probs), 1), field.weights)
+        if not field.is_paired:
             tilts, probs = level, (odds + level).sigmoid()
             continue
         for colour in checkerboard(field.shape, probs.device):
@@ -68,7 +69,7 @@ def field_modes(field: FieldRows, most: int, num_starts: int, num_rounds: int = 
     return _apart(_FieldModes(tilts, _bounds(field, tilts, probs)), probs, most)
 
 
-def _first_tilts(field: FieldRows, number: int) -> Tensor:
+def _first_tilts(field: Field, number: int) -> Tensor:
     """Shape ``(rows, starts, D)``."""
     units, shape = field.num_patterns, (field.num_rows, number)
     noise = torch.rand(*shape, units, dtype=field.weights.dtype, device=field.weights.device)
@@ -83,14 +84,11 @@ def _first_tilts(field: FieldRows, number: int) -> Tensor:
     return tilts
 
 
-def _activations(field: FieldRows, probs: Tensor) -> Tensor:
-    return times(probs, field.weights.mT) + field.biases.unsqueeze(1)
-
-
-def _bounds(field: FieldRows, tilts: Tensor, probs: Tensor) -> Tensor:
+def _bounds(field: Field, tilts: Tensor, probs: Tensor) -> Tensor:
     off, on = field.states.unsqueeze(1).chunk(2, -1)
-    found = log_add(off, on + tilts).sum(-1) - (tilts * probs).sum(-1) + field.potential(_activations(field, probs))
-    if field.paired:
+    patterns = field.potential(chain_activations(field, probs), 1)
+    found = log_add(off, on + tilts).sum(-1) - (tilts * probs).sum(-1) + patterns
+    if field.is_paired:
         found = found - (field.penalties.unsqueeze(1) * field.differing(probs)).sum(-1)
     return found
 
@@ -119,7 +117,7 @@ class _AnnealedPath(NamedTuple):
     where :math:`q_z` are independent pixels, :math:`r_z` the hidden units given the means of the pixels, and
     :math:`\tilde p` is the field before it is normalised. Sums over all are 1 and Z at the ends.
 
-    :ivar FieldRows field: With an axis of chains in its table, at a temperature at which chains can move.
+    :ivar Field field: With an axis of chains in its table, at a temperature at which chains can move.
     :ivar float temperature: That of the field.
     :ivar Tensor odds: Of the pixels by themselves, shape ``(rows, 1, D)``.
     :ivar Tensor tilts: What modes add to them, shape ``(rows, modes, D)``.
@@ -128,7 +126,7 @@ class _AnnealedPath(NamedTuple):
     :ivar Tensor log_starts: Log Z of pixels and hidden units of each mode, shape ``(rows, modes)``.
     """
 
-    field: FieldRows
+    field: Field
     temperature: float
     odds: Tensor
     tilts: Tensor
@@ -137,12 +135,10 @@ class _AnnealedPath(NamedTuple):
     log_starts: Tensor
 
     @staticmethod
-    def of(field: FieldRows, temperature: float, modes: _FieldModes) -> "_AnnealedPath":
+    def of(field: Field, temperature: float, modes: _FieldModes) -> "_AnnealedPath":
         """To a field at a temperature, at one at which chains can move."""
-        odds = log_odds(*field.states.chunk(2, -1)).unsqueeze(1)
+        odds = field.odds.unsqueeze(1)
         levels = (odds + modes.tilts).sigmoid() @ field.weights.mT
-        if isinstance(field.composition, Tensor):
-            field = field._replace(composition=field.composition.unsqueeze(1))
         off, on = field.states.unsqueeze(1).chunk(2, -1)
         return _AnnealedPath(
             field=field,
@@ -151,7 +147,7 @@ class _AnnealedPath(NamedTuple):
             tilts=modes.tilts,
             levels=levels,
             log_shares=modes.bounds - logsumexp(modes.bounds).unsqueeze(-1),
-            log_starts=log_add(off, on + modes.tilts).sum(-1) + field.potential(field.biases.unsqueeze(1) + levels),
+            log_starts=log_add(off, on + modes.tilts).sum(-1) + field.potential(field.biases.unsqueeze(1) + levels, 1),
         )
 
     @property
@@ -182,7 +178,7 @@ class _AnnealedPath(NamedTuple):
         bases = labels @ self.tilts.mT + (self.log_shares - self.log_starts).unsqueeze(1)
         before, after = (self._by_mode(bases, added, beta) for beta in (old, new))
         ratios = logsumexp(after) - logsumexp(before)
-        if self.field.paired:
+        if self.field.is_paired:
             ends = labels[..., self.field.edges]
             differ = (ends[..., 0] != ends[..., 1]).to(labels.dtype)
             ratios = ratios - (new - old) * (differ @ self.field.penalties.unsqueeze(-1)).squeeze(-1)
@@ -191,36 +187,31 @@ class _AnnealedPath(NamedTuple):
     def _by_mode(self, bases: Tensor, added: Tensor, beta: float) -> Tensor:
         """Log-weights of modes and labels, but for the pixels by themselves and penalties."""
         field, levels = self.field, self.levels.unsqueeze(1)
-        if isinstance(field.composition, Tensor):
-            field = field._replace(composition=field.composition.unsqueeze(1))
         activations = field.biases[:, None, None] + (levels + beta * (added.unsqueeze(-2) - levels))
         ends = self.log_ends.unsqueeze(1)
-        found = (1 - beta) * bases + beta * ends.clamp(min=torch.finfo(ends.dtype).min) + field.potential(activations)
-        return found.masked_fill(ends == -torch.inf, -torch.inf)
+        mixed = (1 - beta) * bases + beta * ends.clamp(min=torch.finfo(ends.dtype).min)
+        return (mixed + field.potential(activations, 2)).masked_fill(ends == -torch.inf, -torch.inf)
 
     def last_step(self, labels: Tensor) -> Tensor:
         """From the temperature at which chains move to that of the field."""
         if self.temperature == self.field.temperature:
             return labels.new_zeros(labels.shape[:2])
         activations = self.field.biases.unsqueeze(1) + labels @ self.field.weights.mT
-        return self.field._replace(temperature=self.temperature).potential(activations) - self.field.potential(
-            activations
-        )
+        own = self.field._replace(temperature=self.temperature).potential(activations, 1)
+        return own - self.field.potential(activations, 1)
 
     def moved(self, labels: Tensor, by_mode: Tensor, beta: float) -> Tensor:
         """One sweep, with modes drawn from what :meth:`step` found."""
         alone = by_mode.shape[-1] == 1
         modes = torch.zeros_like(by_mode[..., 0], dtype=torch.long) if alone else draw_log(by_mode)
-        field = JointField(
-            odds=self.odds + (1 - beta) * _of_modes(self.tilts, modes),
-            penalties=beta * self.field.penalties.unsqueeze(1),
-            weights=beta * self.field.weights,
-            biases=self.field.biases.unsqueeze(1) + (1 - beta) * _of_modes(self.levels, modes),
-            composition=self.field.composition,
-            replicas=int(self.field.temperature),
-            shape=self.field.shape,
-        )
-        return field.sweep(labels, 1)
+        field, odds = self.field, self.odds + (1 - beta) * _of_modes(self.tilts, modes)
+        if field.num_patterns:
+            weights = beta * field.weights
+            biases = field.biases.unsqueeze(1) + (1 - beta) * _of_modes(self.levels, modes)
+            shares = draw_shares(field, times(labels, weights.mT) + biases)
+            odds = odds + times(shares, weights)
+        penalties = beta * field.penalties.unsqueeze(1)
+        return draw_binary_labels(labels, odds, penalties, field.shape, torch.rand_like(labels))
 
 
 def _of_modes(each: Tensor, modes: Tensor) -> Tensor:
@@ -265,7 +256,7 @@ class AnnealedWeights(NamedTuple):
 
 
 @torch.no_grad()
-def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
+def anneal_field(field: Field, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
     r"""Runs Markov chains from independent pixels to a field, or back from samples of it, and weighs them.
 
     Between two of the K + 1 values of :math:`\beta` of :class:`_AnnealedPath`, a mode is drawn given the labels, then
@@ -280,7 +271,7 @@ def anneal_field(field: FieldRows, num_temperatures: int, labels: Tensor | int) 
     Chains move at the nearest positive integer to T, where there is a joint distribution with hidden units; if T is
     another number, the last step weighs them once more.
 
-    :param FieldRows field: With finite penalties.
+    :param Field field: With finite penalties.
     :param int num_temperatures: Number of steps K.
     :param labels: Number of chains from independent pixels, at least 2; or exact samples of the field, to go back from,
         zeros and ones of shape ``(rows, chains, D)``.

@@ -2,22 +2,20 @@
 
 __all__ = ["anneal_labels"]
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.annealed_field import AnnealedWeights
-from pyro_structured.fields.ops.field_with_units import edges_of
-from pyro_structured.fields.ops.joint_labels import JointLabels
-from pyro_structured.fields.ops.joint_units import times
-from pyro_structured.fields.ops.pattern_potential import pattern_potential
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.field_sweeps import sweep, times
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 
 @torch.no_grad()
-def anneal_labels(field: JointLabels, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
+def anneal_labels(field: Field, num_temperatures: int, labels: Tensor | int) -> AnnealedWeights:
     r"""Runs Markov chains from independent pixels to a field, or back from samples of it, and weighs them.
 
     .. math::
@@ -28,7 +26,7 @@ def anneal_labels(field: JointLabels, num_temperatures: int, labels: Tensor | in
     tell labels apart at :math:`\beta = 0`. Between two of the K + 1 values of :math:`\beta`, hidden units are drawn
     given the labels, and then labels of one colour after the other.
 
-    :param JointLabels field: One chain for each row.
+    :param Field field: With finite penalties, and a temperature that is a positive integer if there are patterns.
     :param int num_temperatures: Number of steps K.
     :param labels: Number of chains from independent pixels, at least 2; or exact samples of the field, to go back from,
         shape ``(rows, chains, D)``.
@@ -40,9 +38,8 @@ def anneal_labels(field: JointLabels, num_temperatures: int, labels: Tensor | in
 
     Example::
 
-        >>> units = {"weights": torch.ones(1, 1, 6).double(), "biases": torch.zeros(1, 1, 1).double()}
-        >>> parts = {"penalties": torch.ones(1, 1, 1).double(), "composition": "sum", "replicas": 1, "shape": (1, 2)}
-        >>> field = JointLabels(states=torch.zeros(1, 1, 3, 2).double(), **units, **parts)
+        >>> states, pair = torch.zeros(1, 6).double(), torch.ones(1, 1).double()
+        >>> field = Field(states, pair[0], pair, (1, 2), torch.ones(1, 1, 6).double(), 0 * pair, "sum", 1.0)
         >>> found = anneal_labels(field, 100, 100).log_mean
         >>> exact = (3 + 6 * torch.tensor([-1.0]).exp()).log() + torch.tensor([2.0]).exp().log1p()
         >>> bool((found - exact).abs() < 0.1)
@@ -55,51 +52,54 @@ def anneal_labels(field: JointLabels, num_temperatures: int, labels: Tensor | in
     betas = [step / num_temperatures for step in range(num_temperatures + 1)]
     for place, (old, new) in enumerate(pairwise(betas if forward else betas[::-1])):
         if place:
-            current = path.at(old).sweep(current, 1)
+            current = sweep(path.at(old), current, 1)
         total = total + path.step(current, old, new)
     return AnnealedWeights(total, torch.zeros_like(total, dtype=torch.long))
 
 
-@dataclass(frozen=True)
-class _Path:
+class _Path(NamedTuple):
     """Distributions between that of independent pixels and a field.
 
-    :ivar Tensor level: What the means of the pixels by themselves add to the activations, shape ``(rows, 1, J)``.
+    :ivar Tensor level: Log-odds that the means of the pixels by themselves lend to the hidden units, shape ``(rows,
+        J)``.
     """
 
-    field: JointLabels
+    field: Field
     level: Tensor
 
     @classmethod
-    def of(cls, field: JointLabels) -> "_Path":
+    def of(cls, field: Field) -> "_Path":
         """To a field."""
-        return cls(field, times(field.states.softmax(-2).flatten(-2), field.weights.mT))
+        means = field.label_states.softmax(-2).flatten(-2)
+        return cls(field, times(means.unsqueeze(1), field.weights.mT).squeeze(1))
 
     @property
     def log_start(self) -> Tensor:
         """Log Z of the first distribution, shape ``(rows, 1)``."""
-        return logsumexp(self.field.states, -2).sum(-1) + self._potential(self.level, 0.0)
+        total = logsumexp(self.field.label_states, -2).sum(-1) + self.field.potential(self.field.biases + self.level)
+        return total.unsqueeze(1)
 
     def start(self, number: int) -> Tensor:
         """Labels of independent pixels, shape ``(rows, number, D)``."""
-        probs = self.field.states.softmax(-2).transpose(-1, -2)
+        probs = self.field.label_states.softmax(-2).transpose(-1, -2).unsqueeze(1)
         drawn: Tensor = torch.distributions.Categorical(probs.expand(self.field.num_rows, number, -1, -1)).sample()
         return drawn.double()
 
-    def at(self, beta: float) -> JointLabels:
+    def at(self, beta: float) -> Field:
         """One of the distributions."""
         field = self.field
         biases = field.biases + (1 - beta) * self.level
-        return replace(field, penalties=beta * field.penalties, weights=beta * field.weights, biases=biases)
+        return field._replace(penalties=beta * field.penalties, weights=beta * field.weights, biases=biases)
 
     def step(self, labels: Tensor, old: float, new: float) -> Tensor:
         """Logarithms of ratios of weights, shape ``(rows, chains)``."""
-        added = times(self.field.indicators(labels).flatten(-2), self.field.weights.mT)
-        found = self._potential(added, new) - self._potential(added, old)
-        ends = labels[..., edges_of(self.field.shape, labels.device)[: self.field.penalties.shape[-1]]]
-        differ: Tensor = self.field.penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
-        return found - (new - old) * differ
+        added = times(self.field.indicators(labels), self.field.weights.mT)
+        ratios = self._potential(added, new) - self._potential(added, old)
+        ends = labels[..., self.field.edges]
+        penalties = self.field.penalties.unsqueeze(1)
+        differ: Tensor = penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
+        return ratios - (new - old) * differ
 
     def _potential(self, added: Tensor, beta: float) -> Tensor:
-        activations = self.field.biases + self.level + beta * (added - self.level)
-        return pattern_potential(activations, self.field.composition, float(self.field.replicas))
+        level = self.level.unsqueeze(1)
+        return self.field.potential(self.field.biases.unsqueeze(1) + level + beta * (added - level), 1)

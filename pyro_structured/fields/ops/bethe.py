@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.field_rows import FieldRows
+from pyro_structured.fields.ops.field import Field
 from pyro_structured.foundation.ops.evidence import log_odds
 
 # Log-odds of what is certain, of which no message makes anything else.
@@ -15,7 +15,7 @@ CERTAIN = 1e6
 DAMPING = 0.5
 
 
-def bethe_log_partition(field: FieldRows, num_rounds: int = 100) -> Tensor:
+def bethe_log_partition(field: Field, num_rounds: int = 100) -> Tensor:
     r"""Computes minus the Bethe free energy of labels and hidden units.
 
     .. math::
@@ -29,7 +29,7 @@ def bethe_log_partition(field: FieldRows, num_rounds: int = 100) -> Tensor:
     It is exact without cycles. Where the signs of all couplings are balanced, every cycle having an even number of
     negative ones, it is a lower bound (Ruozzi, 2012); otherwise it is an approximation that may be on either side.
 
-    :param FieldRows field: Composition ``"sum"`` and temperature 1, with finite penalties.
+    :param Field field: Composition ``"sum"`` and temperature 1, with finite penalties.
     :param int num_rounds: Number of updates of all messages.
     :return: Shape ``(rows,)``, differentiable, with the probabilities held fixed. Cost O(J·D + E) for each round.
 
@@ -64,7 +64,7 @@ class _Messages(NamedTuple):
     side: Tensor
 
 
-def _propagate(field: FieldRows, level: float, num_rounds: int) -> tuple[Tensor, Tensor]:
+def _propagate(field: Field, level: float, num_rounds: int) -> tuple[Tensor, Tensor]:
     """Probabilities that pixels and hidden units are on.
 
     :param float level: What the first messages are, as a share of the largest ones possible.
@@ -95,11 +95,11 @@ def _through(odds: Tensor, weights: Tensor) -> Tensor:
     return torch.nn.functional.softplus(odds + weights, threshold=40) - torch.nn.functional.softplus(odds, threshold=40)
 
 
-def _odds(field: FieldRows) -> Tensor:
+def _odds(field: Field) -> Tensor:
     return log_odds(*field.states.chunk(2, -1)).clamp(-CERTAIN, CERTAIN)
 
 
-def _value(field: FieldRows, pixels: Tensor, units: Tensor) -> Tensor:
+def _value(field: Field, pixels: Tensor, units: Tensor) -> Tensor:
     """Minus the free energy at some probabilities of single variables."""
     off, on = field.states.chunk(2, -1)
     never, always = on == -torch.inf, off == -torch.inf
@@ -113,7 +113,7 @@ def _value(field: FieldRows, pixels: Tensor, units: Tensor) -> Tensor:
     if field.num_patterns:
         together, information = _pairs(pixels.unsqueeze(1), units.unsqueeze(-1), field.weights.detach())
         worth = worth + (field.weights * together - information).sum((-1, -2))
-    if field.paired:
+    if field.is_paired:
         one, other = pixels[:, field.edges[:, 0]], pixels[:, field.edges[:, 1]]
         together, information = _pairs(one, other, 2 * field.penalties.detach())
         worth = worth - (field.penalties * (one + other - 2 * together) + information).sum(-1)

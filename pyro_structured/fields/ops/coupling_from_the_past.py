@@ -2,13 +2,18 @@
 
 __all__ = ["couple_from_the_past"]
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.field_with_units import JointField
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.field_sweeps import (
+    chain_activations,
+    draw_binary_labels,
+    shares_from_noise,
+    times,
+)
 
 # Uniform numbers of one sweep that are looked at together.
 NUMBERS_AT_ONCE = 2**22
@@ -22,7 +27,7 @@ class _Period(NamedTuple):
     length: int
 
 
-def couple_from_the_past(field: JointField, num_samples: int, max_sweeps: int) -> tuple[Tensor, int]:
+def couple_from_the_past(field: Field, num_samples: int, max_sweeps: int) -> tuple[Tensor, int]:
     """Monotone coupling from the past.
 
     A sweep keeps the order of two labelings if it uses the same uniform numbers for both. So where the chains that
@@ -30,8 +35,8 @@ def couple_from_the_past(field: JointField, num_samples: int, max_sweeps: int) -
     distribution of a chain that has run forever. Where they do not, they start twice as long ago, with the same numbers
     for the sweeps that they have in common. Samples of which they met are finished, and take no further part.
 
-    :param JointField field: Of composition ``"sum"``, its penalties and weights at least 0, but for those of clamped
-        pixels and of units that are never on; log-odds are the same for all chains.
+    :param Field field: Of zeros and ones and composition ``"sum"``, at a temperature that is a positive integer; its
+        penalties and weights at least 0, but for those of clamped pixels and of units that are never on.
     :param int num_samples: Samples for each row.
     :param int max_sweeps: How long ago chains may start.
     :return: Zeros and ones of shape ``(rows, num_samples, D)``, and how many samples have not met, which are NaN.
@@ -43,31 +48,30 @@ def couple_from_the_past(field: JointField, num_samples: int, max_sweeps: int) -
 
     Example::
 
-        >>> zero = torch.zeros(1, 1, 3).double()
-        >>> unit = {"weights": zero + 1, "biases": zero[..., :1] - 1, "composition": "sum", "replicas": 1}
-        >>> field = JointField(odds=zero, penalties=zero[..., :0], shape=(3, 1), **unit)
+        >>> states, one = torch.zeros(1, 6).double(), torch.ones(1, 1, 3).double()
+        >>> field = Field(states, states[:, 0], states[:, :0], (3, 1), one, -one[:, 0, :1], "sum", 1.0)
         >>> labels, unmet = couple_from_the_past(field, 5, 1000)
         >>> labels.shape, unmet
         (torch.Size([1, 5, 3]), 0)
     """
-    each = field.num_rows * (field.num_pixels + field.replicas * field.num_units)
+    each = field.num_rows * (field.num_pixels + int(field.temperature) * field.num_patterns)
     found = [
         _couple(field, min(NUMBERS_AT_ONCE // each + 1, num_samples - start), max_sweeps)
         for start in range(0, num_samples, NUMBERS_AT_ONCE // each + 1)
     ]
-    labels = torch.cat(found, 1) if found else field.odds.new_zeros(field.num_rows, 0, field.num_pixels)
+    labels = torch.cat(found, 1) if found else field.states.new_zeros(field.num_rows, 0, field.num_pixels)
     return labels, int(labels[..., 0].isnan().sum())
 
 
-def _couple(field: JointField, number: int, max_sweeps: int) -> Tensor:
-    labels = field.odds.new_full((field.num_rows * number, field.num_pixels), torch.nan)
+def _couple(field: Field, number: int, max_sweeps: int) -> Tensor:
+    labels = field.states.new_full((field.num_rows * number, field.num_pixels), torch.nan)
     samples = torch.arange(len(labels), device=labels.device)
     periods: list[_Period] = []
     start = 1
     while len(samples) and start <= max_sweeps:
         periods.append(_Period(_global_generator(labels.device).get_state(), samples, start - start // 2))
         table = _table(samples // number)
-        lower, upper = _run(_some_rows(field, (samples // number)[table[:, 0]]), samples[table], periods)
+        lower, upper = _run(field.rows((samples // number)[table[:, 0]]), samples[table], periods)
         ends = lower.new_zeros(len(samples), field.num_pixels)
         met = torch.zeros_like(samples, dtype=torch.bool)
         ends[table], met[table] = lower, (lower == upper).all(-1)
@@ -90,33 +94,30 @@ def _table(rows: Tensor) -> Tensor:
     return table
 
 
-def _some_rows(field: JointField, rows: Tensor) -> JointField:
-    names = ("odds", "penalties", "weights", "biases")
-    parts = {name: getattr(field, name) for name in names}
-    return replace(field, **{name: part if len(part) == 1 else part[rows] for name, part in parts.items()})
-
-
-def _run(field: JointField, samples: Tensor, periods: list[_Period]) -> tuple[Tensor, Tensor]:
+def _run(field: Field, samples: Tensor, periods: list[_Period]) -> tuple[Tensor, Tensor]:
     """Where the chains from the least and the largest labels are after all periods, the last of which is the first in
     time, and has new uniform numbers; those of the others are the same as before.
 
     :param Tensor samples: Shape ``(rows, chains)``.
     """
-    shape, number = (*samples.shape, -1), samples.shape[1]
-    starts = [(field.odds == torch.inf).expand(shape), (field.odds > -torch.inf).expand(shape)]
-    labels = torch.cat(starts, 1).to(field.odds.dtype)
-    again = torch.Generator(field.odds.device)
+    shape, number, odds = (*samples.shape, -1), samples.shape[1], field.odds.unsqueeze(1)
+    starts = [(odds == torch.inf).expand(shape), (odds > -torch.inf).expand(shape)]
+    labels, replicas = torch.cat(starts, 1).to(odds.dtype), int(field.temperature)
+    penalties, again = field.penalties.unsqueeze(1), torch.Generator(odds.device)
     for period in reversed(periods):
         if period is periods[-1]:
-            generator = _global_generator(field.odds.device)
+            generator = _global_generator(odds.device)
         else:
             generator = again.set_state(period.state)
         places = torch.searchsorted(period.samples, samples)
         for _ in range(period.length):
             for_units, for_pixels = (noise[places].repeat(1, 2, 1) for noise in _noise(field, period, generator))
-            split = for_units.unflatten(-1, (field.replicas, field.num_units))
-            shares = field.shares_from_noise(labels, split)
-            labels = field.draw_labels(labels, shares, for_pixels)
+            total = odds
+            if field.num_patterns:
+                split = for_units.unflatten(-1, (replicas, field.num_patterns))
+                shares = shares_from_noise(chain_activations(field, labels) / replicas, split)
+                total = odds + times(shares, field.weights)
+            labels = draw_binary_labels(labels, total, penalties, field.shape, for_pixels)
     return labels[:, :number], labels[:, number:]
 
 
@@ -127,9 +128,9 @@ def _global_generator(device: torch.device) -> torch.Generator:
     return generator
 
 
-def _noise(field: JointField, period: _Period, generator: torch.Generator) -> tuple[Tensor, ...]:
+def _noise(field: Field, period: _Period, generator: torch.Generator) -> tuple[Tensor, ...]:
     """Uniform numbers for the units and the pixels in one sweep of all samples of a period."""
-    units, pixels = field.replicas * field.num_units, field.num_pixels
+    units, pixels = int(field.temperature) * field.num_patterns, field.num_pixels
     size = (len(period.samples), units + pixels)
-    noise = torch.rand(size, dtype=field.odds.dtype, device=field.odds.device, generator=generator)
+    noise = torch.rand(size, dtype=field.states.dtype, device=field.states.device, generator=generator)
     return noise[:, :units], noise[:, units:]

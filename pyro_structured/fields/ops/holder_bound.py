@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.field_rows import FieldRows
+from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.ops.grid_strips import GridStrips, log_partition_of_units
 from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
@@ -16,7 +16,7 @@ from pyro_structured.fields.ops.pattern_potential import pattern_potential
 STEP = 0.2
 
 
-def holder_bound(field: FieldRows, strips: list[GridStrips], num_states: int, num_steps: int = 60) -> Tensor:
+def holder_bound(field: Field, strips: list[GridStrips], num_states: int, num_steps: int = 60) -> Tensor:
     r"""Computes an upper bound of log Z from K parts of the field, each small enough for exact sums.
 
     The log-odds u, the penalties p and the patterns are dealt out to the parts, :math:`\sum_k u_k = u` and so on. By
@@ -39,7 +39,7 @@ def holder_bound(field: FieldRows, strips: list[GridStrips], num_states: int, nu
     exact where one part has everything, T is an integer, and the composition is ``"sum"``. With chains in place of
     strips, and no patterns, it is the tree-reweighted bound.
 
-    :param FieldRows field: Any composition; for ``"min"`` there are better ways.
+    :param Field field: Any composition; for ``"min"`` there are better ways.
     :param strips: Sets of strips of which each pair of neighbours is inside one, or the whole grid; the parts take them
         in turn.
     :param int num_states: The largest number of states of hidden units, all parts together; at least 2 for each pattern
@@ -54,7 +54,7 @@ def holder_bound(field: FieldRows, strips: list[GridStrips], num_states: int, nu
     on Information Theory 51. Liu, Ihler (2011): Bounding the partition function using Hölder's inequality. ICML.
     """
     plan = _plan(field, strips, num_states)
-    if field.paired and not bool(plan.cover.any(0).all()):
+    if field.is_paired and not bool(plan.cover.any(0).all()):
         raise ValueError("strips: expected every pair of neighbours inside of one, got pairs that are in none")
     with torch.no_grad():
         shares = _descend(plan, num_steps)
@@ -68,7 +68,7 @@ class _Plan(NamedTuple):
     :ivar int power: n.
     """
 
-    field: FieldRows
+    field: Field
     strips: list[GridStrips]
     number: int
     size: int
@@ -105,7 +105,7 @@ class _Plan(NamedTuple):
         biases = torch.nn.functional.pad(biases, (0, missing), value=-torch.inf).unflatten(-1, (number, self.size))
         weights = torch.nn.functional.pad(field.weights, (0, 0, 0, missing)).unflatten(1, (number, self.size))
         states = field.states.unsqueeze(1) + torch.nn.functional.pad(number * odds, (odds.shape[-1], 0))
-        some = self._penalties(penalties) * number if field.paired else penalties
+        some = self._penalties(penalties) * number if field.is_paired else penalties
         shares, log_numbers = unit_powers(self.size, self.power, odds)
         log_weights = log_worth(number * biases, shares) + log_numbers
         total = constant
@@ -145,7 +145,7 @@ class _Plan(NamedTuple):
         return (self.field.penalties.unsqueeze(1) / times + centred).masked_fill(~cover, 0.0)
 
 
-def _plan(field: FieldRows, strips: list[GridStrips], num_states: int) -> _Plan:
+def _plan(field: Field, strips: list[GridStrips], num_states: int) -> _Plan:
     """The largest parts, and then the largest powers, that are not too many states."""
     patterns = field.num_patterns
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.field_rows import FieldRows
+from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.ops.grid_strips import GridStrips, log_partition_of_units
 from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.pattern_potential import pattern_slopes
@@ -16,7 +16,7 @@ from pyro_structured.fields.ops.pattern_potential import pattern_slopes
 TOLERANCE = 1e-9
 
 
-def mean_field_bound(field: FieldRows, strips: GridStrips, num_exact: int, num_rounds: int = 100) -> Tensor:
+def mean_field_bound(field: Field, strips: GridStrips, num_exact: int, num_rounds: int = 100) -> Tensor:
     r"""Computes :math:`\log Z \ge \mathbb{E}_q[s(y)] + H(q)` for the best q that coordinate ascent finds.
 
     Under q the strips are independent, each an exact field, and hidden units enter through means :math:`\mu`:
@@ -30,7 +30,7 @@ def mean_field_bound(field: FieldRows, strips: GridStrips, num_exact: int, num_r
     nothing is cut, and the composition is ``"sum"``; the bound is exact if these are all. Rounds never make it worse;
     the best of three starts is returned. Penalties of pairs between strips have to be finite.
 
-    :param FieldRows field: Any composition.
+    :param Field field: Any composition.
     :param GridStrips strips: What is exact.
     :param int num_exact: The largest number of states of the units that are summed exactly.
     :param int num_rounds: The largest number of rounds.
@@ -59,14 +59,14 @@ def mean_field_bound(field: FieldRows, strips: GridStrips, num_exact: int, num_r
 class _Split(NamedTuple):
     """A field, whose units are in part exact and in part have means.
 
-    :ivar FieldRows rest: With the others only.
-    :ivar FieldRows exact: With the units that are summed only.
+    :ivar Field rest: With the others only.
+    :ivar Field exact: With the units that are summed only.
     """
 
-    field: FieldRows
+    field: Field
     strips: GridStrips
-    exact: FieldRows
-    rest: FieldRows
+    exact: Field
+    rest: Field
 
     def log_partition(self, tilt: Tensor) -> Tensor:
         """Of q, whose log-odds are the field's and these."""
@@ -95,10 +95,10 @@ class _Split(NamedTuple):
 
     def between(self, means: Tensor) -> Tensor:
         """Expected penalties of pairs between strips."""
-        if not self.field.paired or self.strips.whole:
+        if not self.field.is_paired or self.strips.whole:
             return means[:, :0]
         cut = ~self.strips.kept.to(means.device)
-        return self.field.penalties[:, cut] * self.field._replace(edges=self.field.edges[cut]).differing(means)
+        return self.field.penalties[:, cut] * self.field.differing(means)[:, cut]
 
     def better_tilt(self, means: Tensor) -> Tensor:
         """Derivatives of all that q does not have itself, along its means."""
@@ -113,7 +113,7 @@ class _Split(NamedTuple):
 
 def _ascend(split: _Split, tilt: Tensor, num_rounds: int) -> Tensor:
     """Coordinate ascent: all strips of one colour are updated together, since none are neighbours."""
-    colours = [None] if split.strips.whole or not split.field.paired else [0, 1]
+    colours = [None] if split.strips.whole or not split.field.is_paired else [0, 1]
     own = split.strips.colour.to(tilt.device)
     value = torch.full_like(tilt[:, 0], -torch.inf)
     log_z, means = split.means(tilt)
@@ -137,12 +137,12 @@ def _starts(split: _Split) -> list[Tensor]:
     return [split.better_tilt(means) for means in (alone, *ends)]
 
 
-def _number_exact(field: FieldRows, strips: GridStrips, num_exact: int) -> int:
+def _number_exact(field: Field, strips: GridStrips, num_exact: int) -> int:
     """How many units can be summed under q."""
     replicas = int(field.temperature)
     if field.composition != "sum" or replicas != field.temperature or not replicas:
         return 0
-    if field.paired and not strips.whole:
+    if field.is_paired and not strips.whole:
         return 0
     number = 0
     while number < field.num_patterns and (replicas + 1) ** (number + 1) <= num_exact:
@@ -150,7 +150,7 @@ def _number_exact(field: FieldRows, strips: GridStrips, num_exact: int) -> int:
     return number
 
 
-def _divided(field: FieldRows, order: Tensor, number: int) -> tuple[FieldRows, FieldRows]:
+def _divided(field: Field, order: Tensor, number: int) -> tuple[Field, Field]:
     """With the first patterns in an order only, and with the others."""
     if not number:
         return field._replace(weights=field.weights[:, :0], biases=field.biases[:, :0], composition="sum"), field

@@ -5,7 +5,7 @@ __all__ = ["modular_bound"]
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.field_rows import FieldRows
+from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.ops.grid_strips import GridStrips
 from pyro_structured.fields.ops.holder_bound import holder_bound
 from pyro_structured.fields.ops.mean_field import mean_field_logits
@@ -16,7 +16,7 @@ from pyro_structured.fields.ops.pattern_potential import pattern_potential
 FIRST_ORDERS, NUM_ORDERS, NUM_ROUNDS = 10, 30, 5
 
 
-def modular_bound(field: FieldRows, strips: list[GridStrips], num_states: int) -> Tensor:
+def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Tensor:
     r"""Computes an upper bound of log Z from sums over pixels that are nowhere less than the patterns' potentials.
 
     With :math:`z_i = y_i` where a pattern's weight is positive, and :math:`1 - y_i` elsewhere, its potential
@@ -33,7 +33,7 @@ def modular_bound(field: FieldRows, strips: list[GridStrips], num_states: int) -
 
     Good for many patterns, most of which are sure whatever the labels are.
 
-    :param FieldRows field: ``"sum"``, with finite penalties.
+    :param Field field: ``"sum"``, with finite penalties.
     :param strips: As for :func:`holder_bound`.
     :param int num_states: The largest number of states of hidden units, all parts together.
     :return: Shape ``(rows,)``, differentiable, with the orders held fixed. Cost O(J·D) for each of 40 orders, and that
@@ -57,7 +57,7 @@ def modular_bound(field: FieldRows, strips: list[GridStrips], num_states: int) -
     return base + holder_bound(_tilted(kept, tilt), strips, num_states)
 
 
-def _number_kept(field: FieldRows, strips: list[GridStrips], num_states: int) -> int:
+def _number_kept(field: Field, strips: list[GridStrips], num_states: int) -> int:
     """Patterns of as many parts as there are sets of strips."""
     size = 0
     while len(strips) * 2 ** (size + 1) <= num_states:
@@ -65,14 +65,14 @@ def _number_kept(field: FieldRows, strips: list[GridStrips], num_states: int) ->
     return min(size * len(strips), field.num_patterns)
 
 
-def _chosen(field: FieldRows, places: Tensor) -> FieldRows:
+def _chosen(field: Field, places: Tensor) -> Field:
     """With some of the patterns of each row."""
     rows, size = len(places), field.weights.shape[-1]
     weights = field.weights.expand(rows, -1, -1).gather(1, places.unsqueeze(-1).expand(-1, -1, size))
     return field._replace(weights=weights, biases=field.biases.expand(rows, -1).gather(1, places))
 
 
-def _descend(kept: FieldRows, rest: FieldRows, number: int) -> tuple[list[Tensor], Tensor]:
+def _descend(kept: Field, rest: Field, number: int) -> tuple[list[Tensor], Tensor]:
     """Orders whose average is good, and marginals of the last approximation, shape ``(rows, D)``."""
     rows, size = kept.num_rows, kept.states.shape[-1] // 2
     tilt, orders = rest.tilt(torch.full_like(rest.biases, 0.5)).expand(max(rows, len(rest.weights)), size), []
@@ -89,7 +89,7 @@ def _order(probs: Tensor) -> Tensor:
     return torch.sort(torch.cat([probs, 1 - probs], -1), dim=-1, descending=True, stable=True)[1]
 
 
-def _gains(field: FieldRows, order: Tensor) -> tuple[Tensor, Tensor]:
+def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
     """What pixels, and then those that are off, add to the patterns' potentials, ``(rows, J, 2 D)``, and to what."""
     number = field.num_patterns
     parts = torch.cat([field.weights.clamp(min=0), -field.weights.clamp(max=0)], -1).expand(len(order), -1, -1)
@@ -100,20 +100,20 @@ def _gains(field: FieldRows, order: Tensor) -> tuple[Tensor, Tensor]:
     return torch.zeros_like(parts).scatter(-1, places, values.diff(dim=-1)), values[..., 0]
 
 
-def _majorant(field: FieldRows, order: Tensor) -> tuple[Tensor, Tensor]:
+def _majorant(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
     """What is added to the log-odds of pixels, and what there is with all labels 0."""
     gains, starts = _gains(field, order)
     on, off = gains.sum(1).chunk(2, -1)
     return on - off, starts.sum(-1) + off.sum(-1)
 
 
-def _missed(field: FieldRows, order: Tensor, probs: Tensor) -> Tensor:
+def _missed(field: Field, order: Tensor, probs: Tensor) -> Tensor:
     """How far the sums are above the potentials at some means of the labels, shape ``(rows, J)``."""
     gains, starts = _gains(field, order)
     sums = (gains @ torch.cat([probs, 1 - probs], -1).unsqueeze(-1)).squeeze(-1) + starts
     return sums - pattern_potential(field.activations(probs).unsqueeze(-1), "sum", field.temperature)
 
 
-def _tilted(field: FieldRows, tilt: Tensor) -> FieldRows:
+def _tilted(field: Field, tilt: Tensor) -> Field:
     """With other log-odds."""
     return field._replace(states=field.states + torch.nn.functional.pad(tilt, (tilt.shape[-1], 0)))

@@ -1,14 +1,31 @@
 """Most probable labelings of fields, by cuts."""
 
-__all__ = ["FieldCut"]
+__all__ = ["FieldCut", "MapResult"]
+
+from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from pyro_structured.fields.solvers.signed_graph import balancing_flips
 from pyro_structured.optima.solvers.minimum_cut import CutNetwork
 
 # How far margins are carried from node to node.
 ROUNDS = 4
+
+
+class MapResult(NamedTuple):
+    """Labelings, one in each row, and what is known of them.
+
+    :ivar Tensor labels: Integers, shape ``(rows, D)``; zeros and ones in double precision.
+    :ivar Tensor upper_bound: No labeling of the field has a larger log-weight, shape ``(rows,)``; +inf if there is no
+        bound.
+    :ivar Tensor num_cuts: Number of minimum cuts that it took, shape ``(rows,)``.
+    """
+
+    labels: Tensor
+    upper_bound: Tensor
+    num_cuts: Tensor
 
 
 class FieldCut:

@@ -1,6 +1,6 @@
 """Best labelings of fields under patterns at temperature zero, by cuts in which hidden units are nodes."""
 
-__all__ = ["ascend", "maximize_jointly"]
+__all__ = ["ascend", "maximize_jointly", "rounding"]
 
 import math
 
@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.fields.solvers.pattern_objective import MapResult, PatternObjective
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
 
 # Cuts are those of capacities that are rounded to this share of their sum, or less.
 RESOLUTION = 2.0**-50
 
 
-def maximize_jointly(objective: PatternObjective) -> MapResult:
+def maximize_jointly(field: Field) -> MapResult:
     r"""Maximises over labels and hidden units together, which is exact at temperature 0.
 
     With the composition ``"sum"``, one cut does that, if the signs of all penalties and weights are balanced: each
@@ -23,55 +23,55 @@ def maximize_jointly(objective: PatternObjective) -> MapResult:
     sign.
     A temperature T adds at most :math:`T J \log 2`, or :math:`T \log J`, so that the labels are as near to the best.
 
-    :param PatternObjective objective: The fields; no table.
+    :param Field field: Of zeros and ones, on the processor; no table.
     :raises Unbalanced: if a cycle of penalties and weights has an odd number of negative ones; hidden units are the
         nodes after the pixels.
     """
-    number = objective.weights.shape[-2]
-    least = objective._replace(temperature=0.0)
-    labels = _of_one_pattern(least) if objective.composition == "min" else _with_hidden_units(least)
-    smoothing = math.log(max(number, 1)) if objective.composition == "min" else number * math.log(2)
-    bound = least.value(labels) + objective.temperature * smoothing + rounding(objective)
-    cuts = number if objective.composition == "min" else 1
-    return MapResult(labels, bound, torch.full((objective.num_rows,), cuts))
+    number = field.num_patterns
+    least = field._replace(temperature=0.0)
+    labels = _of_one_pattern(least) if field.composition == "min" else _with_hidden_units(least)
+    smoothing = math.log(max(number, 1)) if field.composition == "min" else number * math.log(2)
+    bound = least.log_weight(labels) + field.temperature * smoothing + rounding(field)
+    cuts = number if field.composition == "min" else 1
+    return MapResult(labels, bound, torch.full((len(labels),), cuts))
 
 
-def rounding(objective: PatternObjective) -> Tensor:
+def rounding(field: Field) -> Tensor:
     """How much better than a cut that was found the best one may be, shape ``(rows,)``."""
     odds, penalties = (
-        part.masked_fill(part.isinf(), 0.0).abs().sum(-1) for part in (objective.odds, objective.penalties)
+        numbers.masked_fill(numbers.isinf(), 0.0).abs().sum(-1) for numbers in (field.odds, field.penalties)
     )
-    return RESOLUTION * (1 + odds + penalties + objective.weights.abs().sum((-2, -1)))
+    return RESOLUTION * (1 + odds + penalties + field.weights.abs().sum((-2, -1)))
 
 
-def _of_one_pattern(objective: PatternObjective) -> Tensor:
+def _of_one_pattern(field: Field) -> Tensor:
     """The best labels for each pattern alone, and of these the best."""
-    network = FieldCut(objective.edges, objective.odds.shape[-1])
-    penalties = objective.penalties.numpy()
-    found, worth = [], []
-    for weights, bias in zip(objective.weights.unbind(1), objective.biases.unbind(1), strict=True):
-        labels = torch.from_numpy(network.maximize((objective.odds + weights).numpy(), penalties)).double()
-        found.append(labels)
-        worth.append(objective.field(labels) + (weights * labels).sum(-1) + bias)
-    best = torch.stack(worth).argmax(0)
-    return torch.stack(found)[best, torch.arange(objective.num_rows)]
+    network = FieldCut(field.edges.numpy(), field.num_pixels)
+    penalties = field.penalties.numpy()
+    candidates, values = [], []
+    for weights, bias in zip(field.weights.unbind(1), field.biases.unbind(1), strict=True):
+        labels = torch.from_numpy(network.maximize((field.odds + weights).numpy(), penalties)).double()
+        candidates.append(labels)
+        values.append(field.plain_log_weight(labels) + (weights * labels).sum(-1) + bias)
+    best = torch.stack(values).argmax(0)
+    return torch.stack(candidates)[best, torch.arange(len(best))]
 
 
-def _with_hidden_units(objective: PatternObjective) -> Tensor:
-    number, pixels = objective.weights.shape[-2:]
+def _with_hidden_units(field: Field) -> Tensor:
+    number, pixels = field.weights.shape[-2:]
     hidden = np.stack(np.meshgrid(np.arange(pixels, pixels + number), np.arange(pixels), indexing="ij"), -1)
-    edges = np.concatenate([objective.edges.reshape(-1, 2), hidden.reshape(-1, 2)])
-    rows = objective.num_rows
+    edges = np.concatenate([field.edges.numpy(), hidden.reshape(-1, 2)])
+    rows = field.num_rows
     # w h y = w / 2 (h + y - [h != y])
-    halves = (objective.weights / 2).expand(rows, -1, -1)
-    odds = torch.cat([objective.odds + halves.sum(1), (objective.biases + halves.sum(2)).expand(rows, -1)], -1)
-    penalties = torch.cat([objective.penalties.expand(rows, -1), halves.flatten(1)], -1)
+    halves = (field.weights / 2).expand(rows, -1, -1)
+    odds = torch.cat([field.odds + halves.sum(1), (field.biases + halves.sum(2)).expand(rows, -1)], -1)
+    penalties = torch.cat([field.penalties.expand(rows, -1), halves.flatten(1)], -1)
     labels = FieldCut(edges, pixels + number).maximize(odds.numpy(), penalties.numpy())
     return torch.from_numpy(labels[:, :pixels]).double()
 
 
 def ascend(
-    objective: PatternObjective,
+    field: Field,
     labels: Tensor,
     max_cuts: int,
     network: FieldCut | None = None,
@@ -83,7 +83,7 @@ def ascend(
     tangent at the labels bounds it from below: the E-step finds the tangent, the M-step maximises what it makes of the
     objective, by a cut. Labels never get worse.
 
-    :param PatternObjective objective: The fields.
+    :param Field field: Of zeros and ones, on the processor.
     :param Tensor labels: Where to begin, zeros and ones of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
     :param FieldCut network: Of the edges, if there is one already.
@@ -94,20 +94,20 @@ def ascend(
 
     Li (2013), Section 4.2, Equations (4.11) and (4.12).
     """
-    network = FieldCut(objective.edges, labels.shape[-1]) if network is None else network
-    best, worth = labels.clone(), objective.value(labels)
-    num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
-    active = torch.arange(objective.num_rows)
+    network = FieldCut(field.edges.numpy(), labels.shape[-1]) if network is None else network
+    best, worth = labels.clone(), field.log_weight(labels)
+    num_cuts = torch.zeros(len(labels), dtype=torch.long)
+    active = torch.arange(len(labels))
     while True:
         if optima is not None:
             active = active[(best[active] != optima[active]).any(-1)]
         if not len(active) or int(num_cuts.max()) >= max_cuts:
             return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
-        some = objective.rows(active)
-        odds = some.tangent(best[active])
-        found = torch.from_numpy(network.maximize(odds.numpy(), some.penalties.numpy())).to(best)
+        some = field.rows(active)
+        tangent = some.tangent(best[active])
+        labels = torch.from_numpy(network.maximize(tangent.odds.numpy(), some.penalties.numpy())).to(best)
         num_cuts[active] += 1
-        values = some.value(found)
+        values = some.log_weight(labels)
         better = values > worth[active]
         active = active[better]
-        best[active], worth[active] = found[better], values[better]
+        best[active], worth[active] = labels[better], values[better]

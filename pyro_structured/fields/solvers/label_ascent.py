@@ -8,13 +8,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.fields.solvers.label_objective import LabelObjective, LabelResult
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
 
 
-def ascend_labels(
-    objective: LabelObjective, labels: Tensor, max_cuts: int, optima: Tensor | None = None
-) -> LabelResult:
+def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | None = None) -> MapResult:
     r"""Improves labels until no label can gain pixels.
 
     Without patterns this is alpha-expansion: a cut finds the best of the labelings in which some pixels change to one
@@ -25,7 +23,7 @@ def ascend_labels(
     the labels bounds it from below; the E-step finds the tangent, and a move improves what it makes of the objective.
     There is a new tangent for each move. Labels never get worse.
 
-    :param LabelObjective objective: The fields, with penalties of at least 0.
+    :param Field field: On the processor, with penalties of at least 0.
     :param Tensor labels: Where to begin, possible integers of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
     :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
@@ -36,25 +34,26 @@ def ascend_labels(
     Boykov, Veksler, Zabih (2001): Fast approximate energy minimization via graph cuts. IEEE Transactions on Pattern
     Analysis and Machine Intelligence 23(11), Section 5. Li (2013), Section 4.2, Equations (4.11) and (4.12).
     """
-    network, number = FieldCut(objective.edges, labels.shape[-1]), objective.num_labels
-    best, worth = labels.clone(), objective.value(labels)
-    num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
+    edges, number = field.edges.numpy(), field.num_labels
+    network = FieldCut(edges, field.num_pixels)
+    best, worth = labels.clone(), field.log_weight(labels)
+    num_cuts = torch.zeros(len(labels), dtype=torch.long)
     # Moves since anything changed. The label that moved last has nothing to gain, unless the tangent is another one.
-    in_vain, settled, label = torch.zeros_like(num_cuts), int(not objective.biases.shape[-1]), 0
+    in_vain, settled, label = torch.zeros_like(num_cuts), int(not field.num_patterns), 0
     while True:
         active = ((in_vain < number) & (num_cuts < max_cuts)).nonzero().squeeze(-1)
         if not len(active):
-            return LabelResult(best, num_cuts)
-        some = objective.rows(active)
-        states, penalties = some.tangent(best[active]).numpy(), some.penalties.numpy()
-        moved = expand_label(network, objective.edges, states, penalties, best[active].numpy(), label)
-        found = torch.from_numpy(moved)
-        values = some.value(found)
-        better = (values > worth[active]) & (found != best[active]).any(-1)
+            return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
+        some = field.rows(active)
+        states = some.tangent(best[active]).label_states.numpy()
+        moved = expand_label(network, edges, states, some.penalties.numpy(), best[active].numpy(), label)
+        candidates = torch.from_numpy(moved)
+        values = some.log_weight(candidates)
+        better = (values > worth[active]) & (candidates != best[active]).any(-1)
         num_cuts[active] += 1
         in_vain[active] = torch.where(better, settled, in_vain[active] + 1)
         changed = active[better]
-        best[changed], worth[changed] = found[better], values[better]
+        best[changed], worth[changed] = candidates[better], values[better]
         if optima is not None:
             in_vain[(best == optima).all(-1)] = number
         label = (label + 1) % number
@@ -100,19 +99,20 @@ def expand_label(
     return taken
 
 
-def likely_labels(objective: LabelObjective) -> Tensor:
+def likely_labels(field: Field) -> Tensor:
     """The best labels of all pixels by themselves, those together that have to be alike, shape ``(rows, D)``; possible
     if any are.
     """
-    best = objective.states.argmax(1)
-    for row, penalties in enumerate(objective.penalties.expand(objective.num_rows, -1)):
+    by_label = field.label_states
+    best = by_label.argmax(1)
+    for row, penalties in enumerate(field.penalties.expand(len(best), -1)):
         hard = penalties.numpy() == np.inf
         if hard.any():
-            pairs, number = objective.edges[hard], best.shape[1]
+            pairs, number = field.edges.numpy()[hard], best.shape[1]
             graph = coo_array((np.ones(len(pairs)), tuple(pairs.T)), shape=(number, number))
             count, owner = connected_components(graph, directed=False)
             owner = torch.from_numpy(owner).long()
-            states = objective.states[row]
+            states = by_label[row]
             total = states.new_zeros(len(states), count).index_add(1, owner, states)
             best[row] = total.argmax(0)[owner]
     return best

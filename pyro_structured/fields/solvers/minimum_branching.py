@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.solvers.field_cut import FieldCut
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
 from pyro_structured.fields.solvers.joint_cut import rounding
-from pyro_structured.fields.solvers.pattern_objective import MapResult, PatternObjective
 from pyro_structured.fields.solvers.potential_chords import choose_split, potential_chords, potential_of
 from pyro_structured.fields.solvers.sum_branching import SumSearch
 
@@ -41,7 +41,7 @@ class MinimumSearch:
     labels, by one cut. The range whose activation makes most of it is split there. Ranges of several activations have
     to become small together, which may take very many cuts.
 
-    :param PatternObjective objective: One row, ``"min"``.
+    :param Field field: One row of zeros and ones, ``"min"``, on the processor.
     :param FieldCut network: Of its edges.
     :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
     :ivar np.ndarray best: The best labels so far.
@@ -49,15 +49,15 @@ class MinimumSearch:
     :ivar int num_cuts: How many cuts it took.
     """
 
-    def __init__(self, objective: PatternObjective, network: FieldCut, labels: np.ndarray) -> None:
-        self._network, self._edges = network, objective.edges
-        self._odds, self._penalties = objective.odds.numpy(), objective.penalties.numpy()
+    def __init__(self, field: Field, network: FieldCut, labels: np.ndarray) -> None:
+        self._network, self._edges = network, field.edges.numpy()
+        self._odds, self._penalties = field.odds.numpy(), field.penalties.numpy()
         # What is certain has no log-odds of its own.
-        self._finite, self._base = np.where(np.isinf(self._odds[0]), 0.0, self._odds[0]), float(objective.base[0])
+        self._finite, self._base = np.where(np.isinf(self._odds[0]), 0.0, self._odds[0]), float(field.odds_base[0])
         # A pattern that is never on does not matter.
-        used = objective.biases[0].isfinite()
-        self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
-        self._kind = str(objective.composition), objective.temperature
+        used = field.biases[0].isfinite()
+        self._weights, self._biases = field.weights[0, used].numpy(), field.biases[0, used].numpy()
+        self._kind = str(field.composition), field.temperature
         self.best, self.num_cuts = labels, 0
         self.worth = self._field(labels > 0) + potential_of(self._activations(labels), *self._kind)
 
@@ -109,20 +109,20 @@ class MinimumSearch:
         return [self._node(node.low, high, node.activations), self._node(low, node.high, node.activations)]
 
 
-def branch_and_bound(objective: PatternObjective, labels: Tensor, max_cuts: int) -> MapResult:
+def branch_and_bound(field: Field, labels: Tensor, max_cuts: int) -> MapResult:
     """Maximises exactly, or as far as a number of cuts goes.
 
-    :param PatternObjective objective: The fields; no table.
+    :param Field field: Of zeros and ones, on the processor; no table.
     :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; one more may be taken.
     :return: The best labels that are found, and a bound, which is their value, up to rounding, if they are the best.
     """
-    network = FieldCut(objective.edges, labels.shape[-1])
-    kind = SumSearch if objective.composition == "sum" else MinimumSearch
+    network = FieldCut(field.edges.numpy(), labels.shape[-1])
+    kind = SumSearch if field.composition == "sum" else MinimumSearch
     best, bounds = labels.clone(), torch.empty(len(labels), dtype=torch.double)
     cuts = torch.zeros(len(labels), dtype=torch.long)
     for index in range(len(labels)):
-        search = kind(objective.row(index), network, labels[index].numpy())
+        search = kind(field.rows(torch.tensor([index])), network, labels[index].numpy())
         bounds[index] = search.run(max_cuts)
         best[index], cuts[index] = torch.from_numpy(search.best), search.num_cuts
-    return MapResult(best, bounds + rounding(objective), cuts)
+    return MapResult(best, bounds + rounding(field), cuts)

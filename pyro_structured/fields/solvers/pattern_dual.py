@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.solvers.field_cut import FieldCut
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
 from pyro_structured.fields.solvers.joint_cut import rounding
-from pyro_structured.fields.solvers.pattern_objective import MapResult, PatternObjective
 from pyro_structured.fields.solvers.potential_chords import rectified
 
 # Line crossings that are looked at, if weights have both signs.
@@ -143,7 +143,7 @@ class DualStep(NamedTuple):
 
 
 def decompose(
-    objective: PatternObjective,
+    field: Field,
     labels: Tensor,
     max_cuts: int,
     form: int = 2,
@@ -153,7 +153,7 @@ def decompose(
 
     Labels are taken from the majority of the terms, and from one M-step with the slopes that the terms' labels have.
 
-    :param PatternObjective objective: The fields, ``"sum"``.
+    :param Field field: Of zeros and ones, ``"sum"``, on the processor.
     :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; where the terms need none, of iterations.
     :param int form: 1 or 2; the bound is the same in the limit.
@@ -163,25 +163,27 @@ def decompose(
 
     Li (2013), Appendix A, Equations (A.1) to (A.13).
     """
-    network = FieldCut(objective.edges, labels.shape[-1])
-    rows = [_Decomposition(objective.row(index), network, labels[index], form) for index in range(len(labels))]
+    network = FieldCut(field.edges.numpy(), labels.shape[-1])
+    rows = [
+        _Decomposition(field.rows(torch.tensor([index])), network, labels[index], form) for index in range(len(labels))
+    ]
     for row in rows:
         row.run(max_cuts, observe)
     best = torch.from_numpy(np.array([row.best for row in rows])).reshape(labels.shape).to(labels)
     bound = torch.tensor([row.bound for row in rows], dtype=torch.double)
-    return MapResult(best, bound + rounding(objective), torch.tensor([row.num_cuts for row in rows], dtype=torch.long))
+    return MapResult(best, bound + rounding(field), torch.tensor([row.num_cuts for row in rows], dtype=torch.long))
 
 
 class _Decomposition:
     """Of one field."""
 
-    def __init__(self, objective: PatternObjective, network: FieldCut, labels: Tensor, form: int) -> None:
-        self._objective, self._network = objective, network
-        used = objective.biases[0].isfinite()
-        self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
+    def __init__(self, field: Field, network: FieldCut, labels: Tensor, form: int) -> None:
+        self._field, self._network, self._edges = field, network, field.edges.numpy()
+        used = field.biases[0].isfinite()
+        self._weights, self._biases = field.weights[0, used].numpy(), field.biases[0, used].numpy()
         # Without patterns, the field is all there is.
         self._form = form if len(self._biases) else 1
-        self._odds, self._penalties = objective.odds[0].numpy(), objective.penalties.numpy()
+        self._odds, self._penalties = field.odds[0].numpy(), field.penalties.numpy()
         self._share = 1.0 / len(self._biases) if self._form == 2 else 0.0
         self._paired = bool((self._penalties != 0).any())
         self.best, self.bound, self.num_cuts = labels.numpy(), np.inf, 0
@@ -196,7 +198,7 @@ class _Decomposition:
             iterations += 1
             found, values = zip(*(self._term(place, prices[place]) for place in range(number)), strict=True)
             votes = np.array(found, dtype=float)
-            total = sum(values) + float(self._objective.base[0])
+            total = sum(values) + float(self._field.odds_base[0])
             scale = scale if total < self.bound else 0.9 * scale
             self.bound = min(self.bound, total)
             values_found = self._decode(votes)
@@ -213,7 +215,7 @@ class _Decomposition:
         if place == len(self._biases):
             labels = self._cut(self._odds + prices)
             return labels, self._worth(labels, self._odds, 1.0) + float(prices @ labels)
-        weights, bias, temperature = self._weights[place], float(self._biases[place]), self._objective.temperature
+        weights, bias, temperature = self._weights[place], float(self._biases[place]), self._field.temperature
         share = self._share
         # What is certain is certain in every term.
         odds = (
@@ -236,7 +238,7 @@ class _Decomposition:
 
     def _worth(self, labels: np.ndarray, odds: np.ndarray, share: float) -> float:
         """Of a field with some log-odds and a share of the penalties."""
-        cut = labels[self._objective.edges[:, 0]] != labels[self._objective.edges[:, 1]]
+        cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         penalty = share * float(self._penalties[0][cut].sum()) if share else 0.0
         return float(np.where(np.isinf(odds), 0.0, odds) @ labels) - penalty
 
@@ -244,7 +246,7 @@ class _Decomposition:
         """What the majority's labels, and those of one M-step with the slopes of the terms' labels, are worth."""
         candidates = [votes.mean(0) > 0.5]
         activations = (self._weights * votes[: len(self._biases)]).sum(1) + self._biases
-        temperature = self._objective.temperature
+        temperature = self._field.temperature
         if temperature == 0:
             slopes = (activations > 0).astype(float)
         else:
@@ -257,4 +259,4 @@ class _Decomposition:
         return found
 
     def _value(self, labels: np.ndarray) -> float:
-        return float(self._objective.value(torch.from_numpy(np.asarray(labels, dtype=float)[None]))[0])
+        return float(self._field.log_weight(torch.from_numpy(np.asarray(labels, dtype=float)[None]))[0])

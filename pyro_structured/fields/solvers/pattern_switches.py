@@ -3,13 +3,11 @@
 __all__ = ["ascend_by_switches"]
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.solvers.label_objective import LabelObjective
-from pyro_structured.fields.solvers.pattern_objective import PatternObjective
+from pyro_structured.fields.ops.field import Field
 
 # Numbers of weights that the searches of a round look at together.
 NUMBERS_AT_ONCE = 2**24
@@ -18,14 +16,13 @@ NUM_RUNNERS_UP = 4
 # Share of a value by which another one is less unless the labels are the same, but for rounding.
 EQUAL = 1e-12
 
-Objective = TypeVar("Objective", PatternObjective, LabelObjective)
 # Improves labels from where they would be if the hidden units were on in some shares, shape ``(rows, J)``; returns what
 # they are then, and how many cuts it took.
-Ascent = Callable[[Objective, Tensor, Tensor], tuple[Tensor, Tensor]]
+Ascent = Callable[[Field, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def ascend_by_switches(
-    objective: Objective, labels: Tensor, max_cuts: int, num_switches: int, ascend: Ascent[Objective]
+    field: Field, labels: Tensor, max_cuts: int, num_switches: int, ascend: Ascent
 ) -> tuple[Tensor, Tensor]:
     """Improves local optima of expectation maximisation.
 
@@ -34,38 +31,36 @@ def ascend_by_switches(
     that is found is where the next round begins. Where none is better, the round is repeated once from the four best
     of the others that it has found, and ends the search unless that helps. Nothing is drawn at random.
 
-    :param objective: The fields.
+    :param Field field: On the processor.
     :param Tensor labels: Local optima, shape ``(rows, D)``.
     :param int max_cuts: The number of cuts for each row after which no round begins.
     :param int num_switches: How many hidden units are switched in a round, one at a time.
     :param ascend: The search.
     :return: Labels of the same shape, and how many cuts it took for each row.
     """
-    number = min(num_switches, objective.weights.shape[-2])
+    number = min(num_switches, field.num_patterns)
     if not number:
-        return labels, torch.zeros(objective.num_rows, dtype=torch.long)
-    size = NUM_RUNNERS_UP * number * objective.weights.shape[-2] * objective.weights.shape[-1]
-    parts = torch.arange(objective.num_rows).split(max(1, NUMBERS_AT_ONCE // size))
-    found = [_ascend_some(objective.rows(part), labels[part], max_cuts, number, ascend) for part in parts]
+        return labels, torch.zeros(len(labels), dtype=torch.long)
+    size = NUM_RUNNERS_UP * number * field.weights.shape[-2:].numel()
+    parts = torch.arange(len(labels)).split(max(1, NUMBERS_AT_ONCE // size))
+    found = [_ascend_some(field.rows(part), labels[part], max_cuts, number, ascend) for part in parts]
     best, num_cuts = (torch.cat(each) for each in zip(*found, strict=True))
     return best, num_cuts
 
 
-def _ascend_some(
-    objective: Objective, labels: Tensor, max_cuts: int, number: int, ascend: Ascent[Objective]
-) -> tuple[Tensor, Tensor]:
-    best, worth = labels.clone(), objective.value(labels)
-    num_cuts = torch.zeros(objective.num_rows, dtype=torch.long)
-    active = torch.arange(objective.num_rows)
+def _ascend_some(field: Field, labels: Tensor, max_cuts: int, number: int, ascend: Ascent) -> tuple[Tensor, Tensor]:
+    best, worth = labels.clone(), field.log_weight(labels)
+    num_cuts = torch.zeros(len(labels), dtype=torch.long)
+    active = torch.arange(len(labels))
     while len(active):
-        some = objective.rows(active)
+        some = field.rows(active)
         found, values, cuts = _round(some, best[active].unsqueeze(1), torch.ones(len(active), 1).bool(), number, ascend)
         num_cuts[active] += cuts
         labels, value = _best(found, values)
         stuck = ((value <= worth[active]) & (num_cuts[active] < max_cuts)).nonzero().squeeze(1)
         starts, known = _runners_up(found[stuck], values[stuck], worth[active[stuck]])
         if bool(known.any()):
-            found, values, cuts = _round(objective.rows(active[stuck]), starts, known, number, ascend)
+            found, values, cuts = _round(field.rows(active[stuck]), starts, known, number, ascend)
             num_cuts[active[stuck]] += cuts
             labels[stuck], value[stuck] = _best(found, values)
         better = value > worth[active]
@@ -75,9 +70,7 @@ def _ascend_some(
     return best, num_cuts
 
 
-def _round(
-    objective: Objective, starts: Tensor, known: Tensor, number: int, ascend: Ascent[Objective]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _round(field: Field, starts: Tensor, known: Tensor, number: int, ascend: Ascent) -> tuple[Tensor, Tensor, Tensor]:
     """What searches find that begin where single hidden units are switched.
 
     :param Tensor starts: Labels, shape ``(rows, S, D)``.
@@ -86,13 +79,13 @@ def _round(
         of cuts for each row.
     """
     owners = known.nonzero()[:, 0]
-    shares = _switched(objective.rows(owners), starts[known], number).flatten(0, 1)
-    repeated = objective.rows(owners.repeat_interleave(number))
+    shares = _switched(field.rows(owners), starts[known], number).flatten(0, 1)
+    repeated = field.rows(owners.repeat_interleave(number))
     labels, cuts = ascend(repeated, starts[known].repeat_interleave(number, 0), shares)
     found = starts.unsqueeze(2).repeat(1, 1, number, 1)
     found[known] = labels.unflatten(0, (-1, number))
     values = torch.full(found.shape[:-1], -torch.inf, dtype=torch.double)
-    values[known] = repeated.value(labels).unflatten(0, (-1, number))
+    values[known] = repeated.log_weight(labels).unflatten(0, (-1, number))
     num_cuts = torch.zeros(len(starts), dtype=torch.long).index_add_(0, owners, cuts.unflatten(0, (-1, number)).sum(1))
     return found.flatten(1, 2), values.flatten(1), num_cuts
 
@@ -113,12 +106,12 @@ def _runners_up(found: Tensor, values: Tensor, worth: Tensor) -> tuple[Tensor, T
     return found[torch.arange(len(found)).unsqueeze(1), chosen], new.gather(1, places)
 
 
-def _switched(objective: PatternObjective | LabelObjective, labels: Tensor, number: int) -> Tensor:
+def _switched(field: Field, labels: Tensor, number: int) -> Tensor:
     """Shares of the hidden units given labels, with one of them switched, shape ``(rows, number, J)``."""
-    activations = objective.activations(labels)
-    shares = objective.slopes(activations, objective.composition, objective.temperature)
+    activations = field.activations(field.indicators(labels))
+    shares = field.slopes(activations)
     one_of_them = torch.nn.functional.one_hot(_nearest(activations, shares > 0.5)[:, :number], shares.shape[-1])
-    if objective.composition == "min":
+    if field.composition == "min":
         return one_of_them.to(shares)
     shares = shares.unsqueeze(1)
     return torch.where(one_of_them > 0, (shares <= 0.5).to(shares), shares)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_matrix
 
+from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.solvers.field_cut import FieldCut
-from pyro_structured.fields.solvers.pattern_objective import PatternObjective
 from pyro_structured.fields.solvers.potential_chords import rectified, rectified_slopes
 
 # Groups of pixels that are counted as one.
@@ -162,7 +162,7 @@ class SumSearch:
     labels are no better than the best that are known; these pixels are left out of all that follows, and ranges of
     activations shrink with them. What is left is split where a potential is far below its sum over pixels.
 
-    :param PatternObjective objective: One row, ``"sum"``.
+    :param Field field: One row of zeros and ones, ``"sum"``, on the processor.
     :param FieldCut network: Of its edges.
     :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
     :ivar np.ndarray best: The best labels so far.
@@ -174,15 +174,15 @@ class SumSearch:
     Robinson (1951): An iterative method of solving a game. Annals of Mathematics 54(2).
     """
 
-    def __init__(self, objective: PatternObjective, network: FieldCut, labels: np.ndarray) -> None:
-        self._network, self._edges, self._temperature = network, objective.edges, objective.temperature
-        self._odds, self._penalties = objective.odds[0].numpy(), objective.penalties.numpy()
+    def __init__(self, field: Field, network: FieldCut, labels: np.ndarray) -> None:
+        self._network, self._edges, self._temperature = network, field.edges.numpy(), field.temperature
+        self._odds, self._penalties = field.odds[0].numpy(), field.penalties.numpy()
         self._certain = np.isinf(self._odds)
         # What is certain has no log-odds of its own.
-        self._finite, self._base = np.where(self._certain, 0.0, self._odds), float(objective.base[0])
+        self._finite, self._base = np.where(self._certain, 0.0, self._odds), float(field.odds_base[0])
         # A pattern that is never on does not matter.
-        used = objective.biases[0].isfinite()
-        self._weights, self._biases = objective.weights[0, used].numpy(), objective.biases[0, used].numpy()
+        used = field.biases[0].isfinite()
+        self._weights, self._biases = field.weights[0, used].numpy(), field.biases[0, used].numpy()
         self._parts = np.concatenate([self._weights.T.clip(min=0), -self._weights.T.clip(max=0)])
         self._majorizer = PatternMajorizer(self._parts, self._temperature)
         pulls = np.tile(self._penalties[0].clip(-LARGEST_PENALTY, LARGEST_PENALTY), 2)

@@ -13,7 +13,7 @@ from pyro.infer import SVI, Trace_ELBO
 from torch import Generator  # Its examples are the same under all seeds of a run.
 
 from pyro_structured.distributions import CategoricalPatternCRF, JunctionTree, PatternCRF
-from pyro_structured.fields.distributions import label_field as module
+from pyro_structured.fields.ops import field_sums as module
 from pyro_structured.structures import CliqueTree, Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -86,7 +86,7 @@ def test_queries(case, over_labelings, seed):
     d, table, penalties = case
     y, scores = brute_force(d, table, penalties)
     if over_labelings:
-        d._hidden = None
+        d._sums.hidden = None
     log_z, shape, labels = scores.logsumexp(0), d.event_shape, d.unary_logits.shape[-1]
     values = y.reshape(-1, *shape)
     close(d.unnormalized_log_prob(values), scores)
@@ -423,7 +423,8 @@ def test_limits(monkeypatch):
     with pytest.raises(NotImplementedError, match=r"got 4\.4e\+10 over hidden states; conditional_logits, .* limit"):
         _ = d.log_partition_function
     with pytest.raises(
-        NotImplementedError, match=r"mode: expected at most 2\^18 labelings, no pattern, .* got 3\^256, 2 and 1"
+        NotImplementedError,
+        match=r"mode: expected at most 2\^18 labelings, two labels, no pattern, .* got 3\^256, 2 patterns and 1",
     ):
         _ = d.mode
     assert d.unnormalized_log_prob(torch.zeros(16, 16)) == pytest.approx(2 * math.log(2))
@@ -495,7 +496,7 @@ def test_wrong_values():
         NotImplementedError, match="method: 'cut' needs two labels; 'em' and 'enumeration' take any number"
     ):
         d.map("cut")
-    with pytest.raises(ValueError, match="max_cuts: expected a positive integer, got 0"):
+    with pytest.raises(ValueError, match="max_cuts: expected an integer of at least 1, got 0"):
         d.map(max_cuts=0)
     negative = CategoricalPatternCRF(**{**GOOD, "pairwise": -torch.ones(7)})
     with pytest.raises(NotImplementedError, match="'em' needs penalties of at least 0 where there are more than two"):

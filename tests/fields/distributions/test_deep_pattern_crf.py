@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyro_structured.distributions import RBM, DeepPatternCRF, PatternCRF
-from pyro_structured.fields.distributions import deep_field as module
-from pyro_structured.fields.distributions.units_of_field import joint_field
+from pyro_structured.fields.ops import field as module
+from pyro_structured.fields.ops.field_sums import FieldSums
+from pyro_structured.fields.ops.field_sweeps import check_sweeps, sweep
+from pyro_structured.fields.ops.single_layer import single_layer
 from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.inference import AnnealedImportanceSampling
@@ -84,13 +86,15 @@ def test_queries(check_binary_field, case, over_labelings, seed):
     d, penalties = case
     y, scores = scores_of(d, penalties)
     if over_labelings:
-        d._hidden = None
+        d._sums.hidden = None
     found = check_binary_field(d, y, scores, seed)
     if found is not None:
         _, given_value = found
-        whole = given_value._whole
-        close(whole.log_partition_function, given_value.log_partition_function, 1e-9)
-        close(d._pixels(whole.marginals), given_value.marginals, 1e-9)
+        whole = single_layer(given_value.description)
+        sums, (height, width) = FieldSums(whole, ""), d.event_shape
+        close(sums.log_z + whole.base, given_value.log_partition_function.unsqueeze(0), 1e-9)
+        on = sums.marginals[1].chunk(2, -1)[1].reshape(whole.shape)
+        close(on[:height, :width], given_value.marginals, 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -192,7 +196,7 @@ def test_samples(paired, upper, over_labelings):
     torch.manual_seed(3)
     d = some_field(batch=(2,), paired=paired, upper=upper)
     if over_labelings:
-        d._hidden = None
+        d._sums.hidden = None
     check_samples(d, d.sample((40_000,)))
     repeated = some_field(paired=paired, upper=upper).expand((2,))
     check_samples(repeated, repeated.sample((20_000,)))
@@ -221,11 +225,11 @@ def test_sweeps_leave_the_field_as_it_is(number, upper, paired):
     torch.manual_seed(5)
     d = some_field(number=number, upper=upper, paired=paired, batch=(2,))
     d = d.condition(torch.zeros(2, 3), torch.arange(6).reshape(2, 3) == 4)
-    joint = joint_field(d)
+    field = d.description
     start = d.sample((20_000,)).transpose(0, 1).flatten(-2).double()
-    check_samples(d, joint.sweep(start, 1).unflatten(-1, (2, 3)).transpose(0, 1))
+    check_samples(d, sweep(field, start, 1).unflatten(-1, (2, 3)).transpose(0, 1))
     zeros = start.new_zeros(2, 20_000, 6)
-    check_samples(d, joint.sweep(zeros, 60).unflatten(-1, (2, 3)).transpose(0, 1))
+    check_samples(d, sweep(field, zeros, 60).unflatten(-1, (2, 3)).transpose(0, 1))
 
 
 @settings(max_examples=25, deadline=None)
@@ -318,9 +322,9 @@ def test_good_labels(case):
         return
     start = y[torch.multinomial((scores > -torch.inf).double(), 4, replacement=True)].reshape(4, *d.event_shape)
     before, values = d.unnormalized_log_prob(start), []
-    objective = d.expand((4,))._objective
-    network = FieldCut(objective.edges, y.shape[1])
-    moved = network.maximize(objective.tangent(start.flatten(1)).numpy(), objective.penalties.numpy())
+    field = d.description.rows(torch.zeros(4, dtype=torch.long))
+    network = FieldCut(field.edges.numpy(), y.shape[1])
+    moved = network.maximize(field.tangent(start.flatten(1).double()).odds.numpy(), field.penalties.numpy())
     after = d.unnormalized_log_prob(torch.from_numpy(moved).double().reshape(start.shape))
     assert (after >= before - 1e-9 * (1 + before.abs())).all()
     for cuts in (1, 2, 3, 100):
@@ -349,9 +353,9 @@ def test_tangents(case):
         return
     probs = joint[possible].flatten(1).softmax(-1).unflatten(-1, joint.shape[1:]).sum(-1)
     shares = probs @ all_labelings(len(d.pattern_logits), y)
-    objective = d.expand((len(shares),))._objective
-    free = objective.odds.isfinite()
-    found = objective.tangent(y[possible])[free] - objective.odds[free]
+    field = d.description.rows(torch.zeros(len(shares), dtype=torch.long))
+    free = field.odds.isfinite()
+    found = field.tangent(y[possible]).odds[free] - field.odds[free]
     close(found, (shares @ d.weights.flatten(1))[free], 1e-8)
 
 
@@ -418,7 +422,7 @@ def test_batches():
             alone = [query(one, value[:, row]) for row, one in enumerate(rows)]
             found = query(d, value)
             close(found, torch.stack(alone, found.shape.index(2)), 1e-8)
-        assert joint_field(d).sweep(value[:1].transpose(0, 1).flatten(-2), 2).shape == (2, 1, 6)
+        assert sweep(d.description, value[:1].transpose(0, 1).flatten(-2).double(), 2).shape == (2, 1, 6)
 
 
 def test_large_fields(monkeypatch):
@@ -440,7 +444,7 @@ def test_large_fields(monkeypatch):
         lambda: d.unnormalized_log_prob(value),
         lambda: d.conditional_logits(value),
         lambda: d.map("em"),
-        lambda: joint_field(d),
+        lambda: check_sweeps(d.description),
     ):
         with pytest.raises(NotImplementedError, match="limited to 65536 states of the smaller layer, got 40 patterns"):
             query()
@@ -454,7 +458,7 @@ def test_large_fields(monkeypatch):
     with pytest.raises(NotImplementedError, match="all labelings of at most 18 variables"):
         narrow.entropy()
     assert narrow.marginals.isfinite().all()
-    monkeypatch.setattr("pyro_structured.fields.distributions.label_field.MOST_NUMBERS", 5)
+    monkeypatch.setattr("pyro_structured.fields.ops.field_sums.MOST_NUMBERS", 5)
     with pytest.raises(NotImplementedError, match="over hidden states, .* over labelings; log_prob_bounds"):
         _ = some_field().marginals
 
@@ -505,7 +509,7 @@ def test_bad_queries():
     d = DeepPatternCRF(**GOOD)
     with pytest.raises(ValueError, match="method: expected one of"):
         d.map("best")
-    with pytest.raises(ValueError, match="num_rounds: expected a positive integer, got 0"):
+    with pytest.raises(ValueError, match="num_rounds: expected an integer of at least 1, got 0"):
         d.mean_field_logits(0)
     with pytest.raises(ValueError, match="estimator: expected one"):
         d.estimate_log_prob(torch.zeros(2, 3), 5)

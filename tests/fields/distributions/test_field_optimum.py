@@ -134,7 +134,7 @@ def large(composition):
     ("call", "error", "message"),
     [
         (lambda d: d.map("icm"), ValueError, r"method: expected one of \('em', 'cut', .*, got 'icm'"),
-        (lambda d: d.map(max_cuts=0), ValueError, "max_cuts: expected a positive integer, got 0"),
+        (lambda d: d.map(max_cuts=0), ValueError, "max_cuts: expected an integer of at least 1, got 0"),
         (lambda d: d.map(num_switches=-1), ValueError, "num_switches: expected an integer of at least 0, got -1"),
         (lambda d: d.map(num_switches=1.0), ValueError, "num_switches: expected an integer of at least 0, got 1.0"),
         (lambda d: d.map(start=torch.zeros(4, 3)), ValueError, "start: expected a shape that broadcasts"),

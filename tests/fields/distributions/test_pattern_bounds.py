@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF
-from pyro_structured.fields.distributions import pattern_bounds as module
+from pyro_structured.fields.solvers import field_bounds as module
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import Grid

@@ -12,7 +12,7 @@ from pyro.infer import SVI, Trace_ELBO
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_structured.distributions import RBM, DeepPatternCRF, GridCRF, PatternCRF, RecursiveCardinality
-from pyro_structured.fields.distributions import label_field as module
+from pyro_structured.fields.ops import field_sums as module
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import Grid
@@ -83,7 +83,7 @@ def test_queries(check_binary_field, case, over_labelings, seed):
     d, table, penalties = case
     y, scores = brute_force(d, table, penalties)
     if over_labelings:
-        d._hidden = None
+        d._sums.hidden = None
     found = check_binary_field(d, y, scores, seed)
     if found is not None:
         value, _ = found
@@ -322,7 +322,7 @@ def test_many_labelings_of_many_fields(monkeypatch):
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 5000)
     with LargestTensor() as largest:
         found = d.log_partition_function
-    assert d._hidden is None and largest.size < 8 * 10_000
+    assert d._sums.hidden is None and largest.size < 8 * 10_000
     close(found, torch.stack([one.unnormalized_log_prob(one.enumerate_support()).logsumexp(0) for one in each]))
 
 

@@ -188,5 +188,5 @@ def test_sums_out_of_reach():
     ):
         with pytest.raises(NotImplementedError, match="limited to 65536 states of the smaller layer"):
             learner.step(y)
-    with pytest.raises(ValueError, match="y: expected labels of positive probability"):
+    with pytest.raises(ValueError, match="y: expected labels inside the support, zeros and ones, got others"):
         MeanFieldLoss(model_of(start), no_guide, Adam({})).step(2 * y)

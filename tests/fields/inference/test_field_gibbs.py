@@ -206,8 +206,8 @@ def test_sums_out_of_reach(kernel):
         pyro.sample("x", dist.Normal(y, 1.0).to_event(2), obs=torch.zeros(3, 4))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyro_structured.fields.distributions.label_field.MOST_NUMBERS", 1)
-        del prior.__dict__["_hidden"]
+        patch.setattr("pyro_structured.fields.ops.field_sums.MOST_NUMBERS", 1)
+        del prior.__dict__["_sums"]
         found = draws(model, 400 if kernel is few_sweeps else 60, kernel).get_samples()["y"]
     check_means(found, expected)
 

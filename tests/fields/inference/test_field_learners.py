@@ -487,7 +487,7 @@ def test_bad_input():
         PseudoLikelihood(clamped, no_guide, Adam({})).step(ones)
     with pytest.raises(ValueError, match=r"y: expected labels of shape \(5, 3, 3\), got shape \(5, 2, 2\)"):
         PseudoLikelihood(clamped, no_guide, Adam({})).step(torch.ones(5, 2, 2))
-    with pytest.raises(ValueError, match="y: expected labels inside the support, got others: "):
+    with pytest.raises(ValueError, match="y: expected labels inside the support, zeros and ones, got others"):
         PseudoLikelihood(clamped, no_guide, Adam({})).step(2 * ones)
 
     def latent(y):

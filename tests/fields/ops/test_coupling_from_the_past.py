@@ -1,14 +1,12 @@
 """Coupling from the past on attractive fields that can be enumerated."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from scipy.stats import binomtest
 
 from pyro_structured.fields.ops import coupling_from_the_past as module
 from pyro_structured.fields.ops.coupling_from_the_past import couple_from_the_past
-from pyro_structured.fields.ops.field_with_units import JointField
+from pyro_structured.fields.ops.field import Field, binary_states
 
 pytestmark = pytest.mark.statistical
 
@@ -22,7 +20,7 @@ def _attractive_field(field):
     """Two rows of which the second takes longer."""
     scales = torch.tensor([0.5, 1.0]).double().reshape(2, 1, 1)
     weights = field.weights.abs() * scales
-    return replace(field, weights=weights, biases=-weights.sum(-1).unsqueeze(1) / 2, penalties=field.penalties.abs())
+    return field._replace(weights=weights, biases=-weights.sum(-1) / 2, penalties=field.penalties.abs())
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -38,7 +36,7 @@ def test_goodness_of_fit(joint_fields, attractive_field, monkeypatch, replicas, 
 def test_samples_are_independent(attractive_field):
     """Also those of different rows with the same parameters."""
     field = attractive_field()
-    field = replace(field, **{name: getattr(field, name)[:1].expand(2, -1, -1) for name in ("odds", "weights")})
+    field = field._replace(states=field.states[:1].expand(2, -1), weights=field.weights[:1].expand(2, -1, -1))
     one, other = couple_from_the_past(field, 4000, 4096)[0][..., 0]
     probs = torch.stack([one, other]).mean()
     torch.testing.assert_close((one * other).mean(), probs**2, atol=6 * 0.25 / 4000**0.5, rtol=0.0)
@@ -54,9 +52,9 @@ def test_cap_and_no_samples(attractive_field):
 
 def test_chains_start_no_earlier_than_allowed():
     """Of one pixel under one unit, two chains stay apart in a sweep with a known probability, whatever was before."""
-    zero = torch.zeros(1, 1, 1).double()
-    unit = {"weights": zero + 6, "biases": zero - 3, "composition": "sum", "replicas": 1}
-    field = JointField(odds=zero - 3, penalties=zero[..., :0], shape=(1, 1), **unit)
+    zero = torch.zeros(1, 1).double()
+    states, base = binary_states(zero - 3)
+    field = Field(states, base, zero[:, :0], (1, 1), zero.unsqueeze(0) + 6, zero - 3, "sum", 1.0)
     apart = (torch.tensor(3.0).sigmoid() - torch.tensor(-3.0).sigmoid()).item() ** 2
     for sweeps in (1, 2, 4, 8):
         _, unmet = couple_from_the_past(field, 20_000, sweeps)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyro_structured.fields.ops.deep_pattern_potential import deep_pattern_slopes, deep_states
-from pyro_structured.fields.ops.field_with_units import DeepJointField
+from pyro_structured.fields.ops.field import Field, UpperUnits
+from pyro_structured.fields.ops.field_sweeps import chain_activations, draw_shares
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.ops import deep_pattern_potential
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -62,24 +63,24 @@ def test_derivatives(number, upper, monkeypatch):
 def test_draws(number, upper):
     """Of the patterns that are on, given labels; -inf stays off."""
     torch.manual_seed(1)
-    weights, logits, patterns = 2 * normal(2, 1, upper, number), normal(2, 1, upper), normal(2, number, 3)
-    biases = normal(2, 1, number)
-    biases[1, :, 0] = -torch.inf
-    field = DeepJointField(
-        odds=normal(2, 1, 3),
-        penalties=normal(2, 1, 0),
+    weights, logits, patterns = 2 * normal(2, upper, number), normal(2, upper), normal(2, number, 3)
+    biases = normal(2, number)
+    biases[1, 0] = -torch.inf
+    field = Field(
+        states=normal(2, 6),
+        base=normal(2),
+        penalties=normal(2, 0),
+        shape=(1, 3),
         weights=patterns,
         biases=biases,
         composition="sum",
-        replicas=1,
-        shape=(1, 3),
-        upper_weights=weights,
-        upper_logits=logits,
+        temperature=1.0,
+        upper=UpperUnits(weights, logits),
     )
     labels = torch.tensor([1.0, 0.0, 1.0]).double().expand(2, 20_000, 3)
-    drawn = field.draw_shares(labels)
-    activations = labels[:, :1] @ patterns.mT + biases
-    probs = enumerated(activations.squeeze(1), weights.squeeze(1), logits.squeeze(1)).flatten(-2).softmax(-1)
+    drawn = draw_shares(field, chain_activations(field, labels))
+    activations = labels[:, :1] @ patterns.mT + biases.unsqueeze(1)
+    probs = enumerated(activations.squeeze(1), weights, logits).flatten(-2).softmax(-1)
     probs = probs.unflatten(-1, (2**number, -1)).sum(-1)
     places = (drawn * 2 ** torch.arange(number - 1, -1, -1)).sum(-1).long()
     for row in range(2):

@@ -6,8 +6,7 @@ import torch
 from pyro_structured.fields.ops import mean_field_bound as mean_field
 from pyro_structured.fields.ops.annealed_field import anneal_field
 from pyro_structured.fields.ops.bethe import bethe_log_partition
-from pyro_structured.fields.ops.field_rows import FieldRows
-from pyro_structured.fields.ops.field_with_units import edges_of
+from pyro_structured.fields.ops.field import Field, edges_of
 from pyro_structured.fields.ops.grid_inference import log_partition_of_grid
 from pyro_structured.fields.ops.grid_strips import grid_strips, log_partition_of_strips
 from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
@@ -28,9 +27,8 @@ def rows(shape=(3, 4), patterns=3, number=4, temperature=1.0, composition="sum",
 
     weights = random(patterns, size)
     biases = -weights.sum(-1) / 2
-    return FieldRows(
-        random(2 * size), random(len(edges)), edges, shape, weights, biases, composition, float(temperature)
-    )
+    states, penalties = random(2 * size), random(len(edges))
+    return Field(states, torch.zeros(1).double(), penalties, shape, weights, biases, composition, float(temperature))
 
 
 def log_partition(field):
@@ -148,7 +146,7 @@ def test_weights_of_chains_are_unbiased():
         torch.where(y == 1, on, off).sum(-1)
         + field.potential(torch.einsum("kd,rjd->krj", y, field.weights) + field.biases).T
     )
-    score = score - torch.einsum("ke,re->rk", field._replace(edges=field.edges).differing(y), field.penalties)
+    score = score - torch.einsum("ke,re->rk", field.differing(y), field.penalties)
     place = torch.distributions.Categorical(logits=score).sample((20_000,)).T
     for start, sign in ((20_000, 1), (y[place], -1)):
         log_weights = anneal_field(field, 2, start).log_weights

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from pyro_structured.fields.ops.annealed_field import field_modes
-from pyro_structured.fields.ops.field_rows import FieldRows
-from pyro_structured.fields.ops.field_with_units import edges_of
+from pyro_structured.fields.ops.field import Field, edges_of
 from pyro_structured.fields.ops.mean_field import mean_field_logits
 from pyro_structured.foundation.ops.enumeration import all_labelings
 
@@ -15,10 +14,10 @@ def made(composition="sum", rows=3, scale=1.0, pixels=6, units=3):
     states[:, 0] = -torch.inf
     weights = scale * torch.randn(rows, units, pixels).double()
     edges = edges_of((2, pixels // 2), states.device)
-    return FieldRows(
+    return Field(
         states=states,
+        base=torch.zeros(1).double(),
         penalties=torch.randn(rows, len(edges)).double(),
-        edges=edges,
         shape=(2, pixels // 2),
         weights=weights,
         biases=-weights.sum(-1) / 2,

@@ -79,7 +79,7 @@ def test_what_is_independent_is_exact():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="num_rounds: expected a positive integer, got 0"):
+    with pytest.raises(ValueError, match="num_rounds: expected an integer of at least 1, got 0"):
         field(0).mean_field_logits(0)
     with pytest.raises(NotImplementedError, match="mean_field_logits: expected finite penalties, got infinite ones"):
         GridCRF(torch.zeros(3, 4), torch.full((GRID.num_edges,), torch.inf), GRID).mean_field_logits()

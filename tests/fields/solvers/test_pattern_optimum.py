@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.fields.ops.pattern_potential import pattern_potential, pattern_slopes
+from pyro_structured.fields.ops.field import Field, binary_states
 from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.joint_cut import ascend, maximize_jointly
 from pyro_structured.fields.solvers.minimum_branching import branch_and_bound
@@ -18,7 +18,6 @@ from pyro_structured.fields.solvers.pattern_dual import (
     maximize_pixels_with_pattern,
     maximize_with_pattern,
 )
-from pyro_structured.fields.solvers.pattern_objective import PatternObjective
 from pyro_structured.fields.solvers.potential_chords import potential_chords, potential_of, rectified
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
 from pyro_structured.fields.solvers.sum_branching import PatternMajorizer
@@ -45,23 +44,21 @@ def make(shape, number, composition, temperature, seed, signs=None, paired=True,
     if composition == "table":
         composition = torch.randn(rows, number + 1).double()
         composition[:, number // 2] = -torch.inf
-    base = torch.randn(rows).double()
-    edges = grid.edges.numpy()
-    return PatternObjective(
-        odds, base, penalties, weights, biases, composition, temperature, edges, pattern_potential, pattern_slopes
-    )
+    states, level = binary_states(odds)
+    base = torch.randn(rows).double() + level
+    return Field(states, base, penalties, shape, weights, biases, composition, temperature)
 
 
-def values(objective):
+def values(field):
     """Of all labelings, shape ``(rows, 2 ** D)``."""
-    labels = all_labelings(objective.odds.shape[-1], objective.odds)
-    rows = range(objective.num_rows)
+    labels = all_labelings(field.odds.shape[-1], field.odds)
+    rows = range(field.num_rows)
     index = torch.zeros(len(labels), dtype=torch.long)
-    return torch.stack([objective.row(row).rows(index).value(labels) for row in rows])
+    return torch.stack([field.rows(index + row).log_weight(labels) for row in rows])
 
 
-def starts(objective):
-    return (objective.odds > 0).double()
+def starts(field):
+    return (field.odds > 0).double()
 
 
 @settings(max_examples=200)
@@ -74,32 +71,32 @@ def starts(objective):
     st.integers(0, 2**31),
 )
 def test_searches(shape, number, composition, temperature, paired, seed):
-    objective = make(shape, number, composition, temperature, seed, paired=paired, rows=2)
-    best = values(objective).amax(1)
+    field = make(shape, number, composition, temperature, seed, paired=paired, rows=2)
+    best = values(field).amax(1)
     possible = best > -torch.inf
-    found = ascend(objective, starts(objective), 1000)
-    assert (objective.value(found.labels) >= objective.value(starts(objective))).all()
-    assert (objective.value(found.labels) <= best + 1e-10).all()
+    found = ascend(field, starts(field), 1000)
+    assert (field.log_weight(found.labels) >= field.log_weight(starts(field))).all()
+    assert (field.log_weight(found.labels) <= best + 1e-10).all()
     if isinstance(composition, torch.Tensor) or composition == "table" or not possible.all():
         return
-    proved = branch_and_bound(objective, found.labels, 50_000 if composition == "sum" else 500)
+    proved = branch_and_bound(field, found.labels, 50_000 if composition == "sum" else 500)
     assert (proved.upper_bound >= best - 1e-12).all()
-    assert (objective.value(proved.labels) <= best + 1e-10).all()
+    assert (field.log_weight(proved.labels) <= best + 1e-10).all()
     if composition == "sum":
         # With "min", where a cut for each pattern is nearly exact, a proof may take many more cuts.
-        torch.testing.assert_close(objective.value(proved.labels), best, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(field.log_weight(proved.labels), best, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(proved.upper_bound, best, rtol=1e-9, atol=1e-9)
-    stopped = branch_and_bound(objective, found.labels, 3)
+    stopped = branch_and_bound(field, found.labels, 3)
     assert (stopped.upper_bound >= best - 1e-12).all() and (stopped.num_cuts <= 4).all()
     if composition == "min":
-        joint = maximize_jointly(objective)
+        joint = maximize_jointly(field)
         assert (joint.upper_bound >= best - 1e-12).all()
-        assert (objective.value(joint.labels) >= best - temperature * math.log(number) - 1e-10).all()
+        assert (field.log_weight(joint.labels) >= best - temperature * math.log(number) - 1e-10).all()
         return
     for form in FORMS:
-        dual = decompose(objective, found.labels, 60, form)
+        dual = decompose(field, found.labels, 60, form)
         assert (dual.upper_bound >= best - 1e-10).all()
-        assert (objective.value(dual.labels) <= best + 1e-10).all()
+        assert (field.log_weight(dual.labels) <= best + 1e-10).all()
 
 
 def test_expectation_maximisation_never_decreases():
@@ -109,15 +106,15 @@ def test_expectation_maximisation_never_decreases():
         for composition in ("sum", "min", "table"):
             for temperature in TEMPERATURES:
                 seed += 1
-                objective = make((5, 5), 6, composition, temperature, seed, rows=40, scale=0.7)
+                field = make((5, 5), 6, composition, temperature, seed, rows=40, scale=0.7)
                 labels = (torch.rand(40, 25) < 0.5).double()
-                labels = torch.where(objective.odds.isinf(), starts(objective), labels)
-                network = FieldCut(objective.edges, 25)
-                worth, moved = objective.value(labels), torch.ones(40, dtype=torch.bool)
+                labels = torch.where(field.odds.isinf(), starts(field), labels)
+                network = FieldCut(field.edges.numpy(), 25)
+                worth, moved = field.log_weight(labels), torch.ones(40, dtype=torch.bool)
                 while moved.any():
-                    odds = objective.tangent(labels)
-                    new = torch.from_numpy(network.maximize(odds.numpy(), objective.penalties.numpy())).double()
-                    value = objective.value(new)
+                    odds = field.tangent(labels).odds
+                    new = torch.from_numpy(network.maximize(odds.numpy(), field.penalties.numpy())).double()
+                    value = field.log_weight(new)
                     assert (value >= worth - 1e-10 * (1 + worth.abs())).all()
                     moved = value > worth + 1e-10 * (1 + worth.abs())
                     labels, worth = torch.where(moved.unsqueeze(-1), new, labels), torch.maximum(worth, value)
@@ -129,13 +126,13 @@ def test_joint_cuts(temperature):
     """Patterns of one sign each: the best at temperature zero, and near it above."""
     for seed in range(60):
         signs = [1.0, -1.0, 1.0] if seed % 2 else [-1.0, -1.0, -1.0]
-        objective = make((3, 3), 3, "sum", temperature, seed, signs)
-        best = values(objective).amax(1)
-        found = maximize_jointly(objective)
+        field = make((3, 3), 3, "sum", temperature, seed, signs)
+        best = values(field).amax(1)
+        found = maximize_jointly(field)
         gap = found.upper_bound - best
         assert (gap >= -1e-12).all() and (gap <= temperature * 3 * math.log(2) + 1e-9).all()
         if temperature == 0:
-            torch.testing.assert_close(objective.value(found.labels), best, rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(field.log_weight(found.labels), best, rtol=1e-10, atol=1e-10)
     with pytest.raises(Unbalanced):
         maximize_jointly(make((3, 3), 2, "sum", 0.0, 0))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import RBM, GridCRF, PatternCRF
-from pyro_structured.fields.distributions import label_field as module
+from pyro_structured.fields.ops import field_sums as module
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -126,7 +126,11 @@ def test_violated_cycle():
         (lambda: field(composition=torch.zeros(4)).perfect_sample(), NotImplementedError, "got 'a table'"),
         (lambda: field(temperature=0.0).perfect_sample(), NotImplementedError, "temperature: .* at least 1 .* got 0.0"),
         (lambda: field(temperature=1.5).perfect_sample(), NotImplementedError, "temperature: .* integer .* got 1.5"),
-        (lambda: field().perfect_sample(max_sweeps=0), ValueError, "max_sweeps: expected a positive integer, got 0"),
+        (
+            lambda: field().perfect_sample(max_sweeps=0),
+            ValueError,
+            "max_sweeps: expected an integer of at least 1, got 0",
+        ),
         (
             lambda: GridCRF(torch.zeros(2, 3), torch.full((7,), math.inf), GRID).perfect_sample(),
             NotImplementedError,

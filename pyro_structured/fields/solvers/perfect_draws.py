@@ -9,23 +9,27 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.coupling_from_the_past import couple_from_the_past
-from pyro_structured.fields.ops.field_with_units import JointField, edges_of
+from pyro_structured.fields.ops.field import Field, binary_states
+from pyro_structured.fields.ops.field_sweeps import check_sweeps
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
 
 MAX_SWEEPS = 2**14
 
 
 @torch.no_grad()
-def perfect_draws(field: JointField, num_samples: int, max_sweeps: int, event_shape: Sequence[int]) -> Tensor:
+def perfect_draws(field: Field, num_samples: int, max_sweeps: int, event_shape: Sequence[int]) -> Tensor:
     """Coupling from the past, after flips that make all couplings attractive.
 
+    :param Field field: Of zeros and ones, with one layer of hidden units.
     :param int num_samples: Samples for each row.
     :param event_shape: Of the values, to name variables.
     :return: Zeros and ones of shape ``(rows, num_samples, D)``.
-    :raises NotImplementedError: if there are no such flips, or hidden units are not independent given the labels.
+    :raises NotImplementedError: if there are no such flips, or hidden units are not independent given the labels, or
+        cannot be drawn.
     :raises RuntimeError: if chains that start so many sweeps ago do not meet.
     """
-    if field.num_units and field.composition != "sum":
+    check_sweeps(field)
+    if field.num_patterns and field.composition != "sum":
         raise NotImplementedError(
             f"composition: expected 'sum' for perfect samples, got "
             f"{field.composition if isinstance(field.composition, str) else 'a table'!r}; inference.FieldGibbs draws "
@@ -41,7 +45,7 @@ def perfect_draws(field: JointField, num_samples: int, max_sweeps: int, event_sh
             "approximate samples under any couplings"
         ) from None
     pixels, units = flips[:, None, : field.num_pixels], flips[:, None, field.num_pixels :]
-    labels, unmet = couple_from_the_past(field.flipped(pixels, units), num_samples, max_sweeps)
+    labels, unmet = couple_from_the_past(_flipped(field, pixels, units), num_samples, max_sweeps)
     if unmet:
         raise RuntimeError(
             f"max_sweeps: expected chains to meet within {max_sweeps} sweeps, but those of {unmet} of "
@@ -51,22 +55,40 @@ def perfect_draws(field: JointField, num_samples: int, max_sweeps: int, event_sh
     return (labels - pixels).abs()
 
 
-def _flips(field: JointField) -> Tensor:
+def _flipped(field: Field, pixels: Tensor, units: Tensor) -> Field:
+    """The field of labels and hidden units some of which are exchanged, 0 for 1.
+
+    :param Tensor pixels: Zeros and ones, shape ``(rows, 1, D)``.
+    :param Tensor units: Zeros and ones, shape ``(rows, 1, J)``.
+    """
+    pixel_signs, unit_signs = 1 - 2 * pixels, 1 - 2 * units
+    ends = pixel_signs[..., field.edges]
+    odds = pixel_signs * (field.odds.unsqueeze(1) + units @ field.weights)
+    states, base = binary_states(odds.squeeze(1))
+    return field._replace(
+        states=states,
+        base=base,
+        penalties=field.penalties * (ends[..., 0] * ends[..., 1]).squeeze(1),
+        weights=unit_signs.mT * field.weights * pixel_signs,
+        biases=(unit_signs * (field.biases.unsqueeze(1) + pixels @ field.weights.mT)).squeeze(1),
+    )
+
+
+def _flips(field: Field) -> Tensor:
     """Which labels and units to exchange, zeros and ones of shape ``(rows, D + J)``, one row if all are alike."""
-    pixels, number = field.num_pixels, field.num_units
+    pixels, number = field.num_pixels, field.num_patterns
     # What is known needs no order.
     free = field.odds.isfinite().double()
-    ends = free[..., edges_of(field.shape, free.device)[: field.penalties.shape[-1]]]
-    able = (field.biases > -torch.inf).double().mT
-    parts = [(field.penalties * ends.prod(-1)).flatten(1), (field.weights * free * able).flatten(1)]
+    ends = free[:, field.edges]
+    able = (field.biases > -torch.inf).double().unsqueeze(-1)
+    parts = [field.penalties * ends.prod(-1), (field.weights * free.unsqueeze(1) * able).flatten(1)]
     rows = max(len(part) for part in parts)
     signs = torch.cat([part.sign().expand(rows, -1) for part in parts], -1).cpu().numpy()
     hidden = np.stack(np.meshgrid(np.arange(pixels, pixels + number), np.arange(pixels), indexing="ij"), -1)
-    grid = edges_of(field.shape, torch.device("cpu"))[: field.penalties.shape[-1]].numpy()
-    edges = np.concatenate([grid, hidden.reshape(-1, 2)])
+    edges = np.concatenate([field.edges.cpu().numpy(), hidden.reshape(-1, 2)])
     kinds, kind = np.unique(signs, axis=0, return_inverse=True)
     flips = np.stack([balancing_flips(pixels + number, edges, strengths) for strengths in kinds])
-    return torch.from_numpy(flips[kind.reshape(-1)]).to(field.odds)
+    return torch.from_numpy(flips[kind.reshape(-1)]).to(field.states)
 
 
 def _name(node: int, event_shape: Sequence[int]) -> str:

@@ -1,0 +1,244 @@
+"""Most probable labelings of fields under patterns, and what is known of them."""
+
+__all__ = ["FieldOptimum", "maximize_deep", "maximize_field"]
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.ops.single_layer import single_layer
+from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
+from pyro_structured.fields.solvers.joint_cut import ascend, maximize_jointly
+from pyro_structured.fields.solvers.label_ascent import ascend_labels, likely_labels
+from pyro_structured.fields.solvers.minimum_branching import branch_and_bound
+from pyro_structured.fields.solvers.pattern_dual import decompose
+from pyro_structured.fields.solvers.pattern_switches import ascend_by_switches
+from pyro_structured.fields.solvers.signed_graph import Unbalanced
+
+METHODS = ("em", "cut", "dual", "branch_and_bound")
+# Patterns that are switched in a round unless another number is given.
+NUM_SWITCHES = 8
+# Share of a value by which a bound may be above it, and the labels are still called the best.
+TOLERANCE = 1e-9
+
+
+class FieldOptimum(NamedTuple):
+    """Certificate of labels that ``map`` has found, all tensors of the batch's shape.
+
+    :ivar Tensor value: Their unnormalised log-probability.
+    :ivar Tensor upper_bound: No labels have a larger one; +inf if there is no bound.
+    :ivar Tensor optimal: Whether the bound proves that none are better, up to rounding.
+    :ivar Tensor num_cuts: Number of minimum cuts that it took.
+    """
+
+    value: Tensor
+    upper_bound: Tensor
+    optimal: Tensor
+    num_cuts: Tensor
+
+
+@torch.no_grad()
+def maximize_field(
+    field: Field,
+    method: str,
+    starts: Tensor | None,
+    max_cuts: int,
+    num_switches: int | None,
+    enumerate_states: Callable[[], tuple[Tensor, Tensor]],
+) -> tuple[Tensor, FieldOptimum]:
+    """Labels, integers of shape ``(rows, D)``, and what is known of them.
+
+    :param Field field: On the processor, with a row of states for each row.
+    :param str method: ``"em"``, ``"cut"``, ``"dual"``, ``"branch_and_bound"``, or, unless the field is binary,
+        ``"enumeration"``.
+    :param Tensor starts: Labels to begin with, shape ``(number, rows, D)``.
+    :param int max_cuts: The largest number of cuts for each row and start.
+    :param int num_switches: How many single hidden units are switched in a round, as :func:`ascend_by_switches` says;
+        ``None``: 8, or, from given starts, none.
+    :param enumerate_states: Returns the best labels with states of the hidden units, shape ``(rows, D)``, and a bound,
+        for ``"enumeration"``.
+    """
+    if field.is_binary:
+        labels, found = _maximize_binary(field, method, starts, max_cuts, num_switches)
+        return labels.long(), found
+    if method == "enumeration":
+        return _improve_enumerated(field, *enumerate_states(), max_cuts)
+    if starts is not None:
+        starts = _possible(field, starts)
+    if field.num_labels == 2:
+        labels, found = _maximize_binary(field.binary(), method, starts, max_cuts, num_switches)
+        # Differences of huge log-weights have swallowed the digits of the others.
+        value = field.log_weight(labels)
+        return labels.long(), found._replace(value=value, upper_bound=found.upper_bound.maximum(value))
+    _check_method(method, ("enumeration", *METHODS))
+    if method != "em":
+        raise NotImplementedError(f"method: {method!r} needs two labels; 'em' and 'enumeration' take any number")
+    if bool((field.penalties < 0).any()):
+        raise NotImplementedError("method: 'em' needs penalties of at least 0 where there are more than two labels")
+    num_switches = _number_of_switches(num_switches, starts)
+    starts = _default_label_starts(field) if starts is None else starts.long()
+    return _ascend(field, starts, max_cuts, num_switches)
+
+
+@torch.no_grad()
+def maximize_deep(
+    field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
+) -> tuple[Tensor, FieldOptimum]:
+    """As :func:`maximize_field`, for fields with upper units: labels of pixels and upper units together are where
+    expectation maximisation begins, besides where it would begin alone; their bound holds for the pixels, too.
+    """
+    if method == "em":
+        labels, found = _maximize_binary(field, method, starts, max_cuts, num_switches)
+        return labels.long(), found
+    assert field.upper is not None
+    whole = single_layer(field)
+    together, joint = _maximize_binary(whole, method, None, max_cuts, num_switches)
+    (height, width), rows = field.shape, len(together)
+    pixels = together.reshape(rows, *whole.shape)[:, :height, :width].reshape(1, rows, -1)
+    first, one = _maximize_binary(field, "em", pixels, max_cuts, None)
+    second, other = _maximize_binary(field, "em", starts, max_cuts, num_switches)
+    labels = torch.where((other.value > one.value).unsqueeze(-1), second, first)
+    value = one.value.maximum(other.value)
+    possible = (field.upper.logits > -torch.inf).sum(-1)
+    # Upper units are maximised in the bound of both together, and summed out here.
+    bound = (joint.upper_bound + possible * math.log(2)).maximum(value)
+    optimal = bound <= value + TOLERANCE * (1 + value.abs())
+    return labels.long(), FieldOptimum(value, bound, optimal, one.num_cuts + other.num_cuts + joint.num_cuts)
+
+
+def _maximize_binary(
+    field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
+) -> tuple[Tensor, FieldOptimum]:
+    """Zeros and ones in double precision, and what is known of them."""
+    _check_method(method, METHODS)
+    num_switches = _number_of_switches(num_switches, starts)
+    starts = None if starts is None else starts.double()
+    kinds = {"em": (str, Tensor), "cut": (str,), "dual": (str,), "branch_and_bound": (str,)}[method]
+    if not isinstance(field.composition, kinds) or (method == "dual" and field.composition == "min"):
+        expected = "composition='sum'" if method == "dual" else "composition='sum' or 'min'"
+        raise NotImplementedError(f"method: {method!r} needs {expected}; 'em' takes every composition")
+    try:
+        if method == "cut":
+            found = maximize_jointly(field)
+        else:
+            found = _from_starts(field, method, starts, max_cuts, num_switches)
+    except Unbalanced as error:
+        raise NotImplementedError(
+            f"method: {method!r} needs signs of penalties{' and weights' if method == 'cut' else ''} of which an even "
+            f"number is negative in every cycle, but these variables, patterns after pixels, are on another one: "
+            f"{error.cycle}" + ("; 'em' and 'branch_and_bound' take weights of any sign" if method == "cut" else "")
+        ) from None
+    value = field.log_weight(found.labels)
+    optimal = found.upper_bound <= value + TOLERANCE * (1 + value.abs())
+    return found.labels, FieldOptimum(value, found.upper_bound.maximum(value), optimal, found.num_cuts)
+
+
+def _check_method(method: str, known: tuple[str, ...]) -> None:
+    if method not in known:
+        raise ValueError(f"method: expected one of {known}, got {method!r}")
+
+
+def _number_of_switches(number: int | None, starts: Tensor | None) -> int:
+    """As many as asked for; several from where searches begin by default, and none from given starts."""
+    if number is not None:
+        return number
+    return NUM_SWITCHES if starts is None else 0
+
+
+def _from_starts(field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int) -> MapResult:
+    rows, pixels = len(field.states), field.num_pixels
+    network = FieldCut(field.edges.numpy(), pixels)
+    starts = _default_starts(field, network) if starts is None else starts
+    repeated = field.rows(torch.arange(rows).repeat(len(starts)))
+    found = ascend(repeated, starts.flatten(0, 1), max_cuts, network)
+    values = repeated.log_weight(found.labels).reshape(len(starts), rows)
+    labels = found.labels.reshape(len(starts), rows, pixels)[values.argmax(0), torch.arange(rows)]
+    restart = partial(_ascend_from, network, max_cuts)
+    labels, cuts = ascend_by_switches(field, labels, max_cuts, num_switches, restart)
+    cuts = cuts + found.num_cuts.reshape(len(starts), rows).sum(0)
+    if method == "em":
+        return MapResult(labels, torch.full((rows,), torch.inf, dtype=torch.double), cuts)
+    if method == "dual":
+        result = decompose(field, labels, max_cuts)
+    elif field.composition == "sum":
+        result = branch_and_bound(field, labels, max_cuts)
+    else:
+        # A cut for each pattern is nearly as good as all that follows.
+        joint = maximize_jointly(field)
+        if field.temperature == 0:
+            return joint
+        better = field.log_weight(joint.labels) > field.log_weight(labels)
+        result = branch_and_bound(field, torch.where(better.unsqueeze(-1), joint.labels, labels), max_cuts)
+        bound = torch.minimum(result.upper_bound, joint.upper_bound)
+        result = result._replace(upper_bound=bound, num_cuts=result.num_cuts + joint.num_cuts)
+    return result._replace(num_cuts=result.num_cuts + cuts)
+
+
+def _ascend_from(
+    network: FieldCut, max_cuts: int, field: Field, labels: Tensor, shares: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Labels that are improved from the best ones with some shares of the patterns, present ones being known, and the
+    number of cuts.
+    """
+    tilted = field.with_tilt(field.tilt(shares))
+    cut = network.maximize(tilted.odds.numpy(), field.penalties.numpy())
+    found = ascend(field, torch.from_numpy(cut).double(), max_cuts, network, labels)
+    return found.labels, found.num_cuts + 1
+
+
+def _default_starts(field: Field, network: FieldCut) -> Tensor:
+    """The best labels without patterns, and with all patterns half on, or each in a share."""
+    share = 1 / max(1, field.num_patterns) if field.composition == "min" else 0.5
+    fields = (field.odds, field.odds + share * field.weights.sum(-2))
+    starts = [network.maximize(odds.numpy(), field.penalties.numpy()) for odds in fields]
+    return torch.stack([torch.from_numpy(labels) for labels in starts]).double()
+
+
+def _improve_enumerated(field: Field, labels: Tensor, bound: Tensor, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
+    """The best labels with states of the hidden units, improved by expansion moves where these may help."""
+    value, cuts = field.log_weight(labels), torch.zeros(len(labels), dtype=torch.long)
+    if field.temperature and field.num_patterns and not bool((field.penalties < 0).any()):
+        improved = ascend_labels(field, labels, max_cuts)
+        labels, cuts, value = improved.labels, improved.num_cuts, field.log_weight(improved.labels)
+    bound = bound.maximum(value)
+    return labels, FieldOptimum(value, bound, bound <= value + TOLERANCE * (1 + value.abs()), cuts)
+
+
+def _ascend(field: Field, starts: Tensor, max_cuts: int, num_switches: int) -> tuple[Tensor, FieldOptimum]:
+    rows = len(field.states)
+    repeated = field.rows(torch.arange(rows).repeat(len(starts)))
+    found = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
+    values = repeated.log_weight(found.labels).reshape(len(starts), rows)
+    labels = found.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
+    labels, more = ascend_by_switches(field, labels, max_cuts, num_switches, partial(_ascend_labels_from, max_cuts))
+    value, cuts = field.log_weight(labels), found.num_cuts.reshape(len(starts), rows).sum(0) + more
+    return labels, FieldOptimum(value, torch.full_like(value, torch.inf), torch.zeros_like(cuts).bool(), cuts)
+
+
+def _ascend_labels_from(max_cuts: int, field: Field, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels that are improved from better ones with some shares of the patterns, present ones being known, and the
+    number of cuts.
+    """
+    tilted = field.with_tilt(field.tilt(shares)).without_patterns()
+    first = ascend_labels(tilted, labels, min(max_cuts, field.num_labels))
+    found = ascend_labels(field, first.labels, max_cuts, labels)
+    return found.labels, first.num_cuts + found.num_cuts
+
+
+def _default_label_starts(field: Field) -> Tensor:
+    """Good labels without patterns, and with all patterns half on, or each in a share."""
+    share = 1 / max(1, field.num_patterns) if field.composition == "min" else 0.5
+    shares = field.states.new_ones(len(field.states), field.num_patterns)
+    tilted = [field.with_tilt(field.tilt(level * shares)).without_patterns() for level in (0.0, share)]
+    return torch.stack([ascend_labels(each, likely_labels(each), 10 * field.num_labels).labels for each in tilted])
+
+
+def _possible(field: Field, starts: Tensor) -> Tensor:
+    """With others in place of impossible ones."""
+    worth = torch.stack([field.log_weight(start) for start in starts])
+    return torch.where((worth == -torch.inf).unsqueeze(-1), likely_labels(field), starts)
