@@ -2,6 +2,7 @@
 
 __all__ = ["FieldDistribution"]
 
+import math
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ EMPTY_SUPPORT = (
 class FieldDistribution(DiscreteVector):
     """Zeros and ones, with log-odds of their own, penalties of neighbours that differ, and patterns.
 
-    Batches are rows of one :class:`~pyro_structured.ops.Field`, which algorithms take; this class knows their shapes.
+    Batches are rows of one :class:`Field`, which algorithms take; this class knows their shapes.
 
     :ivar Tensor composition: Log-weights of the numbers of patterns that are on, shape ``(..., J + 1)``.
     :ivar float temperature: T.
@@ -143,9 +144,9 @@ class FieldDistribution(DiscreteVector):
         :raises ValueError: where a pixel or the hidden units have no possible state.
         """
         field: Field = self._field
-        require_support(field.label_states.amax(-2).amin(-1), self._empty)
+        require_support(self._unflatten(field.label_states.amax(-2).amin(-1)), self._empty)
         if field.upper is None:
-            require_support(field.potential(field.biases), self._empty)
+            require_support(self._unflatten(field.potential(field.biases)), self._empty)
         return field
 
     @lazy_property
@@ -168,12 +169,12 @@ class FieldDistribution(DiscreteVector):
     def _by_row(self, value: Tensor) -> tuple[Tensor, torch.Size]:
         """Labels in double precision, shape ``(N, rows, D)``, and the batch shape of what is computed of them."""
         labels = value.flatten(-len(self.event_shape)).double()
-        rows, batch = self._field.num_rows, labels.shape[:-1]
-        if rows != 1:
-            batch = torch.Size(torch.broadcast_shapes(batch, self.batch_shape))
-            labels = labels.expand(batch + labels.shape[-1:])
-        number = batch[: len(batch) - len(self.batch_shape)].numel() if rows != 1 else batch.numel()
-        return labels.reshape(number, rows, labels.shape[-1]), batch
+        rows, batch, size = self._field.num_rows, torch.Size(labels.shape[:-1]), labels.shape[-1]
+        if rows == 1:
+            return labels.reshape(batch.numel(), 1, size), batch
+        batch = torch.Size(torch.broadcast_shapes(batch, self.batch_shape))
+        number = math.prod(batch[: len(batch) - len(self.batch_shape)])
+        return labels.expand((*batch, size)).reshape(number, rows, size), batch
 
     def _weigh(self, value: Tensor, field: Field) -> tuple[Tensor, Tensor]:
         """Log-weights of values without the base, -inf for those outside the support, and labels of these, or others
@@ -214,7 +215,7 @@ class FieldDistribution(DiscreteVector):
     def _single_marginals(self) -> Tensor:
         """Probabilities of the labels, those of all pixels for one label after the other, in double precision."""
         log_z, single, _ = self._sums.marginals
-        require_support(log_z, self._empty)
+        require_support(self._unflatten(log_z), self._empty)
         return self._unflatten(single)
 
     def _pixels(self, tensor: Tensor) -> Tensor:
@@ -448,7 +449,7 @@ class FieldDistribution(DiscreteVector):
             labels, found = maximize_field(
                 field, method, starts, max_cuts, num_switches, lambda: self._best_of_hidden_states(number)
             )
-        require_support(found.value, self._empty)
+        require_support(found.value.reshape(self.batch_shape), self._empty)
         device = self._evidence[0].device
         value, bound, optimal, cuts = (tensor.to(device).reshape(self.batch_shape) for tensor in found)
         best = labels.to(device, self.value_dtype).reshape(self.batch_shape + self.event_shape)
@@ -539,7 +540,7 @@ class FieldDistribution(DiscreteVector):
             return self._no_rows, self._no_rows
         field = single_layer(self.description)
         low, high = log_partition_bounds(field)
-        require_support(high, self._empty)
+        require_support(self._unflatten(high), self._empty)
         base = field.base - self._field.base
         return self._unflatten(low + base), self._unflatten(high + base)
 
