@@ -87,6 +87,17 @@ def queries(d):
     return found
 
 
+def estimated(d, values, estimator):
+    """Estimates, whether the estimator belongs to the distribution or to the query."""
+    d.estimator = estimator
+    try:
+        return d.estimate_log_prob(values)
+    except TypeError:
+        return d.estimate_log_prob(values, estimator)
+    finally:
+        d.estimator = None
+
+
 def answers(d, given=True):
     """Of all queries, about values and, once, given a part of a value."""
     found = queries(d)
@@ -97,7 +108,7 @@ def answers(d, given=True):
             found[f"{name}(value)"] = asked(lambda name=name: getattr(d, name)(values))
     if hasattr(d, "log_partition_bounds"):
         estimator = AnnealedImportanceSampling(10, 4)
-        found["estimate_log_prob"] = asked(lambda: d.estimate_log_prob(values, estimator))
+        found["estimate_log_prob"] = asked(lambda: estimated(d, values, estimator))
     if hasattr(d, "map"):
         found["map"] = {method: asked(lambda method=method: d.map(method)) for method in METHODS}
     if hasattr(d, "condition") and given:

@@ -126,8 +126,8 @@ def likelihood(machine, images, num_temperatures):
     )
     if machine.weights.shape[0] <= 10:
         return float(machine.log_prob(values.double()).mean()), 0.0
-    estimator = AnnealedImportanceSampling(num_temperatures, 100)
-    value, error = machine.estimate_log_prob(values.double(), estimator)
+    machine.estimator = AnnealedImportanceSampling(num_temperatures, 100)
+    value, error = machine.estimate_log_prob(values.double())
     return float(value.mean()), float(error[0])
 
 

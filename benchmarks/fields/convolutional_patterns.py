@@ -197,7 +197,8 @@ def likelihoods(field, figures, num_temperatures):
     if isinstance(field, Pairs):
         value, error = known.log_prob(figures), 0.0
     else:
-        value, errors = known.estimate_log_prob(figures, AnnealedImportanceSampling(num_temperatures, 50))
+        known.estimator = AnnealedImportanceSampling(num_temperatures, 50)
+        value, errors = known.estimate_log_prob(figures)
         error = float(errors.reshape(-1)[0])
     return float(value.mean()), error, float(known.pseudo_log_prob(figures).mean())
 

@@ -63,7 +63,8 @@ def measured(d, truth, exact, estimator):
     low, high = (score - float(part) for part in reversed(d.log_prob_bounds(truth)))
     found = {"bounds time": time.process_time() - began}
     began = time.process_time()
-    forward, error = (float(part) for part in d.estimate_log_partition(estimator))
+    d.estimator = estimator
+    forward, error = (float(part) for part in d.estimate_log_partition())
     found["AIS time"] = time.process_time() - began
     level = float(d.log_partition_function) if exact else forward
     pixels = d.event_shape.numel()
@@ -71,8 +72,8 @@ def measured(d, truth, exact, estimator):
     found |= {"per pixel": (high - low) / pixels, "forward": forward - level, "error": error}
     found |= {"log_prob": ((score - high) / pixels, (score - low) / pixels), "reverse": None}
     if exact:
-        reverse = AnnealedImportanceSampling(estimator.num_temperatures, estimator.num_chains, reverse=True)
-        value, error = (float(part) for part in d.estimate_log_partition(reverse))
+        d.estimator = AnnealedImportanceSampling(estimator.num_temperatures, estimator.num_chains, reverse=True)
+        value, error = (float(part) for part in d.estimate_log_partition())
         found |= {"reverse": value - level, "reverse error": error}
     return found
 

@@ -8,7 +8,9 @@ __all__ = [
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
+    "FieldEstimate",
     "FieldEstimator",
+    "FieldOptimum",
     "GridCRF",
     "JunctionTree",
     "KSubset",
@@ -48,10 +50,11 @@ from pyro_structured.exchangeable.distributions.exchangeable_mixture import Exch
 from pyro_structured.exchangeable.distributions.exchangeable_partition import ExchangeablePartition
 from pyro_structured.fields.distributions.categorical_pattern_crf import CategoricalPatternCRF
 from pyro_structured.fields.distributions.deep_pattern_crf import DeepPatternCRF
-from pyro_structured.fields.distributions.field_estimator import FieldEstimator
+from pyro_structured.fields.distributions.field_estimator import FieldEstimate, FieldEstimator
 from pyro_structured.fields.distributions.grid_crf import GridCRF
 from pyro_structured.fields.distributions.pattern_crf import PatternCRF
 from pyro_structured.fields.distributions.restricted_boltzmann_machine import RBM
+from pyro_structured.fields.solvers.field_optimum import FieldOptimum
 from pyro_structured.foundation.distributions.estimate_warning import EstimateWarning
 from pyro_structured.foundation.distributions.nan_masked import NanMasked
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree

@@ -4,7 +4,9 @@ __all__ = [
     "Beliefs",
     "Certificate",
     "CountForest",
+    "Field",
     "PatternTemplate",
+    "UpperUnits",
     "bulk_mass",
     "certify",
     "count_information",
@@ -30,6 +32,7 @@ from pyro_structured.counts.ops.count_sampling import most_probable, sample_coun
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.counts.ops.poisson_binomial import bulk_mass, log_mass
 from pyro_structured.fields.ops.deep_pattern_potential import deep_pattern_potential
+from pyro_structured.fields.ops.field import Field, UpperUnits
 from pyro_structured.fields.ops.pattern_potential import (
     PatternTemplate,
     pattern_from_template,

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.fields.distributions.grid_parameters import (
     checked_grid,
     checked_temperature,
@@ -61,6 +62,9 @@ class CategoricalPatternCRF(FieldDistribution):
     :param composition: ``"sum"``, ``"min"``, or the table g, shape ``(..., J + 1)``, less than +inf; the attribute is a
         table in any case.
     :param float temperature: T, at least 0.
+    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+        :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
+        example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range. Where no field has a positive probability, the first
         query raises.
 
@@ -85,7 +89,7 @@ class CategoricalPatternCRF(FieldDistribution):
 
     _remedies = (
         "conditional_logits, pseudo_log_prob, mean_field_logits and unnormalized_log_prob have no limit, nor have "
-        "map('em') with penalties of at least 0, and estimate_log_prob(value, AnnealedImportanceSampling()) and "
+        "map('em') with penalties of at least 0, and log_prob with estimator=AnnealedImportanceSampling() and "
         "FieldGibbs at whole temperatures"
     )
     arg_constraints = {
@@ -105,6 +109,7 @@ class CategoricalPatternCRF(FieldDistribution):
         grid: Grid,
         composition: Tensor | str = "sum",
         temperature: float = 1.0,
+        estimator: FieldEstimator | None = None,
         validate_args: bool | None = None,
     ) -> None:
         self.grid, self._paired = checked_grid(grid), pairwise is not None
@@ -121,7 +126,7 @@ class CategoricalPatternCRF(FieldDistribution):
         self.composition = composition_table(composition, pattern_logits)
         batch = joined_batch("composition", self.composition, [pattern_logits.shape[-1] + 1], batch)
         self.temperature = checked_temperature(temperature)
-        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, validate_args)
+        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, estimator, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

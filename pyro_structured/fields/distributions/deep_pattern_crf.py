@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.fields.distributions.grid_parameters import checked_grid, grid_batch
 from pyro_structured.fields.ops.field import UpperUnits
 from pyro_structured.fields.structures.grid import Grid
@@ -52,6 +53,9 @@ class DeepPatternCRF(FieldDistribution):
     :param Tensor upper_weights: Weights V of the upper units, finite, shape ``(..., K, J)``.
     :param Tensor upper_logits: Biases d of the upper units, shape ``(..., K)``, less than +inf.
     :param Grid grid: Height and width.
+    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+        :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
+        example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range. Where no field has a positive probability, the first
         query raises.
 
@@ -72,7 +76,7 @@ class DeepPatternCRF(FieldDistribution):
 
     support = constraints.independent(constraints.boolean, 2)
     _remedies = (
-        "log_prob_bounds, log_partition_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and "
+        "log_prob_bounds, log_partition_bounds, log_prob with estimator=AnnealedImportanceSampling() and "
         "mean_field_logits have no limit"
     )
     _savings = "no pairwise terms, fewer patterns or a smaller grid"
@@ -94,6 +98,7 @@ class DeepPatternCRF(FieldDistribution):
         upper_weights: Tensor,
         upper_logits: Tensor,
         grid: Grid,
+        estimator: FieldEstimator | None = None,
         validate_args: bool | None = None,
     ) -> None:
         self.grid, self._paired = checked_grid(grid), pairwise is not None
@@ -108,7 +113,7 @@ class DeepPatternCRF(FieldDistribution):
         self.upper_weights = upper_weights
         self.upper_logits = upper_logits
         self.composition, self.temperature, self._scheme = pattern_logits.new_zeros(number + 1), 1.0, "sum"
-        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, validate_args)
+        super().__init__(batch, torch.Size([grid.height, grid.width]), unary_logits.device, estimator, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

@@ -3,13 +3,14 @@
 __all__ = ["FieldDistribution"]
 
 import math
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.fields.distributions.field_estimator import FieldEstimator
+from pyro_structured.fields.distributions.field_estimator import FieldEstimate, FieldEstimator
 from pyro_structured.fields.ops.field import Field, UpperUnits, binary_states
 from pyro_structured.fields.ops.field_sums import FieldSums
 from pyro_structured.fields.ops.label_conditionals import conditional_odds
@@ -21,11 +22,13 @@ from pyro_structured.fields.solvers.perfect_draws import MAX_SWEEPS, perfect_dra
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
+from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import check_size
 
@@ -38,10 +41,11 @@ EMPTY_SUPPORT = (
 class FieldDistribution(DiscreteVector):
     """Zeros and ones, with log-odds of their own, penalties of neighbours that differ, and patterns.
 
-    Batches are rows of one :class:`Field`, which algorithms take; this class knows their shapes.
+    Batches are rows of one :class:`~pyro_structured.ops.Field`, which algorithms take; this class knows their shapes.
 
     :ivar Tensor composition: Log-weights of the numbers of patterns that are on, shape ``(..., J + 1)``.
     :ivar float temperature: T.
+    :ivar FieldEstimator estimator: Estimates log Z where sums would take too long, or ``None``.
     """
 
     _derived = ("_field", "_sums")
@@ -49,8 +53,7 @@ class FieldDistribution(DiscreteVector):
     _labels_argument, _biases_argument = "unary_logits", "pattern_logits"
     # What to do about sums that would take too long.
     _remedies = (
-        "log_prob_bounds, estimate_log_prob(value, AnnealedImportanceSampling()) and unnormalized_log_prob have no "
-        "limit"
+        "log_prob_bounds, unnormalized_log_prob, and log_prob with estimator=AnnealedImportanceSampling() have no limit"
     )
     _savings = "composition='min', whole temperatures, no pairwise terms, fewer patterns or a smaller grid"
 
@@ -62,8 +65,14 @@ class FieldDistribution(DiscreteVector):
     _paired: bool
 
     def __init__(
-        self, batch: torch.Size, event_shape: torch.Size, device: torch.device, validate_args: bool | None
+        self,
+        batch: torch.Size,
+        event_shape: torch.Size,
+        device: torch.device,
+        estimator: FieldEstimator | None,
+        validate_args: bool | None,
     ) -> None:
+        self.estimator = None if estimator is None else _checked_estimator(estimator)
         self._evidence = no_evidence(event_shape.numel(), device)
         self._empty = EMPTY_SUPPORT.format(self._labels_argument)
         super().__init__(batch, event_shape, validate_args=validate_args)
@@ -79,8 +88,8 @@ class FieldDistribution(DiscreteVector):
         return self._double("pairwise", 1)[..., : None if self._paired else 0]
 
     def _patterns(self) -> tuple[Tensor, Tensor]:
-        """Weights of the patterns, in the order of :class:`Field`, shape ``(..., J n D)``, and their biases, shape
-        ``(..., J)``.
+        """Weights of the patterns for the labels that they weigh, one label after the other, shape ``(..., J n D)``,
+        and their biases, shape ``(..., J)``.
         """
         return self._double("weights", 1 + len(self.event_shape)), self._double(self._biases_argument, 1)
 
@@ -200,6 +209,26 @@ class FieldDistribution(DiscreteVector):
 
     def _score(self, value: Tensor) -> Tensor:
         return self._weigh(value, self._field)[0]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability, hidden units summed out; -inf for impossible values, also for those outside the support.
+
+        Exact where sums are within their limit; otherwise that of :meth:`estimate_log_prob`, if there is an estimator.
+
+        :raises NotImplementedError: where there is neither.
+        """
+        if self.estimator is None or self._is_summable:
+            return super().log_prob(value)
+        return self.estimate_log_prob(value)[0]
+
+    @property
+    def _is_summable(self) -> bool:
+        """Whether exact sums are within their limit."""
+        try:
+            _ = self._sums.hidden
+        except NotImplementedError:
+            return False
+        return self._field.sums_out_units
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -591,56 +620,90 @@ class FieldDistribution(DiscreteVector):
             raise NotImplementedError("mean_field_logits: expected finite penalties, got infinite ones")
         return field
 
-    def estimate_log_prob(self, value: Tensor, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
+    def estimate_log_prob(self, value: Tensor, estimator: FieldEstimator | None = None) -> tuple[Tensor, Tensor]:
         """An estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``.
 
-        All values share one estimate of log Z, of which there is one for each element of the batch. It has no
-        gradient; that of :meth:`unnormalized_log_prob` is kept. Where hidden units of two layers are too many to be
-        summed out, the unnormalised log-probability is estimated in the same way as log Z.
+        All values share one estimate of log Z, of which there is one for each element of the batch. Its gradient is
+        that of the log-weights of the estimator's draws, by Fisher's identity, and can be taken once. Where hidden
+        units of two layers are too many to be summed out, the unnormalised log-probability is estimated in the same way
+        as log Z.
 
         :param Tensor value: As for ``log_prob``.
-        :param FieldEstimator estimator: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
-            example, whose log Z is low rather than high, so that log-probabilities are optimistic.
+        :param FieldEstimator estimator: In place of that of the constructor, where it belongs: an old spelling.
+        :raises ValueError: if there is no estimator.
+        :raises NotImplementedError: if the estimator does not apply to the field.
         """
         if self._validate_args:
             self._validate_sample(value)
+        estimator = self._chosen_estimator(estimator)
         log_z, error = self._estimate(estimator)
         if self._field.sums_out_units:
             log_prob = self._score(value) - log_z
             return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
         plain, units = self._score_without_units(value)
         potential, other = _estimated(units, estimator, self._remedies)
-        warn_of_spread(estimator, other)
         log_prob = plain + (potential + units.base).reshape(plain.shape) - log_z
         combined = (error.square() + other.reshape(plain.shape).square()).sqrt()
         return self._cast(log_prob), self._cast(combined.expand(log_prob.shape))
 
-    def estimate_log_partition(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
-        """An estimate of log Z, without a gradient, and its standard error, both of shape ``batch_shape``; argument as
-        for :meth:`estimate_log_prob`.
+    def estimate_log_partition(self, estimator: FieldEstimator | None = None) -> tuple[Tensor, Tensor]:
+        """An estimate of log Z, with a gradient, and its standard error, both of shape ``batch_shape``; argument and
+        errors as for :meth:`estimate_log_prob`.
         """
-        log_z, error = self._estimate(estimator)
+        log_z, error = self._estimate(self._chosen_estimator(estimator))
         return self._cast(log_z + self._constant), self._cast(error)
+
+    def _chosen_estimator(self, estimator: FieldEstimator | None) -> FieldEstimator:
+        if estimator is not None:
+            warnings.warn(
+                f"estimator: expected in the constructor, {type(self).__name__}(..., estimator=...), got one in a "
+                "query, which a later version will refuse",
+                FutureWarning,
+                stacklevel=frames_below_user(),
+            )
+            return _checked_estimator(estimator)
+        if self.estimator is None:
+            raise ValueError(
+                f"estimator: expected one, such as {type(self).__name__}(..., estimator=AnnealedImportanceSampling()) "
+                "of pyro_structured.inference, got None"
+            )
+        return self.estimator
 
     def _estimate(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
         """Log Z without the constant, and its standard error."""
-        if not isinstance(estimator, FieldEstimator):
-            raise ValueError(
-                "estimator: expected one, such as pyro_structured.inference.AnnealedImportanceSampling(1000, 100), got "
-                f"{estimator!r}"
-            )
         if not self.batch_shape.numel():
             return self._no_rows, self._no_rows
-        field = single_layer(self.description) if self.description.is_binary else self.description
+        field = self.description
+        field = single_layer(field) if field.is_binary else field
         log_z, error = _estimated(field, estimator, self._remedies)
-        warn_of_spread(estimator, error)
         return self._unflatten(log_z + field.base - self._field.base), self._unflatten(error)
 
 
+def _checked_estimator(estimator: object) -> FieldEstimator:
+    if not isinstance(estimator, FieldEstimator):
+        raise ValueError(
+            "estimator: expected one, such as AnnealedImportanceSampling(1000, 100) of pyro_structured.inference, or "
+            f"None, got {estimator!r}"
+        )
+    return estimator
+
+
 def _estimated(field: Field, estimator: FieldEstimator, remedies: str) -> tuple[Tensor, Tensor]:
-    """Log Z without the base, and its standard error, of different rows."""
+    """Log Z without the base, with a gradient, and its standard error, of different rows."""
     with torch.no_grad():
-        return estimator.estimate(field, lambda number: _exact_samples(field, number, remedies))
+        found = estimator.estimate(field, lambda number: _exact_samples(field, number, remedies))
+    warn_of_spread(estimator, found.standard_error)
+    return _with_gradient(field, found), found.standard_error
+
+
+def _with_gradient(field: Field, found: FieldEstimate) -> Tensor:
+    """The estimate with the mean gradient of the draws' log-weights."""
+    if not torch.is_grad_enabled():
+        return found.log_partition
+    counts = found.log_weights > -torch.inf
+    weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
+    scores = (weights * field.relative_log_weight(found.labels)).masked_fill(~counts, 0.0).sum(0)
+    return with_gradient_of(found.log_partition, scores) if scores.requires_grad else found.log_partition
 
 
 def _exact_samples(field: Field, number: int, remedies: str) -> Tensor:

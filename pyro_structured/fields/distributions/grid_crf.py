@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.fields.distributions.grid_parameters import checked_grid
 from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.ops.field_sums import MOST_NUMBERS
@@ -41,6 +42,9 @@ class GridCRF(FieldDistribution):
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;
         negative where they prefer to differ, +inf where they have to be alike.
     :param Grid grid: Height and width.
+    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+        :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
+        example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape is wrong or there is a NaN or a penalty of -inf. Where no field has a positive
         probability, the first query raises.
 
@@ -66,7 +70,14 @@ class GridCRF(FieldDistribution):
         "pairwise": constraints.independent(constraints.greater_than(-torch.inf), 1),
     }
 
-    def __init__(self, unary_logits: Tensor, pairwise: Tensor, grid: Grid, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        unary_logits: Tensor,
+        pairwise: Tensor,
+        grid: Grid,
+        estimator: FieldEstimator | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         self.grid, self._paired = checked_grid(grid), True
         event_shape = torch.Size([grid.height, grid.width])
         batch = joined_batch("unary_logits", unary_logits, event_shape, torch.Size())
@@ -74,7 +85,7 @@ class GridCRF(FieldDistribution):
         self.unary_logits = unary_logits
         self.pairwise = pairwise
         self.composition, self.temperature, self._scheme = unary_logits.new_zeros(1), 1.0, "sum"
-        super().__init__(batch, event_shape, unary_logits.device, validate_args)
+        super().__init__(batch, event_shape, unary_logits.device, estimator, validate_args)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.fields.distributions.field_distribution import FieldDistribution
+from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.ops.requirements import require
 
@@ -33,6 +34,9 @@ class RBM(FieldDistribution):
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
         its own.
     :param Tensor hidden_logits: Biases c, shape ``(..., J)``, less than +inf.
+    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+        :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
+        example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range.
 
     **References**
@@ -57,7 +61,12 @@ class RBM(FieldDistribution):
     }
 
     def __init__(
-        self, weights: Tensor, visible_logits: Tensor, hidden_logits: Tensor, validate_args: bool | None = None
+        self,
+        weights: Tensor,
+        visible_logits: Tensor,
+        hidden_logits: Tensor,
+        estimator: FieldEstimator | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         sizes = [
             tensor.shape[-1] if isinstance(tensor, Tensor) and tensor.dim() else 1
@@ -71,7 +80,7 @@ class RBM(FieldDistribution):
         self.visible_logits = visible_logits
         self.hidden_logits = hidden_logits
         self.composition, self.temperature, self._scheme = weights.new_zeros(sizes[0] + 1), 1.0, "sum"
-        super().__init__(batch, torch.Size(sizes[1:]), weights.device, validate_args)
+        super().__init__(batch, torch.Size(sizes[1:]), weights.device, estimator, validate_args)
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.distributions.field_estimator import FieldEstimator
+from pyro_structured.fields.distributions.field_estimator import FieldEstimate, FieldEstimator
 from pyro_structured.fields.ops.annealed_field import AnnealedWeights, anneal_field
 from pyro_structured.fields.ops.annealed_labels import anneal_labels
 from pyro_structured.fields.ops.field import Field
@@ -64,8 +64,9 @@ class AnnealedImportanceSampling(FieldEstimator):
         >>> from pyro_structured.distributions import RBM
         >>> torch.manual_seed(0)
         <torch._C.Generator object at ...>
-        >>> d = RBM(torch.randn(5, 9), torch.randn(9), torch.randn(5))
-        >>> value, error = d.estimate_log_partition(AnnealedImportanceSampling(100))
+        >>> estimator = AnnealedImportanceSampling(100)
+        >>> d = RBM(torch.randn(5, 9), torch.randn(9), torch.randn(5), estimator=estimator)
+        >>> value, error = d.estimate_log_partition()
         >>> bool((value - d.log_partition_function).abs() < 4 * error)
         True
     """
@@ -81,7 +82,7 @@ class AnnealedImportanceSampling(FieldEstimator):
         parts = f"num_temperatures={self.num_temperatures}, num_chains={self.num_chains}, reverse={self.reverse}"
         return f"AnnealedImportanceSampling({parts})"
 
-    def estimate(self, field: Field, sample: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+    def estimate(self, field: Field, sample: Callable[[int], Tensor]) -> FieldEstimate:
         """As :meth:`FieldEstimator.estimate`."""
         start = partial(self._start, sample)
         if not field.is_binary:
@@ -97,5 +98,8 @@ class AnnealedImportanceSampling(FieldEstimator):
     def _start(self, sample: Callable[[int], Tensor]) -> Tensor | int:
         return sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
 
-    def _estimate(self, found: AnnealedWeights) -> tuple[Tensor, Tensor]:
-        return -found.log_mean if self.reverse else found.log_mean, found.standard_error
+    def _estimate(self, found: AnnealedWeights) -> FieldEstimate:
+        # Going back, chains start at samples of the field, which all weigh the same.
+        log_weights = torch.zeros_like(found.log_weights) if self.reverse else found.log_weights
+        log_z = -found.log_mean if self.reverse else found.log_mean
+        return FieldEstimate(log_z, found.standard_error, found.labels.transpose(0, 1), log_weights.T)

@@ -234,10 +234,13 @@ class AnnealedWeights(NamedTuple):
 
     :ivar Tensor log_weights: Logarithms of weights with the mean Z, or, going back, 1 / Z, shape ``(rows, chains)``.
     :ivar Tensor modes: Numbers of the modes at which chains started, shape ``(rows, chains)``; 0, going back.
+    :ivar Tensor labels: Labels of the chains at the field, at the end or, going back, at the start, shape ``(rows,
+        chains, D)``.
     """
 
     log_weights: Tensor
     modes: Tensor
+    labels: Tensor
 
     @property
     def log_mean(self) -> Tensor:
@@ -314,4 +317,6 @@ def _run(path: _AnnealedPath, num_temperatures: int, labels: Tensor | int) -> An
             current = path.moved(current, by_mode, old)
         ratios, by_mode = path.step(current, old, new)
         total = total + ratios
-    return AnnealedWeights(total + path.last_step(current) if forward else total, modes)
+    if isinstance(labels, int):
+        return AnnealedWeights(total + path.last_step(current), modes, current)
+    return AnnealedWeights(total, modes, labels)

@@ -54,7 +54,8 @@ def anneal_labels(field: Field, num_temperatures: int, labels: Tensor | int) -> 
         if place:
             current = sweep(path.at(old), current, 1)
         total = total + path.step(current, old, new)
-    return AnnealedWeights(total, torch.zeros_like(total, dtype=torch.long))
+    ends = current if isinstance(labels, int) else labels
+    return AnnealedWeights(total, torch.zeros_like(total, dtype=torch.long), ends)
 
 
 class _Path(NamedTuple):

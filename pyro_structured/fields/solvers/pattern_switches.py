@@ -2,6 +2,7 @@
 
 __all__ = ["ascend_by_switches"]
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -41,7 +42,7 @@ def ascend_by_switches(
     number = min(num_switches, field.num_patterns)
     if not number:
         return labels, torch.zeros(len(labels), dtype=torch.long)
-    size = NUM_RUNNERS_UP * number * field.weights[0].numel()
+    size = NUM_RUNNERS_UP * number * math.prod(field.weights.shape[-2:])
     parts = torch.arange(len(labels)).split(max(1, NUMBERS_AT_ONCE // size))
     found = [_ascend_some(field.rows(part), labels[part], max_cuts, number, ascend) for part in parts]
     best, num_cuts = (torch.cat(each) for each in zip(*found, strict=True))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
+from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
 from pyro_structured.foundation.distributions.support_bounds import check_support
 from pyro_structured.optima.structures.problem import Problem
 
@@ -84,59 +85,9 @@ def estimated_log_prob(
         weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
         # Costs that do not count may be outside of the support.
         log_density = base.log_prob(found.costs.where(_over(counts, len(problem.cost_shape)), drawn))
-        log_prob = _Fisher.apply(log_prob, (weights * log_density).masked_fill(~counts, 0.0).sum(0))  # type: ignore[no-untyped-call]
+        log_prob = with_gradient_of(log_prob, (weights * log_density).masked_fill(~counts, 0.0).sum(0))
     return log_prob.to(dtype), error.to(dtype)
 
 
 def _over(rows: Tensor, rank: int) -> Tensor:
     return rows.reshape(rows.shape + (1,) * rank)
-
-
-_FORWARD = (
-    "log_prob: an estimated log-probability has no forward-mode derivatives; use torch.func.grad, vjp or jacrev, or "
-    "torch.autograd.grad"
-)
-
-
-class _Fisher(torch.autograd.Function):
-    """A number, with the gradient of another one."""
-
-    @staticmethod
-    def forward(log_prob: Tensor, log_density: Tensor) -> Tensor:
-        return log_prob.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        (log_density,) = ctx.saved_tensors
-        once: Tensor = _Once.apply(grad, log_density)  # type: ignore[no-untyped-call]
-        return None, once
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        raise NotImplementedError(_FORWARD)
-
-
-class _Once(torch.autograd.Function):
-    """A gradient that has no derivatives, other than that of the log-density of given costs."""
-
-    @staticmethod
-    def forward(grad: Tensor, log_density: Tensor) -> Tensor:
-        return grad.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        """Nothing is needed."""
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> None:
-        raise NotImplementedError(
-            "log_prob: the gradient of an estimated log-probability has no derivatives; take gradients only once"
-        )
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        raise NotImplementedError(_FORWARD)

@@ -14,6 +14,7 @@ from torch import Generator  # Its examples are the same under all seeds of a ru
 
 from pyro_structured.distributions import CategoricalPatternCRF, JunctionTree, PatternCRF
 from pyro_structured.fields.ops import field_sums as module
+from pyro_structured.fields.ops.pattern_potential import pattern_slopes
 from pyro_structured.structures import CliqueTree, Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -519,3 +520,64 @@ def test_empty_batches_and_values_that_are_no_labels():
     )
     value = torch.tensor([[0.5, 1.0], [2.0, 0.0]])
     assert field.log_prob(value) == field.pseudo_log_prob(value) == -math.inf
+
+
+def two_labels(batch=(), shape=(3, 3), patterns=2):
+    """A field of two labels, and the same one of zeros and ones."""
+    grid = Grid(*shape)
+    unary, weights = torch.randn(*batch, *shape, 2).double(), torch.randn(patterns, *shape, 2).double()
+    pairwise, biases = torch.rand(*batch, grid.num_edges).double(), torch.randn(patterns).double()
+    other = PatternCRF(
+        unary[..., 1] - unary[..., 0],
+        pairwise,
+        weights[..., 1] - weights[..., 0],
+        biases + weights[..., 0].sum((-1, -2)),
+        grid,
+    )
+    return CategoricalPatternCRF(unary, pairwise, weights, biases, grid), other, unary[..., 0].sum((-1, -2))
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_two_labels_have_what_zeros_and_ones_have(batch):
+    """Bounds, the Bethe approximation, mean-field approximations, and the mode of large fields."""
+    torch.manual_seed(0)
+    d, other, constant = two_labels(batch)
+    for bound, expected in zip(d.log_partition_bounds(), other.log_partition_bounds(), strict=True):
+        close(bound, expected + constant)
+    close(d.bethe_log_partition()[0], other.bethe_log_partition()[0] + constant)
+    logits = d.mean_field_logits(3)
+    close(logits.logsumexp(-1), torch.zeros(*batch, 3, 3).double())
+    close(logits[..., 1] - logits[..., 0], other.mean_field_logits(3))
+    large, other, _ = two_labels(batch, (5, 5), 4)
+    assert large.mode.dtype == torch.long and torch.equal(large.mode.double(), other.mode)
+
+
+def test_mean_field_of_several_labels():
+    """A fixed point of the updates, the probabilities by themselves without couplings, differentiable."""
+    torch.manual_seed(1)
+    grid, size = Grid(2, 3), (2, 3, 3)
+    unary, weights = torch.randn(size).double(), torch.randn(2, *size).double()
+    unary[0, 0, 1] = -math.inf
+    pairwise, biases = torch.randn(grid.num_edges).double() / 4, torch.randn(2).double()
+    for composition, temperature in (("sum", 1.0), ("min", 0.5), (torch.randn(3).double(), 2.0)):
+        d = CategoricalPatternCRF(unary, pairwise, weights, biases, grid, composition, temperature)
+        found = d.mean_field_logits(500)
+        probs = found.exp().reshape(6, 3)
+        activations = (weights.reshape(2, 6, 3) * probs).sum((1, 2)) + biases
+        slopes = pattern_slopes(activations, composition, temperature)
+        expected = unary.reshape(6, 3) + torch.einsum("j,jdk->dk", slopes, weights.reshape(2, 6, 3))
+        for (one, other), penalty in zip(grid.edges.tolist(), pairwise, strict=True):
+            expected[one] += penalty * probs[other]
+            expected[other] += penalty * probs[one]
+        close(found.reshape(6, 3), expected.log_softmax(-1), 1e-6)
+    free = CategoricalPatternCRF(unary, None, torch.zeros(1, *size).double(), biases[:1], grid)
+    close(free.mean_field_logits(1), unary.log_softmax(-1))
+    assert torch.autograd.gradcheck(
+        lambda p: CategoricalPatternCRF(unary.nan_to_num(neginf=-3.0), p, weights, biases, grid).mean_field_logits(3),
+        (pairwise.requires_grad_(),),
+    )
+    with pytest.raises(NotImplementedError, match="labels: expected two of them for bounds of log Z .* got 3"):
+        d.log_partition_bounds()
+    tied = CategoricalPatternCRF(unary, torch.full((grid.num_edges,), math.inf).double(), weights, biases, grid)
+    with pytest.raises(NotImplementedError, match="mean_field_logits: expected finite penalties"):
+        tied.mean_field_logits()

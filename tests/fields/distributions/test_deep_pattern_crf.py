@@ -267,14 +267,17 @@ def test_estimates(reverse, monkeypatch):
     d.unary_logits[0, 1, 1] = -torch.inf
     d = d.condition(torch.ones(2, 3), torch.arange(6).reshape(2, 3) == 0)
     estimator = AnnealedImportanceSampling(300, 200, reverse)
-    found, error = d.estimate_log_partition(estimator)
+    d.estimator = estimator
+    found, error = d.estimate_log_partition()
     assert ((found - d.log_partition_function).abs() < 6 * error + 1e-3).all() and (error < 0.1).all()
     value = d.sample()
     exact, bounds = d.log_prob(value), d.log_prob_bounds(value)
-    found, error = d.estimate_log_prob(value, estimator)
+    d.estimator = estimator
+    found, error = d.estimate_log_prob(value)
     assert ((found - exact).abs() < 6 * error + 1e-3).all()
     monkeypatch.setattr(module, "MOST_STATES", 2)
-    found, error = d.estimate_log_prob(value, estimator)
+    d.estimator = estimator
+    found, error = d.estimate_log_prob(value)
     assert ((found - exact).abs() < 6 * error + 1e-3).all() and (error < 0.1).all()
     least, most = d.log_prob_bounds(value)
     assert (least <= exact + 1e-9).all() and (exact <= most + 1e-9).all()
@@ -437,7 +440,8 @@ def test_large_fields(monkeypatch):
     ends = RBM(d.upper_weights, activations, d.upper_logits).log_partition_bounds()
     assert -math.inf < least < most < math.inf and ends[1] > ends[0] + 0.01
     close(most - least, high - low + ends[1] - ends[0], 1e-8)
-    found, error = d.estimate_log_prob(value, AnnealedImportanceSampling(50, 10))
+    d.estimator = AnnealedImportanceSampling(50, 10)
+    found, error = d.estimate_log_prob(value)
     assert least < found < most and error.isfinite()
     assert d.mean_field_logits(3).shape == (10, 12)
     for query in (
@@ -512,4 +516,4 @@ def test_bad_queries():
     with pytest.raises(ValueError, match="num_rounds: expected an integer of at least 1, got 0"):
         d.mean_field_logits(0)
     with pytest.raises(ValueError, match="estimator: expected one"):
-        d.estimate_log_prob(torch.zeros(2, 3), 5)
+        DeepPatternCRF(**GOOD, estimator=5)

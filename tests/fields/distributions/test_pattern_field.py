@@ -346,7 +346,8 @@ def test_no_rows_and_no_samples():
             assert d.map("branch_and_bound")[0].shape == (0, 2, 2) and d.bethe_log_partition()[1].shape == (0,)
         for bound in (*d.log_partition_bounds(), *d.log_prob_bounds(none)):
             assert bound.shape == (0,)
-        for estimate in d.estimate_log_partition(AnnealedImportanceSampling(2, 2)):
+        d.estimator = AnnealedImportanceSampling(2, 2)
+        for estimate in d.estimate_log_partition():
             assert estimate.shape == (0,)
     assert PatternCRF(torch.zeros(2, 2), None, weights, biases, grid).sample((0,)).shape == (0, 2, 2)
 
