@@ -49,8 +49,9 @@ class CategoricalPatternCRF(FieldDistribution):
     :meth:`entropy` and :attr:`mode` need all labelings; without patterns they do not, nor does the mode at T = 0.
 
     **At any size**: :meth:`unnormalized_log_prob` and, given all other pixels, :meth:`conditional_logits`, in
-    O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves; at whole
-    temperatures, estimates (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`) and approximate samples by
+    O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves; rigorous bounds
+    (:meth:`log_prob_bounds`, :meth:`log_partition_bounds`); :meth:`mean_field_logits`; with two labels,
+    :attr:`mode`, if branch and bound proves it, and :meth:`perfect_sample`; at whole temperatures, estimates (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`) and approximate samples by
     :class:`~pyro_structured.inference.FieldGibbs`.
 
     :param Tensor unary_logits: Log-weights u of the labels, shape ``(..., H, W, K)``, K at least 2; -inf excludes.
@@ -88,9 +89,9 @@ class CategoricalPatternCRF(FieldDistribution):
     """
 
     _remedies = (
-        "conditional_logits, pseudo_log_prob, mean_field_logits and unnormalized_log_prob have no limit, nor have "
-        "map('em') with penalties of at least 0, and log_prob with estimator=AnnealedImportanceSampling() and "
-        "FieldGibbs at whole temperatures"
+        "conditional_logits, pseudo_log_prob, mean_field_logits, log_prob_bounds and unnormalized_log_prob have no "
+        "limit, nor have map('em') with penalties of at least 0, and log_prob with "
+        "estimator=AnnealedImportanceSampling() and FieldGibbs at whole temperatures"
     )
     arg_constraints = {
         "unary_logits": constraints.independent(constraints.less_than(torch.inf), 3),

@@ -551,8 +551,10 @@ class FieldDistribution(DiscreteVector):
         number of patterns. Cost: up to 100 steps from three points below and 60 steps above, each of at most 2^19
         numbers for each element of the batch, or as many as two states of each unit need; and 60 more of at most 2^21.
 
-        :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels and there are infinite
-            penalties; for more than two labels.
+        With K labels, the Bethe approximation and sums over pixels are left out where K is more than 2.
+
+        :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels, or :math:`8 / \log_2 K`
+            with K labels, and there are infinite penalties.
 
         **References**
 
@@ -567,7 +569,7 @@ class FieldDistribution(DiscreteVector):
         """Bounds of log Z without the constant."""
         if not self.batch_shape.numel():
             return self._no_rows, self._no_rows
-        field = single_layer(self.description)
+        field = self.description if self._num_labels > 2 else single_layer(self.description)
         low, high = log_partition_bounds(field)
         require_support(self._unflatten(high), self._empty)
         base = field.base - self._field.base

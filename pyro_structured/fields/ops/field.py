@@ -234,12 +234,15 @@ class Field(NamedTuple):
         return every.with_tilt(self.weights.expand(rows, -1, -1).flatten(0, 1))
 
     def differing(self, means: Tensor) -> Tensor:
-        """Probabilities that neighbours differ where pixels are independent, zeros and ones, shape ``(..., rows, E)``.
+        """Probabilities that neighbours differ where pixels are independent, shape ``(..., rows, E)``.
 
-        :param Tensor means: Probabilities of 1, shape ``(..., rows, D)``.
+        :param Tensor means: Means of the indicators, shape ``(..., rows, n D)``: probabilities of 1, or of all labels.
         """
-        one, other = means[..., self.edges[:, 0]], means[..., self.edges[:, 1]]
-        return one + other - 2 * one * other
+        if self.is_binary:
+            one, other = means[..., self.edges[:, 0]], means[..., self.edges[:, 1]]
+            return one + other - 2 * one * other
+        by_label: Tensor = means.unflatten(-1, (self.num_labels, self.num_pixels))
+        return 1 - (by_label[..., self.edges[:, 0]] * by_label[..., self.edges[:, 1]]).sum(-2)
 
     def potential(self, activations: Tensor, num_axes: int = 0) -> Tensor:
         """Log-weight that the patterns add, shape ``(..., rows)``.

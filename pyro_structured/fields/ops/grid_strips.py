@@ -77,20 +77,25 @@ def grid_strips(shape: tuple[int, int], width: int, shift: int = 0) -> GridStrip
 def log_partition_of_strips(states: Tensor, penalties: Tensor, strips: GridStrips) -> Tensor:
     """Log Z of fields whose other pairs have no penalties, shape ``(rows,)``, differentiable.
 
-    :param Tensor states: Log-weights of 0 of all pixels and then those of 1, shape ``(rows, 2 D)``.
+    :param Tensor states: Log-weights of label 0 of all pixels, then those of 1, and so on, shape ``(rows, K D)``.
     :param Tensor penalties: Shape ``(rows, E)`` or ``(1, E)``; without columns if there are none.
     """
-    off, on = states.chunk(2, -1)
+    by_label = states.chunk(states.shape[-1] // strips.colour.numel(), -1)
     if not penalties.shape[-1]:
-        return log_add(off, on).sum(-1)
+        return (log_add(*by_label) if len(by_label) == 2 else logsumexp(torch.stack(by_label), 0)).sum(-1)
     if strips.whole:
-        places, pairs = strips.pixels[0].to(off.device), strips.pairs[0].to(off.device)
-        return log_partition_of_grid(torch.cat([off[:, places], on[:, places]], -1), penalties[:, pairs], strips.shape)
-    off = torch.nn.functional.pad(off, (0, 1))[:, strips.pixels.to(off.device)]
-    on = torch.nn.functional.pad(on, (0, 1), value=-torch.inf)[:, strips.pixels.to(on.device)]
-    some = torch.nn.functional.pad(penalties, (0, 1))[:, strips.pairs.to(on.device)].expand(len(on), -1, -1)
-    found = log_partition_of_grid(torch.cat([off, on], -1).flatten(0, 1), some.flatten(0, 1), strips.shape)
-    return found.reshape(off.shape[:2]).sum(-1)
+        places, pairs = strips.pixels[0].to(states.device), strips.pairs[0].to(states.device)
+        ordered = torch.cat([label[:, places] for label in by_label], -1)
+        return log_partition_of_grid(ordered, penalties[:, pairs], strips.shape)
+    # Places without a pixel have label 0.
+    places = strips.pixels.to(states.device)
+    filled = [
+        torch.nn.functional.pad(label, (0, 1), value=-torch.inf if number else 0.0)[:, places]
+        for number, label in enumerate(by_label)
+    ]
+    some = torch.nn.functional.pad(penalties, (0, 1))[:, strips.pairs.to(states.device)].expand(len(states), -1, -1)
+    log_z = log_partition_of_grid(torch.cat(filled, -1).flatten(0, 1), some.flatten(0, 1), strips.shape)
+    return log_z.reshape(filled[0].shape[:2]).sum(-1)
 
 
 def log_partition_of_units(
@@ -98,14 +103,14 @@ def log_partition_of_units(
 ) -> Tensor:
     """The same, summed over states of hidden units, shape ``(rows,)``, differentiable.
 
-    :param Tensor states: Shape ``(rows, 2 D)``; penalties have as many rows, or one.
-    :param Tensor weights: Of the patterns, shape ``(rows, m, D)``.
+    :param Tensor states: Shape ``(rows, K D)``; penalties have as many rows, or one.
+    :param Tensor weights: Of the patterns for the last n labels, shape ``(rows, m, n D)``.
     :param Tensor log_weights: Of the states of the hidden units, shape ``(rows, K)``.
     :param Tensor shares: How far each state switches each pattern on, shape ``(K, m)``.
     """
     if not shares.shape[1]:
         return log_partition_of_strips(states, penalties, strips) + log_weights.sum(-1)
-    tilts = torch.nn.functional.pad(shares @ weights, (weights.shape[-1], 0))
+    tilts = torch.nn.functional.pad(shares @ weights, (states.shape[-1] - weights.shape[-1], 0))
     fields = (states.unsqueeze(1) + tilts).flatten(0, 1)
     some = penalties if len(penalties) == 1 else penalties.repeat_interleave(len(shares), 0)
     found = log_partition_of_strips(fields, some, strips).reshape(len(states), len(shares))

@@ -90,7 +90,7 @@ class _Plan(NamedTuple):
         rows, zeros = self.field.num_rows, self.field.states.new_zeros
         pairs = self.field.penalties.shape[-1]
         return [
-            zeros(rows, self.number, self.field.states.shape[-1] // 2),
+            zeros(rows, self.number, self.field.states.shape[-1] - self.field.num_pixels),
             zeros(rows, self.number, pairs),
             zeros(rows, self.field.num_patterns),
             zeros(rows, 1),
@@ -104,7 +104,7 @@ class _Plan(NamedTuple):
         missing = number * self.size - field.num_patterns
         biases = torch.nn.functional.pad(biases, (0, missing), value=-torch.inf).unflatten(-1, (number, self.size))
         weights = torch.nn.functional.pad(field.weights, (0, 0, 0, missing)).unflatten(1, (number, self.size))
-        states = field.states.unsqueeze(1) + torch.nn.functional.pad(number * odds, (odds.shape[-1], 0))
+        states = field.states.unsqueeze(1) + torch.nn.functional.pad(number * odds, (field.num_pixels, 0))
         some = self._penalties(penalties) * number if field.is_paired else penalties
         shares, log_numbers = unit_powers(self.size, self.power, odds)
         log_weights = log_worth(number * biases, shares) + log_numbers
@@ -166,8 +166,9 @@ def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
     """Adam, and of all steps those that are best in each row."""
     field = plan.field.detach()
     plan = plan._replace(field=field)
-    off, on = field.states.chunk(2, -1)
-    parts = [(on - off).masked_fill((on - off).isinf(), 0.0), field.penalties.nan_to_num(posinf=0.0)]
+    off, *others = field.states.chunk(field.num_labels, -1)
+    odds = torch.cat([other - off for other in others], -1)
+    parts = [odds.masked_fill(~odds.isfinite(), 0.0), field.penalties.nan_to_num(posinf=0.0)]
     parts += [field.weights.flatten(1)]
     scale = off.new_full((field.num_rows,), 0.1)
     for part in parts:

@@ -74,7 +74,7 @@ class _Split(NamedTuple):
         shares, log_numbers = unit_powers(number, replicas, tilt)
         rows = len(tilt)
         biases = self.exact.biases.expand(rows, -1)
-        states = self.field.states + torch.nn.functional.pad(tilt, (tilt.shape[-1], 0))
+        states = self.field.with_tilt(tilt).states
         weights = self.exact.weights.expand(rows, -1, -1)
         log_weights = log_worth(biases, shares) + log_numbers
         return log_partition_of_units(states, self.field.penalties, weights, log_weights, shares, self.strips)
@@ -114,7 +114,7 @@ class _Split(NamedTuple):
 def _ascend(split: _Split, tilt: Tensor, num_rounds: int) -> Tensor:
     """Coordinate ascent: all strips of one colour are updated together, since none are neighbours."""
     colours = [None] if split.strips.whole or not split.field.is_paired else [0, 1]
-    own = split.strips.colour.to(tilt.device)
+    own = split.strips.colour.to(tilt.device).repeat(tilt.shape[-1] // split.field.num_pixels)
     value = torch.full_like(tilt[:, 0], -torch.inf)
     log_z, means = split.means(tilt)
     for _ in range(num_rounds):
@@ -130,11 +130,17 @@ def _ascend(split: _Split, tilt: Tensor, num_rounds: int) -> Tensor:
 
 
 def _starts(split: _Split) -> list[Tensor]:
-    """Tilts where pixels are by themselves, and where all are 0, or 1."""
-    off, on = split.field.states.expand(split.field.num_rows, -1).chunk(2, -1)
-    alone = torch.stack([off, on]).softmax(0)[1]
-    ends = [(off == -torch.inf).to(off.dtype), (on > -torch.inf).to(off.dtype)]
-    return [split.better_tilt(means) for means in (alone, *ends)]
+    """Tilts where pixels are by themselves, and where all have the same label, those that can."""
+    field = split.field
+    states = field.label_states.expand(field.num_rows, -1, -1)
+    alone = states.softmax(1)
+    if field.is_binary:
+        ends = [states[:, 0] == -torch.inf, states[:, 1] > -torch.inf]
+        return [split.better_tilt(means.to(states.dtype)) for means in (alone[:, 1], *ends)]
+    alike = [torch.zeros_like(states) for _ in range(field.num_labels)]
+    for label, means in enumerate(alike):
+        means[:, label] = 1.0
+    return [split.better_tilt(means.flatten(1)) for means in (alone, *alike)]
 
 
 def _number_exact(field: Field, strips: GridStrips, num_exact: int) -> int:

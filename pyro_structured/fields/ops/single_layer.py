@@ -19,8 +19,8 @@ def single_layer(field: Field) -> Field:
     """
     if field.num_labels != 2:
         raise NotImplementedError(
-            f"labels: expected two of them for bounds of log Z and perfect samples, got {field.num_labels}; "
-            "estimate_log_prob with AnnealedImportanceSampling and inference.FieldGibbs take any number"
+            f"labels: expected two of them for Bethe approximations and perfect samples, got {field.num_labels}; "
+            "log_partition_bounds and inference.FieldGibbs take any number"
         )
     if field.upper is None:
         return field.binary()

@@ -16,8 +16,8 @@ from pyro_structured.fields.ops.pattern_potential import pattern_potential
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
 from pyro_structured.foundation.ops.any_true import any_true
 
-# Grids whose shorter side is not longer are summed as a whole; others in strips of so many lines.
-WHOLE_SIDE, STRIP_WIDTH = 8, 5
+# Grids are summed as a whole if a line across them has at most so many labelings; others in strips with fewer.
+LABELINGS_OF_WHOLE, LABELINGS_OF_STRIP = 2**8, 2**5
 # Numbers that a step of the bounds computes for each row, if patterns can be chosen accordingly.
 NUMBERS_IN_STEP = 2**19
 # As many times as that, where most patterns are sums over pixels.
@@ -25,11 +25,11 @@ STATES_FOR_SUMS = 4
 
 
 def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
-    """Lower and upper bounds of log Z without the base, both of shape ``(rows,)`` and differentiable.
+    r"""Lower and upper bounds of log Z without the base, both of shape ``(rows,)`` and differentiable.
 
-    :param Field field: Of zeros and ones, with one layer of hidden units.
-    :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels and there are infinite
-        penalties.
+    :param Field field: With one layer of hidden units, and any number of labels.
+    :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels, with K labels :math:`8 /
+        \log_2 K`, and there are infinite penalties.
     """
     strips = _strips(field)
     if len(strips) > 1:
@@ -37,14 +37,15 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
     if field.composition == "min":
         low, high = _bounds_of_minimum(field, strips)
     else:
-        cost = sum(part.pixels.numel() * 2 ** min(part.shape) for part in strips) // len(strips)
-        num_states = NUMBERS_IN_STEP // (cost if field.is_paired else field.num_pixels)
+        cost = sum(part.pixels.numel() * field.num_labels ** min(part.shape) for part in strips) // len(strips)
+        num_states = NUMBERS_IN_STEP // (cost if field.is_paired else field.num_pixels * (field.num_labels - 1))
         # Mean-field approximations begin at three points at a time.
         low, high = mean_field_bound(field, strips[0], num_states // 4), holder_bound(field, strips, num_states)
-        if field.composition == "sum" and 2**field.num_patterns > num_states and _is_finite(field):
+        binary = field.is_binary and field.composition == "sum" and _is_finite(field)
+        if binary and 2**field.num_patterns > num_states:
             sums = modular_bound(field, strips, STATES_FOR_SUMS * num_states)
             high = torch.where(sums < high, sums, high)
-        if field.composition == "sum" and field.temperature == 1 and field.num_patterns and _is_finite(field):
+        if binary and field.temperature == 1 and field.num_patterns:
             bethe = bethe_log_partition(field)
             low = torch.where(_balanced(field) & (bethe > low), bethe, low)
     low, high = (bound.expand(field.num_rows) for bound in (low, high))
@@ -76,15 +77,24 @@ def _check_penalties(field: Field, query: str) -> None:
     if not _is_finite(field):
         raise NotImplementedError(
             f"{query}: expected finite penalties where exact sums over the grid take too long, got infinite ones; "
-            f"a grid whose shorter side is at most {WHOLE_SIDE} pixels has exact sums"
+            f"a grid whose shorter side is at most {_widest(LABELINGS_OF_WHOLE, field)} pixels has exact sums"
         )
 
 
 def _strips(field: Field) -> list[GridStrips]:
     """The whole grid, or two sets of strips so that every pair of neighbours is in one."""
-    if not field.is_paired or min(field.shape) <= WHOLE_SIDE:
-        return [grid_strips(field.shape, WHOLE_SIDE)]
-    return [grid_strips(field.shape, STRIP_WIDTH, shift) for shift in (0, STRIP_WIDTH // 2)]
+    whole, width = _widest(LABELINGS_OF_WHOLE, field), _widest(LABELINGS_OF_STRIP, field)
+    if not field.is_paired or min(field.shape) <= whole:
+        return [grid_strips(field.shape, whole)]
+    return [grid_strips(field.shape, width, shift) for shift in (0, width // 2)]
+
+
+def _widest(labelings: int, field: Field) -> int:
+    """The largest number of pixels with so many labelings, at least 2."""
+    width = 2
+    while field.num_labels ** (width + 1) <= labelings:
+        width += 1
+    return width
 
 
 def _bounds_of_minimum(field: Field, strips: list[GridStrips]) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ from torch import Generator  # Its examples are the same under all seeds of a ru
 from pyro_structured.distributions import CategoricalPatternCRF, JunctionTree, PatternCRF
 from pyro_structured.fields.ops import field_sums as module
 from pyro_structured.fields.ops.pattern_potential import pattern_slopes
+from pyro_structured.fields.solvers import field_bounds
+from pyro_structured.inference import AnnealedImportanceSampling
 from pyro_structured.structures import CliqueTree, Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -576,8 +578,49 @@ def test_mean_field_of_several_labels():
         lambda p: CategoricalPatternCRF(unary.nan_to_num(neginf=-3.0), p, weights, biases, grid).mean_field_logits(3),
         (pairwise.requires_grad_(),),
     )
-    with pytest.raises(NotImplementedError, match="labels: expected two of them for bounds of log Z .* got 3"):
-        d.log_partition_bounds()
+    with pytest.raises(NotImplementedError, match="labels: expected two of them for Bethe approximations .* got 3"):
+        d.bethe_log_partition()
     tied = CategoricalPatternCRF(unary, torch.full((grid.num_edges,), math.inf).double(), weights, biases, grid)
     with pytest.raises(NotImplementedError, match="mean_field_logits: expected finite penalties"):
         tied.mean_field_logits()
+
+
+@settings(max_examples=60, deadline=None)
+@given(fields(), st.booleans())
+def test_bounds(case, strips):
+    """They contain log Z and log-probabilities, of narrow strips too, and given evidence."""
+    d, table, penalties = case
+    y, scores = brute_force(d, table, penalties)
+    if scores.amax() == -math.inf or (strips and d.pairwise.isinf().any()):
+        return
+    log_z = scores.logsumexp(0)
+    with pytest.MonkeyPatch.context() as patch:
+        if strips:
+            patch.setattr(field_bounds, "LABELINGS_OF_WHOLE", 2)
+            patch.setattr(field_bounds, "LABELINGS_OF_STRIP", 2)
+            patch.setattr(field_bounds, "NUMBERS_IN_STEP", 2**9)
+        low, high = d.log_partition_bounds()
+        assert low <= log_z + 1e-9 * (1 + log_z.abs()) and log_z <= high + 1e-9 * (1 + log_z.abs())
+        value = y[scores.argmax()].reshape(d.event_shape)
+        least, most = d.log_prob_bounds(value)
+        exact = scores.amax() - log_z
+        assert least <= exact + 1e-9 * (1 + log_z.abs()) and exact <= most + 1e-9 * (1 + log_z.abs())
+
+
+def test_bounds_of_large_fields():
+    """Of three labels on a large grid: they contain an estimate, have derivatives, and are exact without couplings."""
+    torch.manual_seed(2)
+    grid = Grid(7, 8)
+    unary, weights = torch.randn(7, 8, 3).double(), torch.randn(3, 7, 8, 3).double() / 4
+    pairwise, biases = torch.rand(grid.num_edges).double().requires_grad_(), torch.randn(3).double()
+    d = CategoricalPatternCRF(
+        unary, pairwise, weights, biases, grid, estimator=AnnealedImportanceSampling(300, 30), validate_args=False
+    )
+    low, high = d.log_partition_bounds()
+    value, error = d.estimate_log_partition()
+    assert low < value + 4 * error and value - 4 * error < high and high - low < 40
+    (gradient,) = torch.autograd.grad(low + high, pairwise)
+    assert gradient.isfinite().all() and (gradient < 0).any()
+    free = CategoricalPatternCRF(unary, torch.zeros(grid.num_edges), torch.zeros(0, 7, 8, 3), torch.zeros(0), grid)
+    for bound in free.log_partition_bounds():
+        close(bound, unary.logsumexp(-1).sum(), 1e-6)
