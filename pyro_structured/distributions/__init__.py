@@ -30,8 +30,6 @@ __all__ = [
     "cardinality_potentials",
 ]
 
-import pyro_structured.counts.distributions.kl  # noqa: F401  (registers divergences)
-import pyro_structured.junction_trees.distributions.kl  # noqa: F401
 from pyro_structured.counts.distributions.k_subset import KSubset
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality

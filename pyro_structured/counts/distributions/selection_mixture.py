@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, transform_to
 
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
-from pyro_structured.foundation.distributions.argument_checks import check_entries
-from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
+from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.representation import represent
 
@@ -33,7 +32,7 @@ class _Union(constraints.Constraint):
         return f"{self.parts[0]} or {self.parts[1]}"
 
 
-class SelectionMixture(ValidatedDistribution):
+class SelectionMixture(TorchDistribution):
     r"""Every entry comes from one of two components, and which one is a structured selector, summed out exactly.
 
     .. math::
@@ -89,6 +88,7 @@ class SelectionMixture(ValidatedDistribution):
         if _is_discrete(component0) != _is_discrete(component1):
             kind = "discrete" if _is_discrete(component0) else "continuous"
             raise ValueError(f"component1: expected a {kind} distribution, as component0, got {component1!r}")
+        check_validation(validate_args)
         self.selector = selector.expand(shape[:-1])
         self._expand_components(component0, component1, shape)
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
@@ -104,7 +104,7 @@ class SelectionMixture(ValidatedDistribution):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Expands the components anew."""
         self.__dict__.update(state)
-        self._expand_components(*self._given, self._batch_shape + self._event_shape)
+        self._expand_components(*self._given, self.batch_shape + self.event_shape)
 
     def __repr__(self) -> str:
         return represent(self)
@@ -112,7 +112,7 @@ class SelectionMixture(ValidatedDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> "SelectionMixture":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: SelectionMixture = self._get_checked_instance(SelectionMixture, _instance)  # type: ignore[no-untyped-call]
-        batch_shape = torch.Size(batch_shape)
+        batch_shape = expanded_batch(self.batch_shape, batch_shape)
         new.selector = self.selector.expand(batch_shape)
         new._expand_components(*self._given, batch_shape + self.event_shape)
         super(SelectionMixture, new).__init__(batch_shape, self.event_shape, validate_args=False)
@@ -138,7 +138,8 @@ class SelectionMixture(ValidatedDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density of vectors, the selector summed out."""
-        if self._validate_args:
+        # The constraints of torch cannot be checked where there are no rows.
+        if self._validate_args and (not isinstance(value, Tensor) or value.numel()):
             self._validate_sample(value)
         return self.selector.log_evidence(*self._likelihoods(value, None))
 

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid
 from pyro_structured.densities.ops.region_passes import region_inward, region_outward
 from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.distributions.exchangeable_partition import ExchangeablePartition
-from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
+from pyro_structured.exchangeable.distributions.exchangeable_vector import ExchangeableVector
 from pyro_structured.exchangeable.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
@@ -22,7 +22,7 @@ from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import logsumexp
-from pyro_structured.foundation.ops.requirements import require, require_support
+from pyro_structured.foundation.ops.requirements import require
 
 # Axes of the parameters behind those of the batch: networks M, regions G, states K, variables n.
 AXES = {
@@ -88,7 +88,7 @@ class SumProductNetwork(ExchangeableVector):
         for name, axes in AXES.items()
     }
 
-    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_free_blocks", "_blocks")
+    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_free_blocks")
 
     def __init__(
         self,
@@ -143,16 +143,9 @@ class SumProductNetwork(ExchangeableVector):
 
     @lazy_property
     def _free_blocks(self) -> ExchangeablePartition:
-        """The blocks of all networks and states, without evidence."""
-        blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
-        require_support(blocks._log_z, EMPTY_SUPPORT)
-        return blocks
-
-    @lazy_property
-    def _blocks(self) -> ExchangeablePartition:
-        """The blocks given the evidence."""
-        value, observed, _ = self._evidence
-        return self._free_blocks.condition(value[..., None, None, :], observed[..., None, None, :])
+        """The blocks of all networks and states, without evidence, in double precision."""
+        logits = self.statistic_logits.double()
+        return ExchangeablePartition(logits, self.structure.partition, validate_args=False)
 
     @lazy_property
     def _forest(self) -> tuple[Tensor, Tensor]:
@@ -164,14 +157,18 @@ class SumProductNetwork(ExchangeableVector):
     @lazy_property
     def _leaf_scores(self) -> Tensor:
         """Log-weights of the evidence under both leaves of every state, shape ``(..., M, G, K, 2)``."""
+        value, observed, _ = self._evidence
         forest = self._forest[1][..., 0].masked_fill(self.structure.levels > 0, 0.0)
-        return self._by_region(forest, self._blocks._log_blocks)
+        blocks = self._free_blocks.block_marginal_log_prob(value[..., None, None, :], observed[..., None, None, :])
+        return self._by_region(forest, blocks)
 
     def _by_region(self, forest: Tensor, blocks: Tensor) -> Tensor:
-        """Sums of terms of the variables, and of terms of the blocks relative to their totals, in every region."""
-        structure, named = self.structure, self.structure.partition.sizes > 0
-        relative = blocks.masked_fill(~named, 0.0) - self._free_blocks._log_blocks.masked_fill(~named, 0.0)
-        sides = (structure.sum_by_region(terms) for terms in (forest, relative))
+        """Sums of the terms of the variables and of those of the blocks in every region, shape ``(..., M, G, K, 2)``.
+
+        :param Tensor forest: Log-probabilities in the forest, at the variables, shape ``(..., M, K, n)``.
+        :param Tensor blocks: Log-probabilities of the blocks, at their smallest variables, shape ``(..., M, K, n)``.
+        """
+        sides = (self.structure.sum_by_region(terms) for terms in (forest, blocks))
         return torch.stack(torch.broadcast_tensors(*sides), -1)
 
     @lazy_property
@@ -205,7 +202,7 @@ class SumProductNetwork(ExchangeableVector):
         given, observed, consistent = self._evidence
         spread = value[..., None, None, :]
         forest = forest_score(self._tables[2], self.structure.variable_parents, spread == 1)
-        scores = self._by_region(forest, self._blocks._block_scores(spread))
+        scores = self._by_region(forest, self._free_blocks.block_log_prob(spread))
         total = logsumexp(self._leveled[0] + self._sum_out(scores)[1][..., 0, 0])
         possible = ((value == 0) | (value == 1)) & (~observed | (value == given))
         return total.masked_fill(~(possible.all(-1) & consistent), -torch.inf)
@@ -230,8 +227,8 @@ class SumProductNetwork(ExchangeableVector):
         region = structure.regions[network.squeeze(-1)]
         which = row, network, states.gather(-1, region), variables
         forest, blocks = self._draw_forests(which), self._draw_blocks(which)
-        found = torch.where(leaf.gather(-1, region) == 0, forest.to(blocks.dtype), blocks)
-        return found.reshape(sample_shape + self.batch_shape + self.event_shape)
+        drawn = torch.where(leaf.gather(-1, region) == 0, forest.to(blocks.dtype), blocks)
+        return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
 
     def _flat(self, tensor: Tensor, trailing: int) -> Tensor:
         """A tensor with so many axes behind those of the batch, which become one."""
@@ -262,7 +259,7 @@ class SumProductNetwork(ExchangeableVector):
     def _draw_blocks(self, which: tuple[Tensor, ...]) -> Tensor:
         """Vectors from blocks; the argument is that of :meth:`_draw_forests`."""
         partition, (row, network, state, _) = self.structure.partition, which
-        given, observed = (self._flat(t, 3)[which] for t in self._possible_blocks._evidence[:2])
+        given, observed = (self._flat(tensor, 3)[which] for tensor in self._block_evidence)
         # Every cell of the blocks that come together is found in the table of the network and state it comes from.
         joined = Partition(partition.labels[which[1:]])
         names = joined.cell_blocks
@@ -272,11 +269,14 @@ class SumProductNetwork(ExchangeableVector):
         return ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
 
     @property
-    def _possible_blocks(self) -> ExchangeablePartition:
-        """The blocks given the evidence, except in regions where that is impossible: they keep their distribution."""
+    def _block_evidence(self) -> tuple[Tensor, Tensor]:
+        """Values, and where they are observed, of the blocks of all networks and states, except in regions where the
+        evidence is impossible: their blocks keep their distribution; shape ``(..., M, K, n)``.
+        """
         value, observed, _ = self._evidence
         kept = observed[..., None, None, :] & self.structure.at_variables(self._leaf_scores[..., 1] > -torch.inf)
-        return self._free_blocks.condition(value[..., None, None, :], kept)
+        value, kept = torch.broadcast_tensors(value[..., None, None, :], kept)
+        return value, kept
 
     @property
     def _log_marginals(self) -> Tensor:
@@ -284,17 +284,18 @@ class SumProductNetwork(ExchangeableVector):
         structure, (transitions, leaves, conditionals) = self.structure, self._tables
         states = region_outward(transitions, *self._inward, structure.region_parents)
         states = states + (self._network_weights - self._supported_log_z.unsqueeze(-1))[..., None, None]
-        each = leaves + self._leaf_scores
-        total = logsumexp(each)
-        chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + each
+        of_leaves = leaves + self._leaf_scores
+        total = logsumexp(of_leaves)
+        chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + of_leaves
         forest = forest_downward(conditionals, *structure.forests, *self._forest)
+        blocks = self._free_blocks.condition(*self._block_evidence)._log_marginals
         sides = (
             structure.at_variables(weights).unsqueeze(-1) + given
-            for weights, given in zip(chosen.unbind(-1), (forest, self._possible_blocks._log_marginals), strict=True)
+            for weights, given in zip(chosen.unbind(-1), (forest, blocks), strict=True)
         )
         joint = torch.stack(torch.broadcast_tensors(*sides), -3)
-        found = logsumexp(joint.flatten(-5, -3), -3)
-        return found.expand(self.batch_shape + found.shape[-2:])
+        log_marginals = logsumexp(joint.flatten(-5, -3), -3)
+        return log_marginals.expand(self.batch_shape + log_marginals.shape[-2:])
 
 
 def _categorical(logits: Tensor) -> Tensor:

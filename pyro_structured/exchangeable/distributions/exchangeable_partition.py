@@ -3,6 +3,7 @@
 __all__ = ["ExchangeablePartition", "check_partition"]
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
 from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
 # Rows of data, times partitions, that are counted at once.
@@ -161,19 +163,23 @@ class ExchangeablePartition(ExchangeableVector):
 
     @property
     def _log_z(self) -> Tensor:
-        named = self.partition.sizes > 0
-        total = self._log_blocks.masked_fill(~named, 0.0).sum(-1)
-        return total.masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
+        return self._totals.sum(-1).masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
 
     @property
-    def count_probs(self) -> Tensor:
+    def count_marginals(self) -> Tensor:
         """Probabilities of the counts of all blocks, shape ``batch_shape + (partition.table_size,)``; 0 in unused
         cells.
         """
-        return self._cast(self._log_count_probs.exp()).expand(self.batch_shape + self.statistic_logits.shape[-1:])
+        return self._cast(self._log_count_marginals.exp()).expand(self.batch_shape + self.statistic_logits.shape[-1:])
 
     @property
-    def _log_count_probs(self) -> Tensor:
+    def count_probs(self) -> Tensor:
+        """Old name of :attr:`count_marginals`."""
+        warnings.warn("count_probs: use count_marginals", FutureWarning, stacklevel=frames_below_user())
+        return self.count_marginals
+
+    @property
+    def _log_count_marginals(self) -> Tensor:
         require_support(self._log_z, self._empty)
         names = self.partition.cell_blocks.expand(self._log_counts.shape)
         return self._log_counts - self._log_blocks.gather(-1, names)
@@ -220,8 +226,45 @@ class ExchangeablePartition(ExchangeableVector):
         agrees = (~observed | (value == given)).all(-1) & consistent
         return self._block_scores(value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
 
+    def block_log_prob(self, value: Tensor) -> Tensor:
+        """Log-probabilities of each block's variables, all others summed out; without evidence.
+
+        :param Tensor value: Zeros and ones, shape ``(..., n)``.
+        :return: Shape ``(..., n)``, of batches broadcast with ``batch_shape``: a block's number stands at its smallest
+            variable, others are 0. Their sum is :meth:`log_prob`.
+
+        Example::
+
+            >>> d = ExchangeablePartition(torch.zeros(6), Partition(torch.tensor([0, 0, 2])))
+            >>> d.block_log_prob(torch.tensor([1.0, 1.0, 0.0])).exp()
+            tensor([0.3333, 1.0000, 0.5000])
+        """
+        return self._cast(self._block_scores(value) - self._supported_totals)
+
+    def block_marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probabilities of the observed variables of each block; arguments as for :meth:`condition`, the result as
+        for :meth:`block_log_prob`. Their sum is :meth:`marginal_log_prob`.
+
+        Example::
+
+            >>> d = ExchangeablePartition(torch.zeros(6), Partition(torch.tensor([0, 0, 2])))
+            >>> d.block_marginal_log_prob(torch.ones(3), torch.tensor([True, False, False])).exp()
+            tensor([0.5000, 1.0000, 1.0000])
+        """
+        return self._cast(self.condition(value, observed)._totals - self._supported_totals)
+
+    @property
+    def _totals(self) -> Tensor:
+        """Log partition functions of the blocks, at their smallest variables; 0 elsewhere."""
+        return self._log_blocks.masked_fill(self.partition.sizes == 0, 0.0)
+
+    @property
+    def _supported_totals(self) -> Tensor:
+        require_support(self._log_z, self._empty)
+        return self._totals
+
     def _block_scores(self, value: Tensor) -> Tensor:
-        """Log-weights of the blocks' parts of a value, at their smallest variables; 0 elsewhere."""
+        """Log-weights of a value's entries in each block, at its smallest variable; 0 elsewhere."""
         counts = self.partition.count(value == 1)
         batch = torch.broadcast_shapes(counts.shape[:-1], self.batch_shape)
         cells = (self.partition.starts + counts).clamp(max=self.partition.table_size - 1)
@@ -239,7 +282,7 @@ class ExchangeablePartition(ExchangeableVector):
     def _log_odds(self) -> Tensor:
         """In double precision."""
         value, observed, _ = self._evidence
-        log_probs = self._log_count_probs
+        log_probs = self._log_count_marginals
         free, missing = self._open
         names, num_variables = self.partition.cell_blocks, self.partition.num_variables
         # The chance of a free variable is the expected share of ones among those of its block.
@@ -254,7 +297,7 @@ class ExchangeablePartition(ExchangeableVector):
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        log_probs = self._log_count_probs
+        log_probs = self._log_count_marginals
         impossible = log_probs == -torch.inf
         # Of each block: weights relative to its sum, so that large ones cancel before they are averaged.
         names = self.partition.cell_blocks.expand(log_probs.shape)

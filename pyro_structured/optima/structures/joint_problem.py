@@ -97,7 +97,7 @@ class JointProblem(Problem):
     def incidence(self, value: Tensor) -> Tensor:
         """The sum over all problems, where that of rewards is negative, shape ``(..., *cost_shape)``."""
         parts = self._parts(value, value.shape[:-1])
-        return torch.stack([(problem.incidence(own) * problem._sign).sum(0) for problem, own in parts]).sum(0)
+        return torch.stack([_signed(problem, own).sum(0) for problem, own in parts]).sum(0)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """One entry after the other."""
@@ -130,7 +130,7 @@ class JointProblem(Problem):
 
     def _separated(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """The widest separation from some values, and from those that are still better, until there are none."""
-        own = torch.cat([_signed(problem, mine) for problem, mine in self._parts(value, value.shape[:-1])])
+        own = torch.cat([_signed(problem, mine).flatten(1) for problem, mine in self._parts(value, value.shape[:-1])])
         least, most = own.amin(1, keepdim=True), own.amax(1, keepdim=True)
         # With such changes of the costs, the values are only optimal if they are better by a margin.
         worse = (2 * own - least - most) / (most - least).clamp(min=1e-9) * (high - low)
@@ -160,7 +160,10 @@ class JointProblem(Problem):
         """Signed coefficients of the optima, one for each problem with costs of its own."""
         shares = costs.reshape(-1, *self.cost_shape).split([problem.batch_shape[0] for problem in self._problems])
         return torch.cat(
-            [_signed(problem, problem.solve(own)) for problem, own in zip(self._problems, shares, strict=True)]
+            [
+                _signed(problem, problem.solve(own)).flatten(1)
+                for problem, own in zip(self._problems, shares, strict=True)
+            ]
         )
 
     def expand(self, batch_shape: Any) -> "JointProblem":
@@ -205,5 +208,5 @@ def _expanded(problem: Problem, batch_shape: torch.Size) -> Problem:
 
 
 def _signed(problem: Problem, value: Tensor) -> Tensor:
-    """Coefficients of costs that are to be minimised, shape ``(N, P)``."""
-    return (problem.incidence(value) * problem._sign).flatten(1)
+    """Coefficients of costs that are to be minimised, shape ``(N, ..., *cost_shape)``."""
+    return problem.incidence(value) * (-1 if problem.maximize else 1)
