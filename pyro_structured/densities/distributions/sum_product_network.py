@@ -13,8 +13,12 @@ from torch.nn.functional import logsigmoid
 
 from pyro_structured.densities.ops.region_passes import region_inward, region_outward
 from pyro_structured.densities.structures.region_tree import RegionTree
-from pyro_structured.exchangeable.distributions.exchangeable_partition import ExchangeablePartition
-from pyro_structured.exchangeable.distributions.exchangeable_vector import ExchangeableVector
+from pyro_structured.exchangeable.distributions.exchangeable_partition import (
+    ExchangeablePartition,
+    block_log_partitions,
+    block_log_weights,
+)
+from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
@@ -22,7 +26,7 @@ from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import logsumexp
-from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.requirements import require, require_support
 
 # Axes of the parameters behind those of the batch: networks M, regions G, states K, variables n.
 AXES = {
@@ -88,7 +92,7 @@ class SumProductNetwork(ExchangeableVector):
         for name, axes in AXES.items()
     }
 
-    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_free_blocks")
+    _derived = ("_tables", "_forest", "_leaf_scores", "_inward", "_free_blocks", "_blocks")
 
     def __init__(
         self,
@@ -143,9 +147,16 @@ class SumProductNetwork(ExchangeableVector):
 
     @lazy_property
     def _free_blocks(self) -> ExchangeablePartition:
-        """The blocks of all networks and states, without evidence, in double precision."""
-        logits = self.statistic_logits.double()
-        return ExchangeablePartition(logits, self.structure.partition, validate_args=False)
+        """The blocks of all networks and states, without evidence."""
+        blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
+        require_support(block_log_partitions(blocks).sum(-1), EMPTY_SUPPORT)
+        return blocks
+
+    @lazy_property
+    def _blocks(self) -> ExchangeablePartition:
+        """The blocks given the evidence."""
+        value, observed, _ = self._evidence
+        return self._free_blocks.condition(value[..., None, None, :], observed[..., None, None, :])
 
     @lazy_property
     def _forest(self) -> tuple[Tensor, Tensor]:
@@ -157,18 +168,17 @@ class SumProductNetwork(ExchangeableVector):
     @lazy_property
     def _leaf_scores(self) -> Tensor:
         """Log-weights of the evidence under both leaves of every state, shape ``(..., M, G, K, 2)``."""
-        value, observed, _ = self._evidence
         forest = self._forest[1][..., 0].masked_fill(self.structure.levels > 0, 0.0)
-        blocks = self._free_blocks.block_marginal_log_prob(value[..., None, None, :], observed[..., None, None, :])
-        return self._by_region(forest, blocks)
+        return self._by_region(forest, block_log_partitions(self._blocks))
 
     def _by_region(self, forest: Tensor, blocks: Tensor) -> Tensor:
-        """Sums of the terms of the variables and of those of the blocks in every region, shape ``(..., M, G, K, 2)``.
+        """Log-probabilities in the forest and in the blocks of every region, shape ``(..., M, G, K, 2)``.
 
-        :param Tensor forest: Log-probabilities in the forest, at the variables, shape ``(..., M, K, n)``.
-        :param Tensor blocks: Log-probabilities of the blocks, at their smallest variables, shape ``(..., M, K, n)``.
+        :param Tensor forest: Terms of the variables, shape ``(..., M, K, n)``.
+        :param Tensor blocks: Log-weights of the blocks, at their smallest variables, shape ``(..., M, K, n)``.
         """
-        sides = (self.structure.sum_by_region(terms) for terms in (forest, blocks))
+        relative = blocks - block_log_partitions(self._free_blocks)
+        sides = (self.structure.sum_by_region(terms) for terms in (forest, relative))
         return torch.stack(torch.broadcast_tensors(*sides), -1)
 
     @lazy_property
@@ -202,7 +212,7 @@ class SumProductNetwork(ExchangeableVector):
         given, observed, consistent = self._evidence
         spread = value[..., None, None, :]
         forest = forest_score(self._tables[2], self.structure.variable_parents, spread == 1)
-        scores = self._by_region(forest, self._free_blocks.block_log_prob(spread))
+        scores = self._by_region(forest, block_log_weights(self._blocks, spread))
         total = logsumexp(self._leveled[0] + self._sum_out(scores)[1][..., 0, 0])
         possible = ((value == 0) | (value == 1)) & (~observed | (value == given))
         return total.masked_fill(~(possible.all(-1) & consistent), -torch.inf)

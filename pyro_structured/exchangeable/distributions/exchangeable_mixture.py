@@ -15,6 +15,7 @@ from pyro_structured.foundation.distributions.argument_checks import (
     check_rows,
     check_vector,
 )
+from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.evidence import no_evidence
@@ -62,7 +63,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         "statistic_logits": constraints.independent(constraints.less_than(torch.inf), 2),
     }
 
-    _derived = ("_free", "_log_evidence", "_kept", "_possible", "_class_weights")
+    _derived = ("_free", "_log_evidence", "_kept", "_possible")
     _advice = "use component(z).{name}, or estimate it from samples"
 
     def __init__(
@@ -130,16 +131,15 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
     @lazy_property
     def _free(self) -> ExchangeablePartition:
-        """The classes without the evidence, in double precision."""
-        logits = self._parameter("statistic_logits").double()
-        return ExchangeablePartition(logits, self.partition, validate_args=False)
+        """The classes without the evidence."""
+        return ExchangeablePartition(self._parameter("statistic_logits"), self.partition, validate_args=False)
 
     @lazy_property
     def _log_evidence(self) -> Tensor:
         value, observed, _ = self._evidence
         if not any_true(observed):
             return torch.zeros_like(self.mixture_logits, dtype=torch.double)
-        return self._free.marginal_log_prob(value.unsqueeze(-2), observed.unsqueeze(-2))
+        return exact_log_evidence(self._free.condition(value.unsqueeze(-2), observed.unsqueeze(-2)), self._free)
 
     @lazy_property
     def _possible(self) -> ExchangeablePartition:
@@ -163,11 +163,11 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         return alone.condition(*self._evidence_of(z))
 
     def _component_scores(self, value: Tensor) -> Tensor:
-        return self._possible.log_prob(value.unsqueeze(-2))
+        return exact_log_prob(self._possible, value.unsqueeze(-2))
 
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
         components = self._possible.expand(self.batch_shape + self.mixture_logits.shape[-1:])
-        return components.sample(sample_shape).to(self._value_dtype)
+        return components.sample(sample_shape)
 
     @property
     def _log_marginals(self) -> Tensor:

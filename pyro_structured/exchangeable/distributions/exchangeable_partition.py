@@ -1,6 +1,6 @@
 """Independent blocks of exchangeable binary variables."""
 
-__all__ = ["ExchangeablePartition", "check_partition"]
+__all__ = ["ExchangeablePartition", "block_log_partitions", "block_log_weights", "check_partition"]
 
 import math
 import warnings
@@ -163,7 +163,7 @@ class ExchangeablePartition(ExchangeableVector):
 
     @property
     def _log_z(self) -> Tensor:
-        return self._totals.sum(-1).masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
+        return block_log_partitions(self).sum(-1).masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
 
     @property
     def count_marginals(self) -> Tensor:
@@ -224,54 +224,7 @@ class ExchangeablePartition(ExchangeableVector):
         given, observed, consistent = self._evidence
         binary = ((value == 0) | (value == 1)).all(-1)
         agrees = (~observed | (value == given)).all(-1) & consistent
-        return self._block_scores(value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
-
-    def block_log_prob(self, value: Tensor) -> Tensor:
-        """Log-probabilities of each block's variables, all others summed out; without evidence.
-
-        :param Tensor value: Zeros and ones, shape ``(..., n)``.
-        :return: Shape ``(..., n)``, of batches broadcast with ``batch_shape``: a block's number stands at its smallest
-            variable, others are 0. Their sum is :meth:`log_prob`.
-
-        Example::
-
-            >>> d = ExchangeablePartition(torch.zeros(6), Partition(torch.tensor([0, 0, 2])))
-            >>> d.block_log_prob(torch.tensor([1.0, 1.0, 0.0])).exp()
-            tensor([0.3333, 1.0000, 0.5000])
-        """
-        return self._cast(self._block_scores(value) - self._supported_totals)
-
-    def block_marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-probabilities of the observed variables of each block; arguments as for :meth:`condition`, the result as
-        for :meth:`block_log_prob`. Their sum is :meth:`marginal_log_prob`.
-
-        Example::
-
-            >>> d = ExchangeablePartition(torch.zeros(6), Partition(torch.tensor([0, 0, 2])))
-            >>> d.block_marginal_log_prob(torch.ones(3), torch.tensor([True, False, False])).exp()
-            tensor([0.5000, 1.0000, 1.0000])
-        """
-        return self._cast(self.condition(value, observed)._totals - self._supported_totals)
-
-    @property
-    def _totals(self) -> Tensor:
-        """Log partition functions of the blocks, at their smallest variables; 0 elsewhere."""
-        return self._log_blocks.masked_fill(self.partition.sizes == 0, 0.0)
-
-    @property
-    def _supported_totals(self) -> Tensor:
-        require_support(self._log_z, self._empty)
-        return self._totals
-
-    def _block_scores(self, value: Tensor) -> Tensor:
-        """Log-weights of a value's entries in each block, at its smallest variable; 0 elsewhere."""
-        counts = self.partition.count(value == 1)
-        batch = torch.broadcast_shapes(counts.shape[:-1], self.batch_shape)
-        cells = (self.partition.starts + counts).clamp(max=self.partition.table_size - 1)
-        weights = self._weights.expand(batch + self._weights.shape[-1:]).gather(
-            -1, cells.expand(batch + cells.shape[-1:])
-        )
-        return weights.masked_fill(self.partition.sizes == 0, 0.0)
+        return block_log_weights(self, value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
 
     @property
     def _log_marginals(self) -> Tensor:
@@ -309,3 +262,25 @@ def check_partition(partition: object) -> None:
     """Raises a ValueError unless it is a :class:`~pyro_structured.structures.Partition`."""
     if not isinstance(partition, Partition):
         raise ValueError(f"partition: expected a Partition, got {type(partition).__name__}")
+
+
+def block_log_partitions(distribution: ExchangeablePartition) -> Tensor:
+    """Log partition functions of the blocks with the evidence, in double precision.
+
+    :return: Shape ``(..., n)``: a block's number stands at its smallest variable; 0 elsewhere.
+    """
+    return distribution._log_blocks.masked_fill(distribution.partition.sizes == 0, 0.0)
+
+
+def block_log_weights(distribution: ExchangeablePartition, value: Tensor) -> Tensor:
+    """Log-weights of a value's entries in each block, in double precision, whatever the evidence.
+
+    :param Tensor value: Zeros and ones, shape ``(..., n)``.
+    :return: Shape ``(..., n)``: a block's number stands at its smallest variable; 0 elsewhere.
+    """
+    partition, weights = distribution.partition, distribution._weights
+    counts = partition.count(value == 1)
+    batch = torch.broadcast_shapes(counts.shape[:-1], distribution.batch_shape)
+    cells = (partition.starts + counts).clamp(max=partition.table_size - 1)
+    weights = weights.expand(batch + weights.shape[-1:]).gather(-1, cells.expand(batch + cells.shape[-1:]))
+    return weights.masked_fill(partition.sizes == 0, 0.0)

@@ -1,6 +1,6 @@
 """Discrete distributions that evidence can be given about."""
 
-__all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector", "result_dtype"]
+__all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector", "exact_log_evidence", "exact_log_prob", "result_dtype"]
 
 import math
 from abc import abstractmethod
@@ -222,6 +222,23 @@ class DiscreteVector(TorchDistribution):
 
     def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.to(result_dtype(*(getattr(self, name) for name in self.arg_constraints)))
+
+
+def exact_log_prob(distribution: DiscreteVector, value: Tensor) -> Tensor:
+    """Log-probability in double precision, whatever the dtype of the parameters; values are not validated.
+
+    :param Tensor value: As for ``distribution.log_prob``, likewise the result.
+    """
+    return distribution._score(value) - distribution._supported_log_z
+
+
+def exact_log_evidence(given: DiscreteVector, distribution: DiscreteVector) -> Tensor:
+    """Log-probability of evidence in double precision, whatever the dtype of the parameters.
+
+    :param DiscreteVector given: What ``distribution.condition`` made of the evidence.
+    :return: Shape ``given.batch_shape``; -inf for impossible evidence.
+    """
+    return given._log_z - distribution._supported_log_z
 
 
 def result_dtype(*parameters: Tensor) -> torch.dtype:

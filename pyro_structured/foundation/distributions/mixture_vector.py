@@ -41,7 +41,7 @@ class MixtureVector(DiscreteVector):
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
         """Independent draws from all components, shape ``sample_shape + batch_shape + (K, n)``."""
 
-    @lazy_property
+    @property
     def _class_weights(self) -> Tensor:
         """Log-weights of the classes with their evidence, up to a constant, in double precision, shape ``batch_shape +
         (K,)``.
@@ -52,11 +52,14 @@ class MixtureVector(DiscreteVector):
 
     @lazy_property
     def _kept(self) -> Tensor:
-        """Where values are observed, for each class without the evidence that excludes it, shape ``(..., K, n)``."""
+        """Where values are observed, for each class without the evidence that excludes it, shape ``(..., K, n)``;
+        nowhere if observations contradict each other.
+        """
         observed = self._evidence[1].unsqueeze(-2)
         if not any_true(observed):
             return observed
-        return torch.where((self._log_evidence > -torch.inf).unsqueeze(-1), observed, self._kept_before)
+        kept = torch.where((self._log_evidence > -torch.inf).unsqueeze(-1), observed, self._kept_before)
+        return kept & self._evidence[2][..., None, None]
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:

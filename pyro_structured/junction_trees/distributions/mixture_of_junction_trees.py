@@ -11,7 +11,9 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
+from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
@@ -61,7 +63,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         "mixture_logits": constraints.independent(constraints.less_than(torch.inf), 1),
         "clique_logits": constraints.independent(constraints.less_than(torch.inf), 1),
     }
-    _derived = ("_free", "_log_evidence", "_kept", "_possible", "_class_weights")
+    _derived = ("_free", "_given", "_log_evidence", "_kept", "_possible", "_class_weights")
 
     def __init__(
         self,
@@ -102,18 +104,29 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @lazy_property
     def _free(self) -> list[JunctionTree]:
-        """The components without the evidence, in double precision."""
-        tables = self._parameter("clique_logits").double().split(self._table_sizes, -1)
+        """The components without the evidence."""
+        tables = self._parameter("clique_logits").split(self._table_sizes, -1)
         return [JunctionTree(table, tree, validate_args=False) for table, tree in zip(tables, self.trees, strict=True)]
 
     @lazy_property
     def _log_evidence(self) -> Tensor:
+        return torch.stack(list(map(exact_log_evidence, self._given, self._free)), -1)
+
+    @lazy_property
+    def _class_weights(self) -> Tensor:
+        return super()._class_weights
+
+    @lazy_property
+    def _given(self) -> list[JunctionTree]:
+        """The components given the evidence."""
         value, observed, _ = self._evidence
-        return torch.stack([component.marginal_log_prob(value, observed) for component in self._free], -1)
+        return [component.condition(value, observed).expand(self.batch_shape) for component in self._free]
 
     @lazy_property
     def _possible(self) -> list[JunctionTree]:
         """The components given the evidence, each without the part that excludes it."""
+        if not any_true(self._log_evidence == -torch.inf):
+            return self._given
         kept = self._kept.expand(self._kept.shape[:-2] + (len(self.trees),) + self.event_shape)
         return [
             component.condition(self._evidence[0], observed).expand(self.batch_shape)
@@ -150,7 +163,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         return MixtureOfJunctionTrees(certain, logits, self.trees, self._validate_args).condition(value, observed)
 
     def _component_scores(self, value: Tensor) -> Tensor:
-        return torch.stack([component.log_prob(value) for component in self._possible], -1)
+        return torch.stack([exact_log_prob(component, value) for component in self._possible], -1)
 
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
         return torch.stack([component.sample(sample_shape) for component in self._possible], -2)
