@@ -38,7 +38,7 @@ from pyro_structured.counts.distributions.recursive_cardinality_straight_through
     RecursiveCardinalityStraightThrough,
 )
 from pyro_structured.counts.distributions.selection_mixture import SelectionMixture
-from pyro_structured.counts.ops.precision_warning import PrecisionWarning
+from pyro_structured.counts.ops.certified_counts import PrecisionWarning
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.exchangeable.distributions.exchangeable_block import ExchangeableBlock

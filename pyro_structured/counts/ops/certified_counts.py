@@ -3,6 +3,7 @@
 __all__ = [
     "Beliefs",
     "Certificate",
+    "PrecisionWarning",
     "certify",
     "certify_centred",
     "infer_counts",
@@ -11,6 +12,7 @@ __all__ = [
 ]
 
 import math
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,14 +26,32 @@ from pyro_structured.counts.ops.count_potential import attempts, solve_count_pot
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
-from pyro_structured.counts.ops.precision_warning import warn_of_lost_digits
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.ops.vmap_rows import map_rows, merge_mapped
 
 # Certified errors that a warning tells of, unless a probability is as near to 0 or 1 as numbers can be.
 LOG_PARTITION_LOST = 1e-6
 LOG_ODDS_LOST = 1e-3
 UNDERFLOW_EXPONENT = 745.0
+_MESSAGES = (
+    "the partition function is certified to no better than 1e-6, and with it log_prob and count_marginals",
+    "a marginal log-odds is certified to no better than 1e-3",
+)
+
+
+class PrecisionWarning(UserWarning):
+    """Log-potentials are so large, and cancel so badly, that probabilities have lost digits.
+
+    The attribute ``certificate`` of the distribution tells the bounds on the errors. It is given on the processor only,
+    and not under ``torch.vmap`` or ``torch.compile``: there, only the certificate tells.
+
+    Example::
+
+        >>> issubclass(PrecisionWarning, UserWarning)
+        True
+    """
 
 
 class Beliefs(NamedTuple):
@@ -121,7 +141,7 @@ def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = 
     :param bool marginals: Whether the posterior is wanted; it has no meaning otherwise.
     """
     *found, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
-    warn_of_lost_digits(lost)
+    _warn_of_lost_digits(lost)
     return Beliefs(*found)
 
 
@@ -300,3 +320,24 @@ def _posteriors(forest: CountForest, logits: Tensor, count_logits: Tensor, exces
         odds = odds.index_copy(0, rest, slow.marginal_logits)
         counts = counts.index_copy(0, rest, slow.count_marginals)
     return odds, counts
+
+
+def _warn_of_lost_digits(lost: Tensor) -> None:
+    """Warns, once for each place of a user's program, if digits were lost anywhere.
+
+    :param Tensor lost: Booleans of shape ``(..., 2)``: whether the bounds on the errors of log Z, and of some log-odds,
+        are too large.
+    """
+    if lost.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
+        return
+    if not bool(lost.any()):
+        return
+    # The text never changes, so that the standard filter shows it once for each place.
+    texts = " and ".join(text for text, bad in zip(_MESSAGES, lost.reshape(-1, 2).any(0).tolist(), strict=True) if bad)
+    warnings.warn(
+        f"logits, count_logits: log-potentials are so large that digits were lost; {texts}; `certificate` tells the "
+        "bounds. Subtract large terms that cancel, such as a * c in a table against -a in logits, before small ones "
+        "are added to them; then give float64, or scale the parameters down",
+        PrecisionWarning,
+        stacklevel=frames_below_user(),
+    )
