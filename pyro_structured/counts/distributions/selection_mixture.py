@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from pyro.distributions import TorchDistribution
+from pyro.distributions import MaskedMixture, TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints, transform_to
 
@@ -142,6 +142,27 @@ class SelectionMixture(TorchDistribution):
         if self._validate_args and (not isinstance(value, Tensor) or value.numel()):
             self._validate_sample(value)
         return self.selector.log_evidence(*self._likelihoods(value, None))
+
+    def component(self, z: Tensor) -> Any:
+        """The distribution given the selector's vector: independent entries, each from the component that it selects.
+
+        :param Tensor z: Zeros and ones, shape broadcasts to ``batch_shape + (D,)``; also enumerated vectors.
+        :return: Batch shape: that of ``z`` without its last axis, broadcast with ``batch_shape``.
+
+        Example::
+
+            >>> import pyro.distributions as dist
+            >>> from pyro_structured.distributions import KSubset
+            >>> d = SelectionMixture(KSubset(torch.zeros(3), k=1), dist.Normal(0.0, 1.0), dist.Normal(5.0, 1.0))
+            >>> d.component(torch.tensor([0.0, 1.0, 0.0])).mean
+            tensor([0., 5., 0.])
+        """
+        shape = self.batch_shape + self.event_shape
+        check_entries(shape, z=z)
+        require((z != 0) & (z != 1), "z: expected zeros and ones, got other numbers")
+        shape = torch.Size(torch.broadcast_shapes(shape, z.shape))
+        component0, component1 = (component.expand(shape) for component in self._given)
+        return MaskedMixture((z == 1).expand(shape), component0, component1).to_event(1)
 
     def posterior(self, value: Tensor, observed: Tensor | None = None) -> RecursiveCardinality:
         """The selector given the vector, or some of its entries, with all its queries.

@@ -154,6 +154,14 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
         :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
         :return: Batch shape: that of ``z`` broadcast with ``batch_shape``.
+
+        Example::
+
+            >>> partition = Partition(torch.tensor([[0, 0], [0, 1]]))
+            >>> equal = torch.tensor([0.0, -torch.inf, 0.0, 0.0])
+            >>> d = ExchangeableMixture(torch.zeros(2), torch.stack([equal, torch.zeros(4)]), partition)
+            >>> d.component(torch.arange(2)).log_prob(torch.tensor([1.0, 1.0])).exp()
+            tensor([0.5000, 0.2500])
         """
         z = self._checked_classes(z)
         logits = self.statistic_logits.expand(z.shape + self.statistic_logits.shape[-2:])

@@ -248,3 +248,10 @@ def test_no_closed_form_for_many_variables():
 def test_bad_arguments(construct, message):
     with pytest.raises(ValueError, match=message):
         construct(Partition(torch.tensor([[0, 0, 1], [0, 1, 2]])))
+
+
+def test_draws_of_a_batch_with_the_same_components_are_independent():
+    """Weights vary over the batch, tables do not."""
+    d = ExchangeableMixture(torch.zeros(200, 1), torch.zeros(1, 8), Partition(torch.zeros(1, 4, dtype=torch.long)))
+    assert len(d.sample().unique(dim=0)) > 5
+    assert d.sample((3,)).shape == (3, 200, 4)

@@ -172,3 +172,10 @@ def test_empty_support():
     d = ExchangeablePartition(torch.tensor([-math.inf, -math.inf, 0.0, 0.0]), Partition(torch.tensor([0, 1])))
     with pytest.raises(ValueError, match="statistic_logits: expected at least one level of positive probability"):
         d.log_prob(torch.zeros(2))
+
+
+def test_old_name_of_count_marginals():
+    d = ExchangeablePartition(torch.zeros(4), Partition(torch.tensor([0, 1])))
+    with pytest.warns(FutureWarning, match="count_probs: use count_marginals"):
+        found = d.count_probs
+    assert torch.equal(found, d.count_marginals) and found.tolist() == [0.5] * 4
