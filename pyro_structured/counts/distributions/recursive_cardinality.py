@@ -337,10 +337,9 @@ class RecursiveCardinality(DiscreteVector):
     def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """Log-likelihoods of observations, if the variable is 0 and if it is 1, shapes broadcast to ``(..., D)``."""
         known, observed = self._observations(value, observed)
+        is_on = known.bool()
         zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
-        return zero.masked_fill(observed & (known != 0), -math.inf), zero.masked_fill(
-            observed & (known != 1), -math.inf
-        )
+        return zero.masked_fill(is_on, -math.inf), zero.masked_fill(observed ^ is_on, -math.inf)
 
     def reweight(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
         """Multiplies in independent evidence about every variable: the posterior, up to its constant.

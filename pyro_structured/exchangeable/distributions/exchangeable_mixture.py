@@ -95,7 +95,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
                 f"{tuple(components.batch_shape[:-1])}"
             ) from None
         self.mixture_logits, self.statistic_logits, self.partition = mixture_logits, statistic_logits, partition
-        self._evidence = no_evidence(partition.num_variables, mixture_logits.device)
+        self._evidence, self._free = no_evidence(partition.num_variables, mixture_logits.device), components
         self._empty = EMPTY_SUPPORT
         super().__init__(batch_shape, components.event_shape, validate_args=validate_args)
 
@@ -136,10 +136,11 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
     @lazy_property
     def _log_evidence(self) -> Tensor:
-        value, observed, _ = self._evidence
+        value, observed, consistent = self._evidence
         if not any_true(observed):
             return torch.zeros_like(self.mixture_logits, dtype=torch.double)
-        return exact_log_evidence(self._free.condition(value.unsqueeze(-2), observed.unsqueeze(-2)), self._free)
+        given = self._free.condition(value.unsqueeze(-2), observed.unsqueeze(-2))
+        return exact_log_evidence(given, self._free).masked_fill(~consistent.unsqueeze(-1), -torch.inf)
 
     @lazy_property
     def _possible(self) -> ExchangeablePartition:
@@ -174,8 +175,10 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         return exact_log_prob(self._possible, value.unsqueeze(-2))
 
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
-        components = self._possible.expand(self.batch_shape + self.mixture_logits.shape[-1:])
-        return components.sample(sample_shape)
+        shape = self.batch_shape + self.mixture_logits.shape[-1:]
+        components = self._possible
+        # An expansion does not know what has been computed.
+        return (components if components.batch_shape == shape else components.expand(shape)).sample(sample_shape)
 
     @property
     def _log_marginals(self) -> Tensor:

@@ -180,15 +180,14 @@ class DiscreteVector(TorchDistribution):
             for tensor in (value, observed)
         )
         known = torch.where(observed, value, 0)
-        sizes = self._num_states
-        limits = torch.tensor(sizes, device=known.device) if len(set(sizes)) > 1 else sizes[0]
-        outside = (known < 0) | (known >= limits) | (known != known.long())
+        states, sizes = known.long(), self._num_states
         if len(set(sizes)) > 1:
-            expected = f"integers below {sizes}"
+            limits, expected = torch.tensor(sizes, device=known.device), f"integers below {sizes}"
         else:
-            expected = "zeros and ones" if sizes[0] == 2 else f"integers in range({sizes[0]})"
+            limits, expected = sizes[0], "zeros and ones" if sizes[0] == 2 else f"integers in range({sizes[0]})"
+        outside = (known != states) | (states < 0) | (states >= limits)
         require(outside, f"value: expected {expected} where observed, got other numbers")
-        return known.long(), observed
+        return states, observed
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.

@@ -27,11 +27,15 @@ class MixtureVector(DiscreteVector):
     _evidence: tuple[Tensor, Tensor, Tensor]
     # Where values were observed before the last evidence, for each class, shape (..., K, n).
     _kept_before: Tensor
+    # The components without the evidence.
+    _free: Any
 
     @property
     @abstractmethod
     def _log_evidence(self) -> Tensor:
-        """Log-probabilities of the evidence given each class, in double precision, shape ``(..., K)``."""
+        """Log-probabilities of the evidence given each class, in double precision, shape ``(..., K)``; -inf if
+        observations contradict each other.
+        """
 
     @abstractmethod
     def _component_scores(self, value: Tensor) -> Tensor:
@@ -46,8 +50,7 @@ class MixtureVector(DiscreteVector):
         """Log-weights of the classes with their evidence, up to a constant, in double precision, shape ``batch_shape +
         (K,)``.
         """
-        consistent = self._evidence[2].unsqueeze(-1)
-        weights = (self._leveled[0] + self._log_evidence).masked_fill(~consistent, -torch.inf)
+        weights = self._leveled[0] + self._log_evidence
         return weights.expand(self.batch_shape + weights.shape[-1:])
 
     @lazy_property
@@ -97,7 +100,7 @@ class MixtureVector(DiscreteVector):
             :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
         """
         new = super().condition(value, observed)
-        new._kept_before = self._kept
+        new._kept_before, new._free = self._kept, self._free
         return new
 
     def component_log_prob(self, value: Tensor) -> Tensor:

@@ -110,7 +110,8 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @lazy_property
     def _log_evidence(self) -> Tensor:
-        return torch.stack(list(map(exact_log_evidence, self._given, self._free)), -1)
+        log_evidence = torch.stack(list(map(exact_log_evidence, self._given, self._free)), -1)
+        return log_evidence.masked_fill(~self._evidence[2].unsqueeze(-1), -torch.inf)
 
     @lazy_property
     def _class_weights(self) -> Tensor:
@@ -120,7 +121,10 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
     def _given(self) -> list[JunctionTree]:
         """The components given the evidence."""
         value, observed, _ = self._evidence
-        return [component.condition(value, observed).expand(self.batch_shape) for component in self._free]
+        components = self._free
+        if any_true(observed):
+            components = [component.condition(value, observed) for component in components]
+        return [component.expand(self.batch_shape) for component in components]
 
     @lazy_property
     def _possible(self) -> list[JunctionTree]:
