@@ -210,7 +210,7 @@ class RecursiveCardinality(DiscreteVector):
 
     @property
     def unchecked_log_partition(self) -> Tensor:
-        """As :attr:`log_partition_function`, but -inf where the support is empty."""
+        """The value of :attr:`log_partition_function`, but -inf where the support is empty."""
         return self._cast(self._log_z + self._constant)
 
     @lazy_property

@@ -20,16 +20,16 @@ class _Union(constraints.Constraint):
     """Numbers that satisfy one constraint or the other."""
 
     def __init__(self, first: constraints.Constraint, second: constraints.Constraint) -> None:
-        self.parts = first, second
+        self.options = first, second
         self.is_discrete = first.is_discrete
         self.event_dim = 0
 
     def check(self, value: Tensor) -> Tensor:
-        fits: Tensor = self.parts[0].check(value) | self.parts[1].check(value)
+        fits: Tensor = self.options[0].check(value) | self.options[1].check(value)
         return fits
 
     def __repr__(self) -> str:
-        return f"{self.parts[0]} or {self.parts[1]}"
+        return f"{self.options[0]} or {self.options[1]}"
 
 
 class SelectionMixture(TorchDistribution):

@@ -130,8 +130,8 @@ def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> B
     :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
     """
     centred = centre_counts(logits, count_logits, forest)
-    found = infer_excess(centred, forest)
-    return found._replace(log_partition=found.log_partition + centred.offset)
+    beliefs = infer_excess(centred, forest)
+    return beliefs._replace(log_partition=beliefs.log_partition + centred.offset)
 
 
 def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = True) -> Beliefs:
@@ -140,9 +140,9 @@ def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = 
 
     :param bool marginals: Whether the posterior is wanted; it has no meaning otherwise.
     """
-    *found, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
+    *beliefs, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
     _warn_of_lost_digits(lost)
-    return Beliefs(*found)
+    return Beliefs(*beliefs)
 
 
 def certify(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
@@ -159,8 +159,13 @@ def certify_centred(centred: CentredCounts, forest: CountForest) -> Certificate:
 
 
 def _bounds(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[Tensor, ...]:
-    found = _solve(logits, count_logits, forest, errors=True)
-    return found.excess_error, found.marginal_logits_error, found.count_marginals_error, found.num_fallback_nodes
+    solution = _solve(logits, count_logits, forest, errors=True)
+    return (
+        solution.excess_error,
+        solution.marginal_logits_error,
+        solution.count_marginals_error,
+        solution.num_fallback_nodes,
+    )
 
 
 def _solve(
@@ -169,7 +174,7 @@ def _solve(
     if not forest.is_single:
         return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
     fast = solve_count_potential(logits, count_logits, marginals)
-    found = _Solution(
+    solution = _Solution(
         fast.excess,
         fast.marginal_logits,
         fast.log_posterior.exp(),
@@ -181,9 +186,9 @@ def _solve(
     )
     rows = (~fast.certified).nonzero().squeeze(-1)
     if not len(rows):
-        return found
+        return solution
     slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback=True)
-    return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(found, slow, strict=True)))
+    return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(solution, slow, strict=True)))
 
 
 def _solve_tree(
@@ -224,8 +229,8 @@ class _CountInference(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool) -> tuple[Tensor, ...]:
-        found = _solve(logits, count_logits, forest, marginals)
-        return found.excess, found.marginal_logits, found.count_marginals, found.lost
+        solution = _solve(logits, count_logits, forest, marginals)
+        return solution.excess, solution.marginal_logits, solution.count_marginals, solution.lost
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -312,9 +317,9 @@ def _posteriors(forest: CountForest, logits: Tensor, count_logits: Tensor, exces
             done = (solution.certified & possible[rows]).nonzero().squeeze(-1)
             rest = rows[~solution.certified & possible[rows]]
             if len(done):
-                part = rows[done]
-                found = solve_windows(logits[part], count_logits[part], windows.rows(done))
-                odds, counts = odds.index_copy(0, part, found[0]), counts.index_copy(0, part, found[1])
+                solved = rows[done]
+                posteriors = solve_windows(logits[solved], count_logits[solved], windows.rows(done))
+                odds, counts = odds.index_copy(0, solved, posteriors[0]), counts.index_copy(0, solved, posteriors[1])
     if len(rest):
         slow = _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
         odds = odds.index_copy(0, rest, slow.marginal_logits)

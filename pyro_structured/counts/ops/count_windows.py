@@ -51,9 +51,13 @@ class Windows(NamedTuple):
     assignment: Tensor
     guards: Tensor | None
 
-    def rows(self, part: Tensor) -> "Windows":
-        """Those of some rows."""
-        return Windows(self.tilts[part], self.assignment[part], None if self.guards is None else self.guards[part])
+    def rows(self, chosen: Tensor) -> "Windows":
+        """The windows of some rows.
+
+        :param Tensor chosen: Indices of rows, or booleans, shape ``(n,)``.
+        """
+        guards = None if self.guards is None else self.guards[chosen]
+        return Windows(self.tilts[chosen], self.assignment[chosen], guards)
 
 
 class WindowSums(NamedTuple):
@@ -83,7 +87,7 @@ class _Passes(NamedTuple):
 
 
 class _Remainder(NamedTuple):
-    """What is in no window: log-probabilities of the two extreme counts, shape ``(rows, 2)``; bounds on the
+    """Counts in no window: log-probabilities of the two extreme counts, shape ``(rows, 2)``; bounds on the
     log-probability of the counts left out, in total and jointly with each variable's values.
     """
 
@@ -112,11 +116,11 @@ def sum_windows(
     """
     rows, num_windows = windows.tilts.shape
     step = max(1, variables_at_once // max(1, rows * logits.shape[1]))
-    parts = [
-        _passes(logits, count_logits, windows, part, marginals)
-        for part in torch.arange(num_windows, device=logits.device).split(step)
+    chunks = [
+        _passes(logits, count_logits, windows, chosen, marginals)
+        for chosen in torch.arange(num_windows, device=logits.device).split(step)
     ]
-    passes = parts[0] if len(parts) == 1 else _Passes(*(torch.cat(p, 1) for p in zip(*parts, strict=True)))
+    passes = chunks[0] if len(chunks) == 1 else _Passes(*(torch.cat(p, 1) for p in zip(*chunks, strict=True)))
     if windows.guards is None:
         log_partition = passes.log_window.squeeze(1)
         odds, error = _odds_of_one(logits, windows.tilts, passes) if marginals else 2 * (torch.zeros_like(logits),)
@@ -136,12 +140,12 @@ def sum_windows(
     return WindowSums(log_partition, odds, log_posterior, (share.exp() * passes.mass_error).sum(1) + mass.exp(), error)
 
 
-def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, part: Tensor, marginals: bool) -> _Passes:
-    tilts = windows.tilts[:, part]
+def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, chosen: Tensor, marginals: bool) -> _Passes:
+    tilts = windows.tilts[:, chosen]
     weights = count_logits.unsqueeze(1)
     if windows.guards is not None:
         counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)
-        member = windows.assignment.unsqueeze(1) == part.unsqueeze(-1)
+        member = windows.assignment.unsqueeze(1) == chosen.unsqueeze(-1)
         weights = (weights - tilts.unsqueeze(-1) * counts).masked_fill(~member, -math.inf)
     tilted = (logits.unsqueeze(1) + tilts.unsqueeze(-1)).flatten(0, 1)
     tree = upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), count_logits.shape[-1] - 1)
@@ -307,8 +311,8 @@ def _knots(logits: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:
     step = max(1, 2**20 // max(1, rows * atoms.shape[-1]))
 
     def mean_count(tilt: Tensor) -> Tensor:
-        parts = tilt.split(step, -1)
-        return torch.cat([torch.sigmoid(atoms.unsqueeze(-2) + t.unsqueeze(-1)) @ weight for t in parts], -1)
+        chunks = tilt.split(step, -1)
+        return torch.cat([torch.sigmoid(atoms.unsqueeze(-2) + t.unsqueeze(-1)) @ weight for t in chunks], -1)
 
     # A spread of tilts, moved towards the targets by interpolation of the log-odds of the mean.
     fraction = torch.linspace(0.0, 1.0, 96, dtype=logits.dtype, device=logits.device)
@@ -316,8 +320,8 @@ def _knots(logits: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:
     for _ in range(3):
         tilt = _invert(tilt, mean_count(tilt), target, num_variables, low, high)
     mean = mean_count(tilt)
-    parts = [_log_weights(atoms.unsqueeze(-2), t) @ weight for t in tilt.split(step, -1)]
-    return tilt, mean, torch.cat(parts, -1) - tilt * mean
+    chunks = [_log_weights(atoms.unsqueeze(-2), t) @ weight for t in tilt.split(step, -1)]
+    return tilt, mean, torch.cat(chunks, -1) - tilt * mean
 
 
 def _invert(tilt: Tensor, mean: Tensor, target: Tensor, size: int, low: Tensor, high: Tensor) -> Tensor:

@@ -258,16 +258,19 @@ class SumProductNetwork(ExchangeableVector):
         return states
 
     def _draw_forests(self, which: tuple[Tensor, ...]) -> Tensor:
-        """Vectors from forests, each variable's part of which belongs to a batch element, a network and a state.
+        """Vectors drawn from forests, of which every variable has its own, shape ``(samples, batch, n)``.
 
-        :param which: These and the variable, all of a shape that broadcasts to ``(samples, batch, n)``.
+        :param which: Indices of batch elements, networks, states and variables, shapes broadcast to ``(samples, batch,
+            n)``.
         """
         parents, levels, num_levels = self.structure.forests
         conditionals, beliefs = self._flat(self._tables[2], 5)[which], self._flat(self._forest[0], 4)[which]
         return forest_sample(conditionals, parents[which[1:]], levels[which[1:]], num_levels, beliefs)
 
     def _draw_blocks(self, which: tuple[Tensor, ...]) -> Tensor:
-        """Vectors from blocks; the argument is that of :meth:`_draw_forests`."""
+        """Vectors drawn from blocks, of which every variable has its own; argument and shape as for
+        :meth:`_draw_forests`.
+        """
         partition, (row, network, state, _) = self.structure.partition, which
         given, observed = (self._flat(tensor, 3)[which] for tensor in self._block_evidence)
         # Every cell of the blocks that come together is found in the table of the network and state it comes from.

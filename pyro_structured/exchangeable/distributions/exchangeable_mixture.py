@@ -144,7 +144,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
     @lazy_property
     def _possible(self) -> ExchangeablePartition:
-        """The classes given the evidence, each without the part that excludes it."""
+        """The classes given the evidence, without the evidence that excludes the class."""
         value, observed, _ = self._evidence
         return self._free.condition(value.unsqueeze(-2), self._kept) if any_true(observed) else self._free
 

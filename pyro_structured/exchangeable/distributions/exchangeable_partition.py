@@ -142,13 +142,13 @@ class ExchangeablePartition(ExchangeableVector):
 
     @lazy_property
     def _log_counts(self) -> Tensor:
-        """Log-weights of what the evidence leaves of the cells."""
+        """Log-weights of the cells that are left by the evidence, shape ``(..., table_size)``."""
         free, missing = self._open
         return self._weights + log_binomial(free, missing, self.partition.num_variables)
 
     @property
     def _open(self) -> tuple[Tensor, Tensor]:
-        """Free variables of the cells' blocks, and how many of them have to be ones."""
+        """Numbers of free variables of the cells' blocks, and of ones among them, shapes ``(..., table_size)``."""
         value, observed, _ = self._evidence
         names = self.partition.cell_blocks
         marked = torch.broadcast_tensors(~observed, observed & (value == 1))
@@ -217,8 +217,8 @@ class ExchangeablePartition(ExchangeableVector):
             scores = self._weights.masked_fill(self._log_counts == -torch.inf, -torch.inf)
             scores = scores.expand(self._log_counts.shape)
             keys = torch.arange(self.event_shape[0], device=scores.device) / self.event_shape[0]
-            found = self._fill(scores, keys)
-        return found.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
+            mode = self._fill(scores, keys)
+        return mode.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
@@ -233,15 +233,15 @@ class ExchangeablePartition(ExchangeableVector):
 
     @property
     def _log_odds(self) -> Tensor:
-        """In double precision."""
+        """Log-odds of the variables, in double precision, shape ``batch_shape + (n,)``."""
         value, observed, _ = self._evidence
         log_probs = self._log_count_marginals
         free, missing = self._open
         names, num_variables = self.partition.cell_blocks, self.partition.num_variables
         # The chance of a free variable is the expected share of ones among those of its block.
         sides = [
-            segment_logsumexp(log_probs + part.clamp(min=0).double().log(), names, num_variables)
-            for part in (free - missing, missing)
+            segment_logsumexp(log_probs + number.clamp(min=0).double().log(), names, num_variables)
+            for number in (free - missing, missing)
         ]
         off, on = (side.gather(-1, self.partition.labels.expand(side.shape)) for side in sides)
         odds = log_odds(off, on)
@@ -252,7 +252,7 @@ class ExchangeablePartition(ExchangeableVector):
         """Exact entropy in nats, shape ``batch_shape``."""
         log_probs = self._log_count_marginals
         impossible = log_probs == -torch.inf
-        # Of each block: weights relative to its sum, so that large ones cancel before they are averaged.
+        # Weights are relative to the sum of their block, so that large ones cancel before they are averaged.
         names = self.partition.cell_blocks.expand(log_probs.shape)
         surprise = (self._log_blocks.gather(-1, names) - self._weights).masked_fill(impossible, 0.0)
         return self._cast((log_probs.exp() * surprise).sum(-1)).expand(self.batch_shape)

@@ -114,7 +114,7 @@ class DiscreteVector(TorchDistribution):
             setattr(self, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - event_dims[name] :]))
 
     def _parameter(self, name: str) -> Tensor:
-        """As it was before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
+        """A parameter before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
         tensor: Tensor = self._unexpanded[name] if name in self._unexpanded else getattr(self, name)
         return tensor
 
@@ -181,10 +181,11 @@ class DiscreteVector(TorchDistribution):
         )
         known = torch.where(observed, value, 0)
         states, sizes = known.long(), self._num_states
+        limits: Tensor | int = sizes[0]
         if len(set(sizes)) > 1:
             limits, expected = torch.tensor(sizes, device=known.device), f"integers below {sizes}"
         else:
-            limits, expected = sizes[0], "zeros and ones" if sizes[0] == 2 else f"integers in range({sizes[0]})"
+            expected = "zeros and ones" if limits == 2 else f"integers in range({limits})"
         outside = (known != states) | (states < 0) | (states >= limits)
         require(outside, f"value: expected {expected} where observed, got other numbers")
         return states, observed

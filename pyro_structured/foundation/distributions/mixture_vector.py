@@ -55,8 +55,8 @@ class MixtureVector(DiscreteVector):
 
     @lazy_property
     def _kept(self) -> Tensor:
-        """Where values are observed, for each class without the evidence that excludes it, shape ``(..., K, n)``;
-        nowhere if observations contradict each other.
+        """Booleans that mark observed entries, for each class except by evidence that excludes the class, shape ``(...,
+        K, n)``; none are marked where observations contradict each other.
         """
         observed = self._evidence[1].unsqueeze(-2)
         if not any_true(observed):
@@ -150,8 +150,8 @@ class MixtureVector(DiscreteVector):
         return z.long().expand(shape)
 
     def _evidence_of(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Evidence about values of given classes, without the part that excludes the class: values, and where they are
-        observed.
+        """Evidence about values of given classes, except evidence that excludes the class: values, shape ``(..., n)``,
+        and where they are observed, shape ``z.shape + (n,)``.
 
         :param Tensor z: Indices of classes, a shape to which ``batch_shape`` broadcasts.
         """

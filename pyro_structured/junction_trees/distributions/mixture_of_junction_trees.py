@@ -73,8 +73,8 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(trees, Sequence) or not trees or not all(isinstance(tree, CliqueTree) for tree in trees):
-            found = [type(tree).__name__ for tree in trees] if isinstance(trees, Sequence) else type(trees).__name__
-            raise ValueError(f"trees: expected at least one CliqueTree, got {found}")
+            kinds = [type(tree).__name__ for tree in trees] if isinstance(trees, Sequence) else type(trees).__name__
+            raise ValueError(f"trees: expected at least one CliqueTree, got {kinds}")
         self.trees = tuple(trees)
         sizes = {tree.cardinalities for tree in self.trees}
         if len(sizes) > 1:
@@ -128,7 +128,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @lazy_property
     def _possible(self) -> list[JunctionTree]:
-        """The components given the evidence, each without the part that excludes it."""
+        """The components given the evidence, without the evidence that excludes the component."""
         if not any_true(self._log_evidence == -torch.inf):
             return self._given
         kept = self._kept.expand(self._kept.shape[:-2] + (len(self.trees),) + self.event_shape)

@@ -58,7 +58,9 @@ class JointProblem(Problem):
         self.cost_shape = problems[0].cost_shape
         self.batch_shape = torch.Size(torch.broadcast_shapes(*(problem.batch_shape[1:] for problem in problems)))
         self._problems = tuple(_expanded(problem, self.batch_shape) for problem in problems)
-        self.event_shape = torch.Size([sum(each.batch_shape[0] * each.event_shape.numel() for each in problems)])
+        self.event_shape = torch.Size(
+            [sum(problem.batch_shape[0] * problem.event_shape.numel() for problem in problems)]
+        )
         lows = [torch.as_tensor(problem.cost_low).double().expand(self.cost_shape) for problem in problems]
         self.cost_low = torch.stack(lows).amax(0)
 
@@ -124,8 +126,8 @@ class JointProblem(Problem):
         lows, highs = (bound.expand(shape).reshape(batch.numel(), self.cost_shape.numel()) for bound in bounds)
         rows, values = self.flatten(batch), value.expand(batch + self.event_shape).reshape(len(lows), *self.event_shape)
         points = torch.empty_like(lows)
-        for row, each in enumerate(zip(values, lows, highs, strict=True)):
-            points[row] = rows[row]._separated(*each).flatten()
+        for row, (own, least, most) in enumerate(zip(values, lows, highs, strict=True)):
+            points[row] = rows[row]._separated(own, least, most).flatten()
         return points.reshape(shape)
 
     def _separated(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -134,21 +136,21 @@ class JointProblem(Problem):
         least, most = own.amin(1, keepdim=True), own.amax(1, keepdim=True)
         # With such changes of the costs, the values are only optimal if they are better by a margin.
         worse = (2 * own - least - most) / (most - least).clamp(min=1e-9) * (high - low)
-        found = own.new_zeros(0, own.shape[1] + 1)
+        rivals = own.new_zeros(0, own.shape[1] + 1)
         for _ in range(MOST_ROUNDS):
-            separation = widest_separation(*(each.numpy() for each in (found[:, :-1], found[:, -1], low, high)))
+            separation = widest_separation(*(tensor.numpy() for tensor in (rivals[:, :-1], rivals[:, -1], low, high)))
             if separation is None:
                 return (low + high) / 2
             costs, margin = torch.from_numpy(separation[0]), separation[1]
             if margin < NARROWEST:
                 return self._elsewhere(value, torch.where(worse > 0, high, low))
-            known = len(found)
+            known = len(rivals)
             for changes in (torch.zeros_like(worse), margin / 2 * worse):
                 differences = self._rivals(costs + changes) - own
                 distances = -(worse * differences).sum(1, keepdim=True)
-                found = torch.cat([found, torch.cat([differences, distances.clamp(min=0)], 1)])
-            found = found[found[:, :-1].any(1)].unique(dim=0)
-            if len(found) == known:
+                rivals = torch.cat([rivals, torch.cat([differences, distances.clamp(min=0)], 1)])
+            rivals = rivals[rivals[:, :-1].any(1)].unique(dim=0)
+            if len(rivals) == known:
                 return costs
         raise RuntimeError(f"feasible_point: no costs were found in {MOST_ROUNDS} rounds")
 
@@ -169,7 +171,7 @@ class JointProblem(Problem):
     def expand(self, batch_shape: Any) -> "JointProblem":
         """Problems of another batch shape, without copying."""
         return self._changed(
-            torch.Size(batch_shape), [_expanded(each, torch.Size(batch_shape)) for each in self._problems]
+            torch.Size(batch_shape), [_expanded(problem, torch.Size(batch_shape)) for problem in self._problems]
         )
 
     def flatten(self, batch_shape: Any) -> "JointProblem":
