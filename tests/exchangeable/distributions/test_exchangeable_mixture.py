@@ -1,5 +1,6 @@
 """Mixtures of partitions against enumeration of values and classes."""
 
+import copy
 import math
 
 import pyro
@@ -82,6 +83,18 @@ def test_component_that_the_evidence_excludes():
     torch.testing.assert_close(after.component(excluded).log_prob(values), before.component(excluded).log_prob(values))
     torch.testing.assert_close(after.component_log_prob(values)[:, 0], before.component(excluded).log_prob(values))
     assert after.component_log_prob(torch.ones(3)).tolist()[0] == pytest.approx(math.log(0.5))
+    for other in (after.expand((2, 4)), copy.deepcopy(after), copy.deepcopy(after.expand((4,)))):
+        found = other.component_log_prob(values.reshape(8, *(1,) * len(other.batch_shape), 3))
+        expected = after.component_log_prob(values).reshape(8, *(1,) * len(other.batch_shape), 2)
+        torch.testing.assert_close(found, expected.expand(found.shape))
+
+
+def test_copies_of_a_conditioned_mixture_with_gradients():
+    logits = torch.zeros(2, 6, requires_grad=True)
+    d = ExchangeableMixture(torch.zeros(2), logits, Partition(torch.tensor([[0, 0, 1], [0, 1, 2]])))
+    some = d.condition(torch.ones(3), torch.tensor([True, False, False]))
+    some.marginals.sum().backward()
+    torch.testing.assert_close(copy.deepcopy(some).marginals, some.marginals)
 
 
 def mixture_of_two():
