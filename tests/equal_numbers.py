@@ -4,7 +4,8 @@
     python tests/equal_numbers.py save after.pt      # in that of the other
     python tests/equal_numbers.py compare before.pt after.pt
 
-Numbers are equal up to 1e-12 of their size, draws bit for bit.
+Numbers are equal up to 1e-12 of their size, draws bit for bit. Queries that only the later version has are new, not
+different.
 """
 
 import importlib.util
@@ -197,9 +198,9 @@ def different(before, after, place=""):
     """Places at which results are not equal."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            if key not in before or key not in after:
-                yield f"{place}/{key}", "only " + ("after" if key in after else "before")
-            else:
+            if key not in after:
+                yield f"{place}/{key}", "only before"
+            elif key in before:
                 yield from different(before[key], after[key], f"{place}/{key}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, pair in enumerate(zip(before, after, strict=True)):

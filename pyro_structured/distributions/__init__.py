@@ -32,8 +32,6 @@ __all__ = [
     "cardinality_potentials",
 ]
 
-import pyro_structured.counts.distributions.kl  # noqa: F401  (registers divergences)
-import pyro_structured.junction_trees.distributions.kl  # noqa: F401
 from pyro_structured.counts.distributions.k_subset import KSubset
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
@@ -42,7 +40,7 @@ from pyro_structured.counts.distributions.recursive_cardinality_straight_through
     RecursiveCardinalityStraightThrough,
 )
 from pyro_structured.counts.distributions.selection_mixture import SelectionMixture
-from pyro_structured.counts.ops.precision_warning import PrecisionWarning
+from pyro_structured.counts.ops.certified_counts import PrecisionWarning
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.exchangeable.distributions.exchangeable_block import ExchangeableBlock

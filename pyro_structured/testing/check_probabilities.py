@@ -242,7 +242,7 @@ def _check_icdf(distribution: Any, table: SupportTable, below: Tensor) -> None:
 
 
 def conditional(case: DistributionCase) -> None:
-    """``condition`` and ``marginal_log_prob`` equal what enumeration says, and each other."""
+    """``condition`` and ``marginal_log_prob``, unless refused, equal what enumeration says, and each other."""
     distribution = case.make()
     if not (hasattr(distribution, "condition") and distribution.has_enumerate_support):
         return
@@ -250,6 +250,10 @@ def conditional(case: DistributionCase) -> None:
     shape = distribution.event_shape
     size, axes = shape.numel(), tuple(range(-len(shape), 0))
     value = distribution.sample((2,))
+    try:
+        distribution.condition(value, torch.zeros(shape, dtype=torch.bool, device=value.device))
+    except NotImplementedError:
+        return
     for pattern in (
         [False] * size,
         [d % 2 == 0 for d in range(size)],

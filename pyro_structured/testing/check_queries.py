@@ -24,10 +24,12 @@ _Tensors = Mapping[str, Tensor]
 
 
 def count_marginals(case: DistributionCase) -> None:
-    """``count_marginals`` are the enumerated probabilities of the counts that ``subsets.counts`` tells."""
+    """``count_marginals`` are the enumerated probabilities of the counts that ``subsets.counts`` tells, where there are
+    subsets.
+    """
     distribution = case.make()
     found = optional_query(distribution, "count_marginals")
-    if found is None or not distribution.has_enumerate_support:
+    if found is None or not (hasattr(distribution, "subsets") and distribution.has_enumerate_support):
         return
     table = SupportTable.of(distribution)
     counts = distribution.subsets.counts(table.values).unsqueeze(-1)

@@ -3,7 +3,6 @@
 __all__ = ["KSubset"]
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,18 +45,19 @@ class KSubset(RecursiveCardinality):
     """
 
     arg_constraints = {"logits": constraints.real_vector, "k": constraints.nonnegative_integer}
+    _event_dims = {"logits": 1, "count_logits": 1, "k": 0}
 
     def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
         check_vector("logits", logits)
         k = check_counts("k", k, logits.shape[-1], logits.device)
         try:
-            batch = torch.broadcast_shapes(k.shape, logits.shape[:-1])
+            batch = torch.Size(torch.broadcast_shapes(k.shape, logits.shape[:-1]))
         except RuntimeError:
             raise ValueError(
                 f"k: expected a shape that broadcasts with the batch shape of logits, {tuple(logits.shape[:-1])}, got "
                 f"{tuple(k.shape)}"
             ) from None
-        self.k = k.expand(batch)
+        self._assign({"k": k}, batch)
         counts = torch.arange(logits.shape[-1] + 1, device=logits.device)
         table = torch.zeros((), dtype=logits.dtype, device=logits.device)
         table = table.masked_fill(counts != k.unsqueeze(-1), -math.inf)
@@ -65,13 +65,6 @@ class KSubset(RecursiveCardinality):
         if self._validate_args:
             wrong = (k < (logits == math.inf).sum(-1)) | (k > (logits > -math.inf).sum(-1))
             require(wrong, "k: expected a number of ones that infinite logits (clamps) allow, got too few or too many")
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "KSubset":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: KSubset = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
-        new.k = self.k.expand(torch.Size(batch_shape))
-        super().expand(batch_shape, _instance=new)
-        return new
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:

@@ -12,11 +12,11 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.counts.ops.poisson_binomial import bulk_mass, log_mass, probs_to_logits
 from pyro_structured.foundation.distributions.argument_checks import check_vector
-from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
+from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, result_dtype
 from pyro_structured.foundation.ops.draws import draw_log
 
 
-class PoissonBinomial(ValidatedDistribution):
+class PoissonBinomial(DiscreteVector):
     r"""The number of successes in D independent trials of different probabilities.
 
     .. math::
@@ -55,6 +55,9 @@ class PoissonBinomial(ValidatedDistribution):
         "probs": constraints.independent(constraints.unit_interval, 1),
         "logits": constraints.real_vector,
     }
+    _evidence = None
+    _empty = ""
+    _derived = ("_log_mass", "_log_cumulative", "_log_remaining")
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
@@ -66,18 +69,21 @@ class PoissonBinomial(ValidatedDistribution):
         name, given = ("logits", logits) if probs is None else ("probs", probs)
         assert given is not None
         check_vector(name, given)
-        self.__dict__[name] = given
         self._given = name
-        super().__init__(given.shape[:-1], torch.Size(), validate_args=validate_args)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameter: graphs can be neither copied nor pickled."""
-        derived = {"probs", "logits", "_log_mass", "_log_cumulative", "_log_remaining"} - {self._given}
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
+        batch_shape = torch.Size(given.shape[:-1])
+        self._assign({name: given}, batch_shape)
+        super().__init__(batch_shape, torch.Size(), validate_args=validate_args)
 
     @property
-    def _parameter(self) -> Tensor:
-        return self.__dict__[self._given]  # type: ignore[no-any-return]
+    def _event_dims(self) -> dict[str, int]:
+        """Event axes of the parameter that was given; the other one is derived from it."""
+        return {self._given: 1}
+
+    @property
+    def _probabilities(self) -> Tensor:
+        """The parameter that was given: probabilities or log-odds, shape ``batch_shape + (D,)``."""
+        probabilities: Tensor = self.__dict__[self._given]
+        return probabilities
 
     @lazy_property
     def logits(self) -> Tensor:
@@ -93,17 +99,7 @@ class PoissonBinomial(ValidatedDistribution):
     @property
     def num_trials(self) -> int:
         """Number of trials D."""
-        return self._parameter.shape[-1]
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "PoissonBinomial":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: PoissonBinomial = self._get_checked_instance(PoissonBinomial, _instance)  # type: ignore[no-untyped-call]
-        batch_shape = torch.Size(batch_shape)
-        new._given = self._given
-        new.__dict__[self._given] = self._parameter.expand(batch_shape + self._parameter.shape[-1:])
-        super(PoissonBinomial, new).__init__(batch_shape, torch.Size(), validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._probabilities.shape[-1]
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
@@ -124,15 +120,41 @@ class PoissonBinomial(ValidatedDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability of counts; -inf for numbers that are not counts from 0 to D."""
-        return self._look_up(self._log_mass, value, -math.inf, -math.inf)
+        if self._validate_args:
+            self._validate_sample(value)
+        # Weights are probabilities.
+        return self._score(value)
+
+    def _score(self, value: Tensor) -> Tensor:
+        number = value.to(self._log_mass.dtype)
+        log_mass = self._look_up(self._log_mass, number, -math.inf, -math.inf)
+        return log_mass.masked_fill(number != number.floor(), -math.inf)
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._log_mass.new_zeros(())
+
+    @property
+    def _log_z(self) -> Tensor:
+        return self._log_mass.new_zeros(self.batch_shape)
+
+    @property
+    def _num_states(self) -> tuple[int, ...]:
+        return (self.num_trials + 1,)
+
+    def condition(self, value: Tensor, observed: Tensor) -> "PoissonBinomial":
+        """Counts have no entries to observe."""
+        raise NotImplementedError(
+            "condition: a count has no entries of which some could be observed; of the trials, see RecursiveCardinality"
+        )
 
     def log_cdf(self, value: Tensor) -> Tensor:
         """Logarithm of the probability of at most ``value`` successes."""
-        return self._look_up(self._log_cumulative, value, -math.inf, 0.0, whole=False)
+        return self._look_up(self._log_cumulative, value, -math.inf, 0.0)
 
     def log_survival(self, value: Tensor) -> Tensor:
         """Logarithm of the probability of more than ``value`` successes, accurate where it is tiny."""
-        return self._look_up(self._log_remaining, value, 0.0, -math.inf, whole=False)
+        return self._look_up(self._log_remaining, value, 0.0, -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Probability of at most ``value`` successes."""
@@ -160,7 +182,7 @@ class PoissonBinomial(ValidatedDistribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """The counts 0 to D, shape ``(D + 1,) + batch_shape``."""
-        counts = torch.arange(self.num_trials + 1, dtype=self._dtype, device=self._parameter.device)
+        counts = torch.arange(self.num_trials + 1, dtype=self._dtype, device=self._probabilities.device)
         counts = counts.reshape((-1,) + (1,) * len(self.batch_shape))
         return counts.expand((-1, *self.batch_shape)) if expand else counts
 
@@ -178,7 +200,7 @@ class PoissonBinomial(ValidatedDistribution):
     @property
     def _outcomes(self) -> tuple[Tensor, Tensor]:
         """Probabilities of success and failure in double precision."""
-        given = self._parameter.double()
+        given = self._probabilities.double()
         return (given, 1 - given) if self._given == "probs" else (torch.sigmoid(given), torch.sigmoid(-given))
 
     @property
@@ -205,22 +227,25 @@ class PoissonBinomial(ValidatedDistribution):
         tail = torch.logcumsumexp(self._log_mass.flip(-1), -1).flip(-1).clamp(max=0.0)
         return torch.nn.functional.pad(tail[..., 1:], (0, 1), value=-math.inf)
 
-    def _look_up(self, table: Tensor, value: Tensor, below: float, above: float, whole: bool = True) -> Tensor:
-        if self._validate_args and whole:
-            self._validate_sample(value)
+    def _look_up(self, table: Tensor, value: Tensor, below: float, above: float) -> Tensor:
+        """Entries of a table at the largest counts of at most ``value``; NaN where that is.
+
+        :param Tensor table: Numbers for all counts, shape ``batch_shape + (D + 1,)``.
+        :param Tensor value: Shape ``(...)``.
+        :param float below: Result for negative values.
+        :param float above: Result for values above D.
+        """
         number = value.to(table.dtype)
         batch = torch.broadcast_shapes(number.shape, self.batch_shape)
         index = number.floor().nan_to_num(nan=-1.0).clamp(0, self.num_trials).long().expand(batch)
-        found = table.expand(batch + table.shape[-1:]).gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        entries = table.expand(batch + table.shape[-1:]).gather(-1, index.unsqueeze(-1)).squeeze(-1)
         number = number.expand(batch)
-        found = found.masked_fill(number < 0, below).masked_fill(number > self.num_trials, above)
-        if whole:
-            found = found.masked_fill(number != number.floor(), -math.inf)
-        return found.masked_fill(number.isnan(), -math.inf if whole else math.nan)
+        entries = entries.masked_fill(number < 0, below).masked_fill(number > self.num_trials, above)
+        return entries.masked_fill(number.isnan(), math.nan)
 
     def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._dtype)
 
     @property
     def _dtype(self) -> torch.dtype:
-        return torch.promote_types(self._parameter.dtype, torch.float32)
+        return result_dtype(self._probabilities)

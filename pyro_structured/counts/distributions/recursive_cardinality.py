@@ -7,26 +7,24 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from pyro.distributions import Bernoulli, Independent
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Bernoulli, Independent, constraints, kl_divergence
+from torch.distributions.kl import register_kl
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts
 from pyro_structured.counts.ops.certified_counts import Beliefs, Certificate, certify_centred, infer_excess
 from pyro_structured.counts.ops.compensated_sum import compensated_sum
 from pyro_structured.counts.ops.count_sampling import most_probable, sample_counts
+from pyro_structured.counts.ops.count_support import reaches
+from pyro_structured.counts.ops.poisson_binomial import probs_to_logits
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
-from pyro_structured.foundation.distributions.argument_checks import (
-    check_entries,
-    check_vector,
-    common_batch,
-    expanded_batch,
-)
-from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
+from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, common_batch
+from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector, result_dtype
 from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
+from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits
 from pyro_structured.foundation.ops.requirements import require, require_support
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 
@@ -35,17 +33,13 @@ EMPTY_SUPPORT = (
     "empty"
 )
 
-IMPOSSIBLE_EVIDENCE = (
-    "value: expected evidence of positive probability in every batch element, but no vector is compatible with it"
-)
-
 
 @lru_cache(maxsize=8)
 def _whole(num_variables: int) -> NestedSubsets:
     return NestedSubsets([range(num_variables)], num_variables)
 
 
-class RecursiveCardinality(ValidatedDistribution):
+class RecursiveCardinality(DiscreteVector):
     r"""Binary variables with log-odds of their own, and preferences for the counts in nested subsets.
 
     .. math::
@@ -100,6 +94,11 @@ class RecursiveCardinality(ValidatedDistribution):
         "logits": constraints.real_vector,
         "count_logits": constraints.independent(constraints.less_than(math.inf), 1),
     }
+    # Log-odds with the evidence, in full precision, shape (..., D), and the evidence's log weight, shape (...).
+    _evidence: tuple[Tensor, Tensor]
+    _event_dims = {"logits": 1, "count_logits": 1}
+    _derived = ("_centred", "_log_z", "_beliefs")
+    _num_states = (2,)
 
     def __init__(
         self,
@@ -124,47 +123,10 @@ class RecursiveCardinality(ValidatedDistribution):
                 f"count_logits: expected a last axis of {self.subsets.table_size} numbers, a table of |s| + 1 for each "
                 f"subset, got shape {tuple(count_logits.shape)}"
             )
-        self._dtype, self._empty = logits.dtype, EMPTY_SUPPORT
-        self._assign(logits, count_logits, logits.new_zeros(()))
-        super().__init__(self._batch_shape, logits.shape[-1:], validate_args=validate_args)
-
-    def _assign(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor, batch: Any = None) -> None:
-        """Keeps the parameters as they came, for computing, and expanded, in their common dtype, for the user."""
-        if batch is None:
-            batch = common_batch(logits.shape[:-1], count_logits.shape[:-1], log_weight.shape)
-        self._parameters = (logits, count_logits, log_weight)
-        self._batch_shape = torch.Size(batch)
-        self.logits = logits.to(self._dtype).expand(self._batch_shape + logits.shape[-1:])
-        self.count_logits = count_logits.expand(self._batch_shape + count_logits.shape[-1:])
-
-    def _like(self, logits: Tensor, count_logits: Tensor, log_weight: Tensor) -> "RecursiveCardinality":
-        """The distribution given evidence, which may be impossible; its log weight goes along with the vectors."""
-        new = RecursiveCardinality.__new__(RecursiveCardinality)
-        new.subsets, new._dtype, new._empty = self.subsets, self._dtype, IMPOSSIBLE_EVIDENCE
-        new._assign(logits, count_logits, log_weight)
-        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
-        derived = ("logits", "count_logits", "_centred", "_log_z", "_beliefs")
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Expands the parameters anew."""
-        self.__dict__.update(state)
-        self._assign(*self._parameters, batch=self._batch_shape)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "RecursiveCardinality":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: RecursiveCardinality = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
-        new.subsets, new._dtype, new._empty = self.subsets, self._dtype, self._empty
-        batch_shape = expanded_batch(self._batch_shape, batch_shape)
-        new._assign(*self._parameters, batch=batch_shape)
-        ValidatedDistribution.__init__(new, new._batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        self._evidence, self._empty = (logits, logits.new_zeros(())), EMPTY_SUPPORT
+        batch = common_batch(logits.shape[:-1], count_logits.shape[:-1])
+        self._assign({"logits": logits, "count_logits": count_logits}, batch)
+        super().__init__(batch, logits.shape[-1:], validate_args=validate_args)
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
@@ -181,7 +143,7 @@ class RecursiveCardinality(ValidatedDistribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
         sample_shape = torch.Size(sample_shape)
-        self._require_support()
+        require_support(self._log_z, self._empty)
         logits, count_logits, *_ = self._centred
         base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
         base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
@@ -201,17 +163,13 @@ class RecursiveCardinality(ValidatedDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(_at_most_zero(self._score(value) - require_support(self._log_z, self._empty)))
-
-    def unnormalized_log_prob(self, value: Tensor) -> Tensor:
-        """The exponent of the mass function, without log Z; arguments and shape as for :meth:`log_prob`."""
-        return self._cast(self._score(value) + self._offset)
+        log_prob = super().log_prob(value)
+        # Without what rounding has put above zero; derivatives stay.
+        return log_prob - log_prob.detach().clamp(min=0.0)
 
     def _score(self, value: Tensor) -> Tensor:
-        """The exponent, relative to the heaviest vector without tables, in double precision, because log Z is going to
-        be subtracted.
+        """Log-weights relative to the heaviest vector without tables, in double precision, because log Z is going to be
+        subtracted.
         """
         logits, count_logits, *_ = self._centred
         binary = ((value == 0) | (value == 1)).all(-1)
@@ -219,7 +177,7 @@ class RecursiveCardinality(ValidatedDistribution):
         clamped = logits.isinf()
         forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
         score = (logits.masked_fill(clamped, 0.0) * (on.long() - (logits > 0).long())).sum(-1)
-        counts = self.subsets.counts(on)
+        counts = self.subsets.forest.counts(on)
         sizes = torch.tensor(self.subsets.sizes, dtype=torch.long, device=counts.device)
         cells = counts + (sizes + 1).cumsum(-1) - (sizes + 1)
         batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
@@ -241,60 +199,63 @@ class RecursiveCardinality(ValidatedDistribution):
         """Logarithm of the normalising constant Z, shape ``batch_shape``; its gradient is the marginals, which the same
         pass computes.
         """
-        return self._cast(self._supported_log_z() + self._offset)
+        return self._cast(self._excess_with_beliefs + self._constant)
 
     @property
     def log_weight(self) -> Tensor:
-        """Log weight of the evidence that :meth:`condition` or :meth:`reweight` put in, part of log Z; zero without."""
-        return self._cast(self._parameters[2]).expand(self.batch_shape)
+        """Log weight of the evidence that :meth:`condition` or :meth:`reweight` put in, part of log Z, shape
+        ``batch_shape``; zero without evidence.
+        """
+        return self._cast(self._evidence[1]).expand(self.batch_shape)
 
     @property
     def unchecked_log_partition(self) -> Tensor:
-        """As :attr:`log_partition_function`, but -inf where the support is empty."""
-        return self._cast(self._log_z + self._offset)
+        """The value of :attr:`log_partition_function`, but -inf where the support is empty."""
+        return self._cast(self._log_z + self._constant)
 
     @lazy_property
     def _centred(self) -> CentredCounts:
-        return centre_counts(*self._parameters[:2], self.subsets.forest)
+        return centre_counts(self._evidence[0], self._parameter("count_logits"), self.subsets.forest)
 
     @property
-    def _offset(self) -> Tensor:
-        """What changes log Z but no probability, and is therefore kept apart: it may be large."""
-        return self._centred.offset + self._parameters[2].double()
+    def _constant(self) -> Tensor:
+        """Log-weight of the heaviest vector without tables, and constants; it may be large."""
+        return self._centred.offset + self._evidence[1].double()
 
     @lazy_property
     def _log_z(self) -> Tensor:
-        """Log Z less the offset."""
         logits, count_logits, *_ = self._centred
         # Gradients are marginals: where they may be asked for, they are computed at once.
-        wanted = torch.is_grad_enabled() and (logits.requires_grad or count_logits.requires_grad)
-        known = wanted or "_beliefs" in self.__dict__
-        found = self._beliefs if known else infer_excess(self._centred, self.subsets.forest, marginals=False)
-        return self._mask_impossible(found.log_partition)
+        if logits.requires_grad or count_logits.requires_grad or "_beliefs" in self.__dict__:
+            return self._mask_impossible(self._beliefs.log_partition)
+        return self._mask_impossible(infer_excess(self._centred, self.subsets.forest, marginals=False).log_partition)
 
     def _mask_impossible(self, log_z: Tensor) -> Tensor:
-        impossible = (self._parameters[2] == -math.inf).expand(self.batch_shape)
+        impossible = (self._evidence[1] == -math.inf).expand(self.batch_shape)
         return log_z.expand(self.batch_shape).masked_fill(impossible, -math.inf)
 
-    def _supported_log_z(self) -> Tensor:
-        """From the pass that computes marginals, too."""
+    @property
+    def _excess_with_beliefs(self) -> Tensor:
+        """Log Z without the constant, from the pass that computes marginals, too."""
         return require_support(self._mask_impossible(self._beliefs.log_partition), self._empty)
-
-    def _require_support(self) -> None:
-        require_support(self._log_z, self._empty)
 
     @lazy_property
     def _beliefs(self) -> Beliefs:
         return infer_excess(self._centred, self.subsets.forest)
 
     @property
+    def _supported_beliefs(self) -> Beliefs:
+        beliefs = self._beliefs
+        require_support(self._log_z, self._empty)
+        return beliefs
+
+    @property
     def marginal_logits(self) -> Tensor:
         """Posterior log-odds of every variable, shape ``batch_shape + (D,)``: accurate where a probability is near 0
         or 1.
         """
-        beliefs = self._beliefs
-        self._require_support()
-        return self._cast(beliefs.marginal_logits).expand(self.batch_shape + self.event_shape)
+        odds = self._supported_beliefs.marginal_logits
+        return self._cast(odds).expand(self.batch_shape + self.event_shape)
 
     @property
     def marginals(self) -> Tensor:
@@ -314,22 +275,20 @@ class RecursiveCardinality(ValidatedDistribution):
     @property
     def count_marginals(self) -> Tensor:
         """Probabilities of all counts of all subsets, shape ``batch_shape + (table_size,)``; see ``subsets.split``."""
-        beliefs = self._beliefs
-        self._require_support()
-        return self._cast(beliefs.count_marginals).expand(self.count_logits.shape)
+        return self._cast(self._supported_beliefs.count_marginals).expand(self.count_logits.shape)
 
     @property
     def mode(self) -> Tensor:
         r"""A most probable vector, shape ``batch_shape + (D,)``; :math:`O(D\log D)` for one potential."""
-        self._require_support()
+        require_support(self._log_z, self._empty)
         batch = self.batch_shape
         with torch.no_grad():
             rows, tables = (
-                part.expand(batch + part.shape[-1:]).reshape(batch.numel(), part.shape[-1])
-                for part in (self._centred.logits, self._centred.tables)
+                parameter.expand(batch + parameter.shape[-1:]).reshape(batch.numel(), parameter.shape[-1])
+                for parameter in (self._centred.logits, self._centred.tables)
             )
-            found = most_probable(rows, tables, self.subsets.forest)
-        return found.to(self.logits.dtype).reshape(batch + self.event_shape)
+            best = most_probable(rows, tables, self.subsets.forest)
+        return best.to(self.logits.dtype).reshape(batch + self.event_shape)
 
     @property
     def certificate(self) -> Certificate:
@@ -341,21 +300,22 @@ class RecursiveCardinality(ValidatedDistribution):
         :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the processor, and not under
         ``torch.vmap`` or ``torch.compile``).
         """
-        found = certify_centred(self._centred, self.subsets.forest)
+        bounds = certify_centred(self._centred, self.subsets.forest)._asdict()
         trailing = {"marginal_logits_error": self.event_shape}
-        wide = {
-            name: bound.expand(self.batch_shape + trailing.get(name, ())) for name, bound in found._asdict().items()
-        }
-        return Certificate(**wide)
+        return Certificate(
+            **{name: bound.expand(self.batch_shape + trailing.get(name, ())) for name, bound in bounds.items()}
+        )
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        own = self._energies(self._beliefs)
-        energy = own[0].sum(-1) + own[1].sum(-1)
-        return self._cast(self._supported_log_z() - energy).expand(self.batch_shape)
+        of_variables, of_tables = self._energies(self._beliefs)
+        energy = of_variables.sum(-1) + of_tables.sum(-1)
+        return self._cast(self._excess_with_beliefs - energy).expand(self.batch_shape)
 
     def _energies(self, beliefs: Beliefs) -> tuple[Tensor, Tensor]:
-        """What each variable, and each entry of the tables, adds to the expected score under given beliefs."""
+        """Terms of the expected score under given beliefs: of variables, shape ``(..., D)``, and of the entries of the
+        tables, shape ``(..., table_size)``.
+        """
         logits, count_logits, *_ = self._centred
         side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
         flipped = side * torch.sigmoid(side * beliefs.marginal_logits)
@@ -375,13 +335,11 @@ class RecursiveCardinality(ValidatedDistribution):
         return self.reweight(*self._clamps(value, observed))
 
     def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
-        neither = observed & (value != 0) & (value != 1)
-        require(neither, "value: expected zeros and ones where observed, got other numbers")
+        """Log-likelihoods of observations, if the variable is 0 and if it is 1, shapes broadcast to ``(..., D)``."""
+        known, observed = self._observations(value, observed)
+        is_on = known.bool()
         zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
-        return zero.masked_fill(observed & (value != 0), -math.inf), zero.masked_fill(
-            observed & (value != 1), -math.inf
-        )
+        return zero.masked_fill(is_on, -math.inf), zero.masked_fill(observed ^ is_on, -math.inf)
 
     def reweight(self, log_off: Tensor, log_on: Tensor) -> "RecursiveCardinality":
         """Multiplies in independent evidence about every variable: the posterior, up to its constant.
@@ -399,7 +357,7 @@ class RecursiveCardinality(ValidatedDistribution):
         if self._validate_args:
             for name, weights in (("log_off", log_off), ("log_on", log_on)):
                 require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
-        logits, count_logits, log_weight = self._parameters
+        (logits, log_weight), count_logits = self._evidence, self._parameter("count_logits")
         if self._centred.is_moved:
             # What has cancelled must not come back when evidence changes the heaviest vector.
             logits, count_logits, *_ = self._centred
@@ -407,8 +365,10 @@ class RecursiveCardinality(ValidatedDistribution):
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
         new_logits, added = reweight(logits.double().expand(shape), *evidence)
-        batch = torch.broadcast_shapes(shape[:-1], self.batch_shape)
-        return self._like(new_logits, count_logits, log_weight + added).expand(batch), added
+        batch = torch.Size(torch.broadcast_shapes(shape[:-1], self.batch_shape))
+        new = RecursiveCardinality.__new__(RecursiveCardinality)
+        changed = {"logits": new_logits.to(self.logits.dtype), "count_logits": count_logits}
+        return self._copy(new, (new_logits, log_weight + added), batch, IMPOSSIBLE_EVIDENCE, changed), added
 
     def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:
         """Log-probability of independent evidence, the vector summed out; arguments as for :meth:`reweight`.
@@ -419,13 +379,17 @@ class RecursiveCardinality(ValidatedDistribution):
         return self._change(*self._reweight(log_off, log_on))
 
     def _change(self, updated: "RecursiveCardinality", added: Tensor) -> Tensor:
-        """The change of log Z that evidence makes."""
+        """Change of log Z by evidence, shape ``batch_shape``.
+
+        :param updated: The distribution given the evidence.
+        :param Tensor added: The log weight that the evidence has added, shape ``(...)``.
+        """
         before, after = self._centred, updated._centred
         if before.is_moved or after.is_moved:
             # Evidence was added to what has been centred, or else to the parameters as they came.
             own = before.weights if before.is_moved else torch.cat(broadcast_rows(before.weights, before.terms), -1)
-            parts = broadcast_rows(after.weights, after.terms, -own, added.unsqueeze(-1))
-            gained = compensated_sum(torch.cat(parts, -1))
+            terms = broadcast_rows(after.weights, after.terms, -own, added.unsqueeze(-1))
+            gained = compensated_sum(torch.cat(terms, -1))
         else:
             gained = (after.weights - before.weights).sum(-1) + added
         return self._cast(updated._log_z - require_support(self._log_z, self._empty) + gained)
@@ -444,21 +408,56 @@ class RecursiveCardinality(ValidatedDistribution):
         :return: ``(updated, log_normalizer)`` with ``self.log_prob(y) + other.log_prob(y) == updated.log_prob(y) +
             log_normalizer``.
         """
-        base = other.base_dist if isinstance(other, torch.distributions.Independent) else other
-        if not isinstance(base, torch.distributions.Bernoulli) or other.event_shape != self.event_shape:
+        base = other.base_dist if isinstance(other, Independent) else other
+        if not isinstance(base, Bernoulli) or other.event_shape != self.event_shape:
             raise ValueError(
                 f"other: expected Bernoulli(...).to_event(1) with event shape {tuple(self.event_shape)}, got {other}"
             )
         ones = torch.ones_like(base.logits)
-        plain = Independent(Bernoulli(logits=base.logits, validate_args=False), 0)
-        updated, added = self._reweight(plain.log_prob(0 * ones), plain.log_prob(ones))
+        entries = Bernoulli(logits=base.logits, validate_args=False)
+        updated, added = self._reweight(entries.log_prob(0 * ones), entries.log_prob(ones))
         return updated, self._change(updated, added)
 
-    def _cast(self, tensor: Tensor) -> Tensor:
-        dtype = torch.promote_types(torch.promote_types(self.logits.dtype, self.count_logits.dtype), torch.float32)
-        return tensor.to(dtype)
+
+@register_kl(RecursiveCardinality, RecursiveCardinality)  # type: ignore[untyped-decorator]
+def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) -> Tensor:
+    if p.subsets != q.subsets:
+        raise NotImplementedError(
+            "kl_divergence: expected two distributions with the same subsets; others can be estimated from samples of p"
+        )
+    # Both exponents are subtracted before they are summed, in double precision: what they have in common costs no
+    # digits beyond the rounding of log Z.
+    beliefs = p._beliefs
+    of_p, of_q = (distribution._energies(beliefs) for distribution in (p, q))
+    energy = torch.sum(of_p[0] - of_q[0], -1) + torch.sum(of_p[1] - of_q[1], -1)
+    divergence = energy - p._excess_with_beliefs + require_support(q._log_z, q._empty)
+    # A value that p allows and q does not makes the divergence infinite, however improbable it is.
+    odds, clamps = beliefs.marginal_logits, q._evidence[0]
+    wrong = (odds > -math.inf) & (clamps == -math.inf) | (odds < math.inf) & (clamps == math.inf)
+    forbidden = (q._centred.tables == -math.inf) & (p._centred.tables != -math.inf)
+    missing = reaches(p._evidence[0], p._centred.tables, forbidden, p.subsets.forest)
+    divergence = divergence.masked_fill(wrong.any(-1) | missing, math.inf)
+    return divergence.to(result_dtype(p.logits, p.count_logits, q.logits, q.count_logits))
 
 
-def _at_most_zero(log_prob: Tensor) -> Tensor:
-    """Without what rounding has put above zero; derivatives stay."""
-    return log_prob - log_prob.detach().clamp(min=0.0)
+@register_kl(RecursiveCardinality, Independent)  # type: ignore[untyped-decorator]
+def _kl_to_independent(p: RecursiveCardinality, q: "Independent[Bernoulli]") -> Tensor:
+    return kl_divergence(p, _without_potentials(q, p))
+
+
+@register_kl(Independent, RecursiveCardinality)  # type: ignore[untyped-decorator]
+def _kl_from_independent(p: "Independent[Bernoulli]", q: RecursiveCardinality) -> Tensor:
+    return kl_divergence(_without_potentials(p, q), q)
+
+
+def _without_potentials(independent: "Independent[Bernoulli]", like: RecursiveCardinality) -> RecursiveCardinality:
+    """Independent variables as a member of the family with the same subsets."""
+    base = independent.base_dist
+    if not isinstance(base, Bernoulli) or independent.event_shape != like.event_shape:
+        raise NotImplementedError(
+            f"kl_divergence: expected Bernoulli(...).to_event(1) with event shape {tuple(like.event_shape)} beside a "
+            f"{type(like).__name__}, got {independent}"
+        )
+    # The parameter that was given is exact.
+    logits = base.logits if bernoulli_is_given_by_logits(base) else probs_to_logits(base.probs)
+    return RecursiveCardinality(logits, logits.new_zeros(like.subsets.table_size), like.subsets, validate_args=False)

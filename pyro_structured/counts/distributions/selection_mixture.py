@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 import torch
-from pyro.distributions import TorchDistribution
+from pyro.distributions import MaskedMixture, TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints, transform_to
 
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
-from pyro_structured.foundation.distributions.argument_checks import check_entries
-from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
+from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.representation import represent
 
@@ -21,19 +20,19 @@ class _Union(constraints.Constraint):
     """Numbers that satisfy one constraint or the other."""
 
     def __init__(self, first: constraints.Constraint, second: constraints.Constraint) -> None:
-        self.parts = first, second
+        self.options = first, second
         self.is_discrete = first.is_discrete
         self.event_dim = 0
 
     def check(self, value: Tensor) -> Tensor:
-        fits: Tensor = self.parts[0].check(value) | self.parts[1].check(value)
+        fits: Tensor = self.options[0].check(value) | self.options[1].check(value)
         return fits
 
     def __repr__(self) -> str:
-        return f"{self.parts[0]} or {self.parts[1]}"
+        return f"{self.options[0]} or {self.options[1]}"
 
 
-class SelectionMixture(ValidatedDistribution):
+class SelectionMixture(TorchDistribution):
     r"""Every entry comes from one of two components, and which one is a structured selector, summed out exactly.
 
     .. math::
@@ -89,6 +88,7 @@ class SelectionMixture(ValidatedDistribution):
         if _is_discrete(component0) != _is_discrete(component1):
             kind = "discrete" if _is_discrete(component0) else "continuous"
             raise ValueError(f"component1: expected a {kind} distribution, as component0, got {component1!r}")
+        check_validation(validate_args)
         self.selector = selector.expand(shape[:-1])
         self._expand_components(component0, component1, shape)
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
@@ -104,7 +104,7 @@ class SelectionMixture(ValidatedDistribution):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Expands the components anew."""
         self.__dict__.update(state)
-        self._expand_components(*self._given, self._batch_shape + self._event_shape)
+        self._expand_components(*self._given, self.batch_shape + self.event_shape)
 
     def __repr__(self) -> str:
         return represent(self)
@@ -112,7 +112,7 @@ class SelectionMixture(ValidatedDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> "SelectionMixture":
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: SelectionMixture = self._get_checked_instance(SelectionMixture, _instance)  # type: ignore[no-untyped-call]
-        batch_shape = torch.Size(batch_shape)
+        batch_shape = expanded_batch(self.batch_shape, batch_shape)
         new.selector = self.selector.expand(batch_shape)
         new._expand_components(*self._given, batch_shape + self.event_shape)
         super(SelectionMixture, new).__init__(batch_shape, self.event_shape, validate_args=False)
@@ -138,9 +138,31 @@ class SelectionMixture(ValidatedDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density of vectors, the selector summed out."""
-        if self._validate_args:
+        # The constraints of torch cannot be checked where there are no rows.
+        if self._validate_args and (not isinstance(value, Tensor) or value.numel()):
             self._validate_sample(value)
         return self.selector.log_evidence(*self._likelihoods(value, None))
+
+    def component(self, z: Tensor) -> Any:
+        """The distribution given the selector's vector: independent entries, each from the component that it selects.
+
+        :param Tensor z: Zeros and ones, shape broadcasts to ``batch_shape + (D,)``; also enumerated vectors.
+        :return: Batch shape: that of ``z`` without its last axis, broadcast with ``batch_shape``.
+
+        Example::
+
+            >>> import pyro.distributions as dist
+            >>> from pyro_structured.distributions import KSubset
+            >>> d = SelectionMixture(KSubset(torch.zeros(3), k=1), dist.Normal(0.0, 1.0), dist.Normal(5.0, 1.0))
+            >>> d.component(torch.tensor([0.0, 1.0, 0.0])).mean
+            tensor([0., 5., 0.])
+        """
+        shape = self.batch_shape + self.event_shape
+        check_entries(shape, z=z)
+        require((z != 0) & (z != 1), "z: expected zeros and ones, got other numbers")
+        shape = torch.Size(torch.broadcast_shapes(shape, z.shape))
+        component0, component1 = (component.expand(shape) for component in self._given)
+        return MaskedMixture((z == 1).expand(shape), component0, component1).to_event(1)
 
     def posterior(self, value: Tensor, observed: Tensor | None = None) -> RecursiveCardinality:
         """The selector given the vector, or some of its entries, with all its queries.

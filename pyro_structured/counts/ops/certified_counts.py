@@ -3,6 +3,7 @@
 __all__ = [
     "Beliefs",
     "Certificate",
+    "PrecisionWarning",
     "certify",
     "certify_centred",
     "infer_counts",
@@ -11,6 +12,7 @@ __all__ = [
 ]
 
 import math
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,14 +26,32 @@ from pyro_structured.counts.ops.count_potential import attempts, solve_count_pot
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
-from pyro_structured.counts.ops.precision_warning import warn_of_lost_digits
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.ops.vmap_rows import map_rows, merge_mapped
 
 # Certified errors that a warning tells of, unless a probability is as near to 0 or 1 as numbers can be.
 LOG_PARTITION_LOST = 1e-6
 LOG_ODDS_LOST = 1e-3
 UNDERFLOW_EXPONENT = 745.0
+_MESSAGES = (
+    "the partition function is certified to no better than 1e-6, and with it log_prob and count_marginals",
+    "a marginal log-odds is certified to no better than 1e-3",
+)
+
+
+class PrecisionWarning(UserWarning):
+    """Log-potentials are so large, and cancel so badly, that probabilities have lost digits.
+
+    The attribute ``certificate`` of the distribution tells the bounds on the errors. It is given on the processor only,
+    and not under ``torch.vmap`` or ``torch.compile``: there, only the certificate tells.
+
+    Example::
+
+        >>> issubclass(PrecisionWarning, UserWarning)
+        True
+    """
 
 
 class Beliefs(NamedTuple):
@@ -110,8 +130,8 @@ def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> B
     :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
     """
     centred = centre_counts(logits, count_logits, forest)
-    found = infer_excess(centred, forest)
-    return found._replace(log_partition=found.log_partition + centred.offset)
+    beliefs = infer_excess(centred, forest)
+    return beliefs._replace(log_partition=beliefs.log_partition + centred.offset)
 
 
 def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = True) -> Beliefs:
@@ -120,9 +140,9 @@ def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = 
 
     :param bool marginals: Whether the posterior is wanted; it has no meaning otherwise.
     """
-    *found, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
-    warn_of_lost_digits(lost)
-    return Beliefs(*found)
+    *beliefs, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
+    _warn_of_lost_digits(lost)
+    return Beliefs(*beliefs)
 
 
 def certify(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
@@ -139,8 +159,13 @@ def certify_centred(centred: CentredCounts, forest: CountForest) -> Certificate:
 
 
 def _bounds(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[Tensor, ...]:
-    found = _solve(logits, count_logits, forest, errors=True)
-    return found.excess_error, found.marginal_logits_error, found.count_marginals_error, found.num_fallback_nodes
+    solution = _solve(logits, count_logits, forest, errors=True)
+    return (
+        solution.excess_error,
+        solution.marginal_logits_error,
+        solution.count_marginals_error,
+        solution.num_fallback_nodes,
+    )
 
 
 def _solve(
@@ -149,7 +174,7 @@ def _solve(
     if not forest.is_single:
         return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
     fast = solve_count_potential(logits, count_logits, marginals)
-    found = _Solution(
+    solution = _Solution(
         fast.excess,
         fast.marginal_logits,
         fast.log_posterior.exp(),
@@ -161,9 +186,9 @@ def _solve(
     )
     rows = (~fast.certified).nonzero().squeeze(-1)
     if not len(rows):
-        return found
+        return solution
     slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback=True)
-    return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(found, slow, strict=True)))
+    return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(solution, slow, strict=True)))
 
 
 def _solve_tree(
@@ -204,8 +229,8 @@ class _CountInference(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool) -> tuple[Tensor, ...]:
-        found = _solve(logits, count_logits, forest, marginals)
-        return found.excess, found.marginal_logits, found.count_marginals, found.lost
+        solution = _solve(logits, count_logits, forest, marginals)
+        return solution.excess, solution.marginal_logits, solution.count_marginals, solution.lost
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -292,11 +317,32 @@ def _posteriors(forest: CountForest, logits: Tensor, count_logits: Tensor, exces
             done = (solution.certified & possible[rows]).nonzero().squeeze(-1)
             rest = rows[~solution.certified & possible[rows]]
             if len(done):
-                part = rows[done]
-                found = solve_windows(logits[part], count_logits[part], windows.rows(done))
-                odds, counts = odds.index_copy(0, part, found[0]), counts.index_copy(0, part, found[1])
+                solved = rows[done]
+                posteriors = solve_windows(logits[solved], count_logits[solved], windows.rows(done))
+                odds, counts = odds.index_copy(0, solved, posteriors[0]), counts.index_copy(0, solved, posteriors[1])
     if len(rest):
         slow = _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
         odds = odds.index_copy(0, rest, slow.marginal_logits)
         counts = counts.index_copy(0, rest, slow.count_marginals)
     return odds, counts
+
+
+def _warn_of_lost_digits(lost: Tensor) -> None:
+    """Warns, once for each place of a user's program, if digits were lost anywhere.
+
+    :param Tensor lost: Booleans of shape ``(..., 2)``: whether the bounds on the errors of log Z, and of some log-odds,
+        are too large.
+    """
+    if lost.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
+        return
+    if not bool(lost.any()):
+        return
+    # The text never changes, so that the standard filter shows it once for each place.
+    texts = " and ".join(text for text, bad in zip(_MESSAGES, lost.reshape(-1, 2).any(0).tolist(), strict=True) if bad)
+    warnings.warn(
+        f"logits, count_logits: log-potentials are so large that digits were lost; {texts}; `certificate` tells the "
+        "bounds. Subtract large terms that cancel, such as a * c in a table against -a in logits, before small ones "
+        "are added to them; then give float64, or scale the parameters down",
+        PrecisionWarning,
+        stacklevel=frames_below_user(),
+    )

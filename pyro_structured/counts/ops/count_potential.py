@@ -18,8 +18,14 @@ import torch
 from torch import Tensor
 
 from pyro_structured.counts.ops.convolution_tree import UNIT_ROUNDOFF
-from pyro_structured.counts.ops.count_windows import EXTREME, Windows, extreme_counts, sum_windows
-from pyro_structured.counts.ops.tilting import heaviest, tilt_windows
+from pyro_structured.counts.ops.count_windows import (
+    EXTREME,
+    Windows,
+    extreme_counts,
+    heaviest,
+    sum_windows,
+    tilt_windows,
+)
 
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
 # bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.

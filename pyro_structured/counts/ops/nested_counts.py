@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_structured.counts.ops import count_tree
 from pyro_structured.counts.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF, CountTree
+from pyro_structured.counts.ops.count_windows import tilt_windows
 from pyro_structured.counts.ops.fourier_passes import (
     FourierPasses,
     NodePlan,
@@ -20,7 +21,6 @@ from pyro_structured.counts.ops.fourier_passes import (
     node_errors,
     run_passes,
 )
-from pyro_structured.counts.ops.tilting import tilt_windows
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 # A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.

@@ -14,7 +14,7 @@ from pyro_structured.counts.ops.certified_counts import infer_counts
 from pyro_structured.counts.ops.convolution_tree import upward
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_potential import rows_at_once
-from pyro_structured.counts.ops.tilting import cumulant, tilt_windows
+from pyro_structured.counts.ops.count_windows import cumulant, tilt_windows
 from pyro_structured.foundation.ops.row_function import apply_rows, tangents_of
 
 # Certified relative error of every probability; entries that miss it are convolved directly.

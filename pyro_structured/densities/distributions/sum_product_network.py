@@ -13,7 +13,11 @@ from torch.nn.functional import logsigmoid
 
 from pyro_structured.densities.ops.region_passes import region_inward, region_outward
 from pyro_structured.densities.structures.region_tree import RegionTree
-from pyro_structured.exchangeable.distributions.exchangeable_partition import ExchangeablePartition
+from pyro_structured.exchangeable.distributions.exchangeable_partition import (
+    ExchangeablePartition,
+    block_log_partitions,
+    block_log_weights,
+)
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.exchangeable.structures.partition import Partition
@@ -145,7 +149,7 @@ class SumProductNetwork(ExchangeableVector):
     def _free_blocks(self) -> ExchangeablePartition:
         """The blocks of all networks and states, without evidence."""
         blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
-        require_support(blocks._log_z, EMPTY_SUPPORT)
+        require_support(block_log_partitions(blocks).sum(-1), EMPTY_SUPPORT)
         return blocks
 
     @lazy_property
@@ -165,13 +169,16 @@ class SumProductNetwork(ExchangeableVector):
     def _leaf_scores(self) -> Tensor:
         """Log-weights of the evidence under both leaves of every state, shape ``(..., M, G, K, 2)``."""
         forest = self._forest[1][..., 0].masked_fill(self.structure.levels > 0, 0.0)
-        return self._by_region(forest, self._blocks._log_blocks)
+        return self._by_region(forest, block_log_partitions(self._blocks))
 
     def _by_region(self, forest: Tensor, blocks: Tensor) -> Tensor:
-        """Sums of terms of the variables, and of terms of the blocks relative to their totals, in every region."""
-        structure, named = self.structure, self.structure.partition.sizes > 0
-        relative = blocks.masked_fill(~named, 0.0) - self._free_blocks._log_blocks.masked_fill(~named, 0.0)
-        sides = (structure.sum_by_region(terms) for terms in (forest, relative))
+        """Log-probabilities in the forest and in the blocks of every region, shape ``(..., M, G, K, 2)``.
+
+        :param Tensor forest: Terms of the variables, shape ``(..., M, K, n)``.
+        :param Tensor blocks: Log-weights of the blocks, at their smallest variables, shape ``(..., M, K, n)``.
+        """
+        relative = blocks - block_log_partitions(self._free_blocks)
+        sides = (self.structure.sum_by_region(terms) for terms in (forest, relative))
         return torch.stack(torch.broadcast_tensors(*sides), -1)
 
     @lazy_property
@@ -205,7 +212,7 @@ class SumProductNetwork(ExchangeableVector):
         given, observed, consistent = self._evidence
         spread = value[..., None, None, :]
         forest = forest_score(self._tables[2], self.structure.variable_parents, spread == 1)
-        scores = self._by_region(forest, self._blocks._block_scores(spread))
+        scores = self._by_region(forest, block_log_weights(self._blocks, spread))
         total = logsumexp(self._leveled[0] + self._sum_out(scores)[1][..., 0, 0])
         possible = ((value == 0) | (value == 1)) & (~observed | (value == given))
         return total.masked_fill(~(possible.all(-1) & consistent), -torch.inf)
@@ -230,8 +237,8 @@ class SumProductNetwork(ExchangeableVector):
         region = structure.regions[network.squeeze(-1)]
         which = row, network, states.gather(-1, region), variables
         forest, blocks = self._draw_forests(which), self._draw_blocks(which)
-        found = torch.where(leaf.gather(-1, region) == 0, forest.to(blocks.dtype), blocks)
-        return found.reshape(sample_shape + self.batch_shape + self.event_shape)
+        drawn = torch.where(leaf.gather(-1, region) == 0, forest.to(blocks.dtype), blocks)
+        return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
 
     def _flat(self, tensor: Tensor, trailing: int) -> Tensor:
         """A tensor with so many axes behind those of the batch, which become one."""
@@ -251,18 +258,21 @@ class SumProductNetwork(ExchangeableVector):
         return states
 
     def _draw_forests(self, which: tuple[Tensor, ...]) -> Tensor:
-        """Vectors from forests, each variable's part of which belongs to a batch element, a network and a state.
+        """Vectors drawn from forests, of which every variable has its own, shape ``(samples, batch, n)``.
 
-        :param which: These and the variable, all of a shape that broadcasts to ``(samples, batch, n)``.
+        :param which: Indices of batch elements, networks, states and variables, shapes broadcast to ``(samples, batch,
+            n)``.
         """
         parents, levels, num_levels = self.structure.forests
         conditionals, beliefs = self._flat(self._tables[2], 5)[which], self._flat(self._forest[0], 4)[which]
         return forest_sample(conditionals, parents[which[1:]], levels[which[1:]], num_levels, beliefs)
 
     def _draw_blocks(self, which: tuple[Tensor, ...]) -> Tensor:
-        """Vectors from blocks; the argument is that of :meth:`_draw_forests`."""
+        """Vectors drawn from blocks, of which every variable has its own; argument and shape as for
+        :meth:`_draw_forests`.
+        """
         partition, (row, network, state, _) = self.structure.partition, which
-        given, observed = (self._flat(t, 3)[which] for t in self._possible_blocks._evidence[:2])
+        given, observed = (self._flat(tensor, 3)[which] for tensor in self._block_evidence)
         # Every cell of the blocks that come together is found in the table of the network and state it comes from.
         joined = Partition(partition.labels[which[1:]])
         names = joined.cell_blocks
@@ -272,11 +282,14 @@ class SumProductNetwork(ExchangeableVector):
         return ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
 
     @property
-    def _possible_blocks(self) -> ExchangeablePartition:
-        """The blocks given the evidence, except in regions where that is impossible: they keep their distribution."""
+    def _block_evidence(self) -> tuple[Tensor, Tensor]:
+        """Values, and where they are observed, of the blocks of all networks and states, except in regions where the
+        evidence is impossible: their blocks keep their distribution; shape ``(..., M, K, n)``.
+        """
         value, observed, _ = self._evidence
         kept = observed[..., None, None, :] & self.structure.at_variables(self._leaf_scores[..., 1] > -torch.inf)
-        return self._free_blocks.condition(value[..., None, None, :], kept)
+        value, kept = torch.broadcast_tensors(value[..., None, None, :], kept)
+        return value, kept
 
     @property
     def _log_marginals(self) -> Tensor:
@@ -284,17 +297,18 @@ class SumProductNetwork(ExchangeableVector):
         structure, (transitions, leaves, conditionals) = self.structure, self._tables
         states = region_outward(transitions, *self._inward, structure.region_parents)
         states = states + (self._network_weights - self._supported_log_z.unsqueeze(-1))[..., None, None]
-        each = leaves + self._leaf_scores
-        total = logsumexp(each)
-        chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + each
+        of_leaves = leaves + self._leaf_scores
+        total = logsumexp(of_leaves)
+        chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + of_leaves
         forest = forest_downward(conditionals, *structure.forests, *self._forest)
+        blocks = self._free_blocks.condition(*self._block_evidence)._log_marginals
         sides = (
             structure.at_variables(weights).unsqueeze(-1) + given
-            for weights, given in zip(chosen.unbind(-1), (forest, self._possible_blocks._log_marginals), strict=True)
+            for weights, given in zip(chosen.unbind(-1), (forest, blocks), strict=True)
         )
         joint = torch.stack(torch.broadcast_tensors(*sides), -3)
-        found = logsumexp(joint.flatten(-5, -3), -3)
-        return found.expand(self.batch_shape + found.shape[-2:])
+        log_marginals = logsumexp(joint.flatten(-5, -3), -3)
+        return log_marginals.expand(self.batch_shape + log_marginals.shape[-2:])
 
 
 def _categorical(logits: Tensor) -> Tensor:

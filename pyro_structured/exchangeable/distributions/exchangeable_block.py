@@ -126,11 +126,11 @@ class ExchangeableBlock(ExchangeableVector):
 
     @lazy_property
     def _log_levels(self) -> Tensor:
-        """Log-weights of what the evidence leaves of the level sets."""
+        """Log-weights of the level sets that are left by the evidence, shape ``batch_shape + (num_levels,)``."""
         value, observed, consistent = self._evidence
         completions = self.statistic.log_completions(value, observed)
-        found = self._weights + completions.masked_fill(~consistent.unsqueeze(-1), -torch.inf)
-        return found.expand(self.batch_shape + found.shape[-1:])
+        weights = self._weights + completions.masked_fill(~consistent.unsqueeze(-1), -torch.inf)
+        return weights.expand(self.batch_shape + weights.shape[-1:])
 
     @property
     def _constant(self) -> Tensor:
@@ -171,8 +171,8 @@ class ExchangeableBlock(ExchangeableVector):
     def _log_marginals(self) -> Tensor:
         require_support(self._log_z, self._empty)
         value, observed, _ = self._evidence
-        found = self.statistic.log_marginals(self._weights, value, observed)
-        return found.expand(self.batch_shape + found.shape[-2:])
+        log_marginals = self.statistic.log_marginals(self._weights, value, observed)
+        return log_marginals.expand(self.batch_shape + log_marginals.shape[-2:])
 
     @property
     def mode(self) -> Tensor:
@@ -181,8 +181,8 @@ class ExchangeableBlock(ExchangeableVector):
         with torch.no_grad():
             weights = self._weights.masked_fill(self._log_levels == -torch.inf, -torch.inf)
             value, observed, _ = self._evidence
-            found = self.statistic.complete(weights.argmax(-1), value, observed)
-        return found.to(self._value_dtype).expand(self.batch_shape + self.event_shape)
+            mode = self.statistic.complete(weights.argmax(-1), value, observed)
+        return mode.to(self._value_dtype).expand(self.batch_shape + self.event_shape)
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""

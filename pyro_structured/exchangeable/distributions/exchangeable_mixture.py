@@ -2,27 +2,24 @@
 
 __all__ = ["ExchangeableMixture"]
 
-from typing import Any
-
 import torch
-from pyro.distributions import Categorical
 from torch import Tensor
 from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
 
 from pyro_structured.exchangeable.distributions.exchangeable_partition import ExchangeablePartition, check_partition
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import (
-    check_entries,
     check_memberships,
     check_rows,
     check_vector,
-    expanded_batch,
 )
-from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, MixtureVector
-from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
+from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import logsumexp
-from pyro_structured.foundation.ops.requirements import require, require_support
 
 
 class ExchangeableMixture(MixtureVector, ExchangeableVector):
@@ -66,6 +63,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         "statistic_logits": constraints.independent(constraints.less_than(torch.inf), 2),
     }
 
+    _derived = ("_free", "_log_evidence", "_kept", "_possible")
     _advice = "use component(z).{name}, or estimate it from samples"
 
     def __init__(
@@ -97,7 +95,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
                 f"{tuple(components.batch_shape[:-1])}"
             ) from None
         self.mixture_logits, self.statistic_logits, self.partition = mixture_logits, statistic_logits, partition
-        self._evidence = components, mixture_logits.new_zeros(number)
+        self._evidence, self._free = no_evidence(partition.num_variables, mixture_logits.device), components
         self._empty = EMPTY_SUPPORT
         super().__init__(batch_shape, components.event_shape, validate_args=validate_args)
 
@@ -120,15 +118,8 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
                 f"partition: expected one for each of {memberships.shape[1]} classes, as in memberships, got batch "
                 f"shape {tuple(partition.batch_shape)}"
             )
-        parts = ExchangeablePartition.from_data(values, partition, smoothing, memberships.mT)
-        return cls(memberships.sum(0).log(), parts.statistic_logits, partition)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "ExchangeableMixture":
-        """Distribution with another batch shape; parameters are expanded without being copied."""
-        new: ExchangeableMixture = self._get_checked_instance(ExchangeableMixture, _instance)  # type: ignore[no-untyped-call]
-        batch_shape = expanded_batch(self.batch_shape, batch_shape)
-        components = self._components.expand(batch_shape + self.mixture_logits.shape[-1:])
-        return self._copy(new, (components, self._log_evidence), batch_shape, self._empty)
+        components = ExchangeablePartition.from_data(values, partition, smoothing, memberships.mT)
+        return cls(memberships.sum(0).log(), components.statistic_logits, partition)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -138,23 +129,24 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         inner, event = ExchangeablePartition.infer_shapes(statistic_logits, partition)
         return torch.Size(torch.broadcast_shapes(mixture_logits[:-1], inner[:-1])), event
 
-    @property
-    def _components(self) -> ExchangeablePartition:
-        """The classes, given the evidence."""
-        components: ExchangeablePartition = self._evidence[0]
-        return components
+    @lazy_property
+    def _free(self) -> ExchangeablePartition:
+        """The classes without the evidence."""
+        return ExchangeablePartition(self._parameter("statistic_logits"), self.partition, validate_args=False)
 
-    @property
+    @lazy_property
     def _log_evidence(self) -> Tensor:
-        """Log-probabilities of the evidence given each class."""
-        log_evidence: Tensor = self._evidence[1]
-        return log_evidence
+        value, observed, consistent = self._evidence
+        if not any_true(observed):
+            return torch.zeros_like(self.mixture_logits, dtype=torch.double)
+        given = self._free.condition(value.unsqueeze(-2), observed.unsqueeze(-2))
+        return exact_log_evidence(given, self._free).masked_fill(~consistent.unsqueeze(-1), -torch.inf)
 
-    @property
-    def _class_weights(self) -> Tensor:
-        """Log-weights of the classes with their evidence, up to a constant, in double precision, shape ``(..., K)``."""
-        weights = self._leveled[0] + self._log_evidence.double()
-        return weights.expand(self.batch_shape + weights.shape[-1:])
+    @lazy_property
+    def _possible(self) -> ExchangeablePartition:
+        """The classes given the evidence, without the evidence that excludes the class."""
+        value, observed, _ = self._evidence
+        return self._free.condition(value.unsqueeze(-2), self._kept) if any_true(observed) else self._free
 
     def component(self, z: Tensor) -> ExchangeablePartition:
         """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
@@ -163,81 +155,32 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
         :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
         :return: Batch shape: that of ``z`` broadcast with ``batch_shape``.
+
+        Example::
+
+            >>> partition = Partition(torch.tensor([[0, 0], [0, 1]]))
+            >>> equal = torch.tensor([0.0, -torch.inf, 0.0, 0.0])
+            >>> d = ExchangeableMixture(torch.zeros(2), torch.stack([equal, torch.zeros(4)]), partition)
+            >>> d.component(torch.arange(2)).log_prob(torch.tensor([1.0, 1.0])).exp()
+            tensor([0.5000, 0.2500])
         """
-        number = self.mixture_logits.shape[-1]
-        if not isinstance(z, Tensor) or z.is_floating_point() or z.dtype == torch.bool:
-            raise ValueError(f"z: expected a tensor of integers, got {getattr(z, 'dtype', z)!r}")
-        require((z < 0) | (z >= number), f"z: expected integers in range({number}), got others")
-        z, shape = z.long(), torch.Size(torch.broadcast_shapes(z.shape, self.batch_shape))
-        logits = self.statistic_logits.expand(shape + self.statistic_logits.shape[-2:])
-        labels = self.partition.labels.expand(shape + (self.mixture_logits.shape[-1],) + self.event_shape)
-        index = z.expand(shape)[..., None, None]
-        logits, labels, value, observed = (
-            tensor.expand(labels.shape[:-1] + tensor.shape[-1:]).take_along_dim(index, -2).squeeze(-2)
-            for tensor in (logits, labels, *self._components._evidence[:2])
-        )
+        z = self._checked_classes(z)
+        logits = self.statistic_logits.expand(z.shape + self.statistic_logits.shape[-2:])
+        labels = self.partition.labels.expand(z.shape + self.mixture_logits.shape[-1:] + self.event_shape)
+        logits, labels = (tensor.take_along_dim(z[..., None, None], -2).squeeze(-2) for tensor in (logits, labels))
         alone = ExchangeablePartition(logits, Partition(labels), self._validate_args)
-        return alone.condition(value, observed)
+        return alone.condition(*self._evidence_of(z))
 
-    def component_log_prob(self, value: Tensor) -> Tensor:
-        """Log-probabilities of a value given each class and the evidence, as in :meth:`component`, shape ``(..., K)``.
+    def _component_scores(self, value: Tensor) -> Tensor:
+        return exact_log_prob(self._possible, value.unsqueeze(-2))
 
-        A class that the evidence excludes keeps the distribution that it had before.
-        """
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(self._components.log_prob(value.unsqueeze(-2)))
-
-    def posterior(self, value: Tensor, observed: Tensor | None = None) -> Categorical:
-        """The class given a value, or some of its entries, as a distribution over ``range(K)``.
-
-        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
-        :raises ValueError: where the evidence is impossible.
-        """
-        if observed is None:
-            observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.statistic_logits.device)
-        given = self.condition(value, observed)
-        return Categorical(logits=self._cast(given._log_classes))
-
-    def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draws a class, then a vector; shape ``sample_shape + batch_shape + (n,)``."""
-        with torch.no_grad():
-            classes = draw_log(self._log_classes.expand(torch.Size(sample_shape) + self._log_classes.shape))
-            drawn = self._components.sample(sample_shape)
-            drawn = drawn.expand(classes.shape + drawn.shape[-2:])
-        return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
-
-    def _score(self, value: Tensor) -> Tensor:
-        return logsumexp(self._joint(value))
-
-    def _joint(self, value: Tensor) -> Tensor:
-        """Log-weights of a value together with each class, in double precision."""
-        components = self._components
-        each = components._score(value.unsqueeze(-2)) - require_support(components._log_z, EMPTY_SUPPORT)
-        return self._class_weights + each
+    def _draw_components(self, sample_shape: torch.Size) -> Tensor:
+        shape = self.batch_shape + self.mixture_logits.shape[-1:]
+        components = self._possible
+        # An expansion does not know what has been computed.
+        return (components if components.batch_shape == shape else components.expand(shape)).sample(sample_shape)
 
     @property
     def _log_marginals(self) -> Tensor:
-        mixed = logsumexp(self._log_classes[..., None, None] + self._components._log_marginals, -3)
+        mixed = logsumexp(self._log_classes[..., None, None] + self._possible._log_marginals, -3)
         return mixed.expand(self.batch_shape + mixed.shape[-2:])
-
-    def condition(self, value: Tensor, observed: Tensor) -> "ExchangeableMixture":
-        """Fixes some variables; the class stays latent.
-
-        :param Tensor value: Zeros and ones where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
-        :return: The distribution of whole vectors given the observed entries, with the same queries and gradients. Its
-            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
-            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
-        """
-        check_entries(self.batch_shape + self.event_shape, value=value, observed=observed)
-        value, observed = value.unsqueeze(-2), observed.unsqueeze(-2)
-        conditioned = self._components.condition(value, observed)
-        change = conditioned._log_z - require_support(self._components._log_z, EMPTY_SUPPORT)
-        # A class that the evidence excludes keeps its distribution, but no weight.
-        kept = observed & (change > -torch.inf).unsqueeze(-1)
-        components = self._components.condition(value, kept)
-        batch = torch.Size(torch.broadcast_shapes(change.shape[:-1], self.batch_shape))
-        new = ExchangeableMixture.__new__(ExchangeableMixture)
-        return self._copy(new, (components, self._log_evidence + change), batch, IMPOSSIBLE_EVIDENCE)

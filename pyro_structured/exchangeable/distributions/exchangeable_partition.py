@@ -1,8 +1,9 @@
 """Independent blocks of exchangeable binary variables."""
 
-__all__ = ["ExchangeablePartition", "check_partition"]
+__all__ = ["ExchangeablePartition", "block_log_partitions", "block_log_weights", "check_partition"]
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
 from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
 # Rows of data, times partitions, that are counted at once.
@@ -140,13 +142,13 @@ class ExchangeablePartition(ExchangeableVector):
 
     @lazy_property
     def _log_counts(self) -> Tensor:
-        """Log-weights of what the evidence leaves of the cells."""
+        """Log-weights of the cells that are left by the evidence, shape ``(..., table_size)``."""
         free, missing = self._open
         return self._weights + log_binomial(free, missing, self.partition.num_variables)
 
     @property
     def _open(self) -> tuple[Tensor, Tensor]:
-        """Free variables of the cells' blocks, and how many of them have to be ones."""
+        """Numbers of free variables of the cells' blocks, and of ones among them, shapes ``(..., table_size)``."""
         value, observed, _ = self._evidence
         names = self.partition.cell_blocks
         marked = torch.broadcast_tensors(~observed, observed & (value == 1))
@@ -161,19 +163,23 @@ class ExchangeablePartition(ExchangeableVector):
 
     @property
     def _log_z(self) -> Tensor:
-        named = self.partition.sizes > 0
-        total = self._log_blocks.masked_fill(~named, 0.0).sum(-1)
-        return total.masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
+        return block_log_partitions(self).sum(-1).masked_fill(~self._evidence[2], -torch.inf).expand(self.batch_shape)
 
     @property
-    def count_probs(self) -> Tensor:
+    def count_marginals(self) -> Tensor:
         """Probabilities of the counts of all blocks, shape ``batch_shape + (partition.table_size,)``; 0 in unused
         cells.
         """
-        return self._cast(self._log_count_probs.exp()).expand(self.batch_shape + self.statistic_logits.shape[-1:])
+        return self._cast(self._log_count_marginals.exp()).expand(self.batch_shape + self.statistic_logits.shape[-1:])
 
     @property
-    def _log_count_probs(self) -> Tensor:
+    def count_probs(self) -> Tensor:
+        """Old name of :attr:`count_marginals`."""
+        warnings.warn("count_probs: use count_marginals", FutureWarning, stacklevel=frames_below_user())
+        return self.count_marginals
+
+    @property
+    def _log_count_marginals(self) -> Tensor:
         require_support(self._log_z, self._empty)
         names = self.partition.cell_blocks.expand(self._log_counts.shape)
         return self._log_counts - self._log_blocks.gather(-1, names)
@@ -211,24 +217,14 @@ class ExchangeablePartition(ExchangeableVector):
             scores = self._weights.masked_fill(self._log_counts == -torch.inf, -torch.inf)
             scores = scores.expand(self._log_counts.shape)
             keys = torch.arange(self.event_shape[0], device=scores.device) / self.event_shape[0]
-            found = self._fill(scores, keys)
-        return found.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
+            mode = self._fill(scores, keys)
+        return mode.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         binary = ((value == 0) | (value == 1)).all(-1)
         agrees = (~observed | (value == given)).all(-1) & consistent
-        return self._block_scores(value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
-
-    def _block_scores(self, value: Tensor) -> Tensor:
-        """Log-weights of the blocks' parts of a value, at their smallest variables; 0 elsewhere."""
-        counts = self.partition.count(value == 1)
-        batch = torch.broadcast_shapes(counts.shape[:-1], self.batch_shape)
-        cells = (self.partition.starts + counts).clamp(max=self.partition.table_size - 1)
-        weights = self._weights.expand(batch + self._weights.shape[-1:]).gather(
-            -1, cells.expand(batch + cells.shape[-1:])
-        )
-        return weights.masked_fill(self.partition.sizes == 0, 0.0)
+        return block_log_weights(self, value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
 
     @property
     def _log_marginals(self) -> Tensor:
@@ -237,15 +233,15 @@ class ExchangeablePartition(ExchangeableVector):
 
     @property
     def _log_odds(self) -> Tensor:
-        """In double precision."""
+        """Log-odds of the variables, in double precision, shape ``batch_shape + (n,)``."""
         value, observed, _ = self._evidence
-        log_probs = self._log_count_probs
+        log_probs = self._log_count_marginals
         free, missing = self._open
         names, num_variables = self.partition.cell_blocks, self.partition.num_variables
         # The chance of a free variable is the expected share of ones among those of its block.
         sides = [
-            segment_logsumexp(log_probs + part.clamp(min=0).double().log(), names, num_variables)
-            for part in (free - missing, missing)
+            segment_logsumexp(log_probs + number.clamp(min=0).double().log(), names, num_variables)
+            for number in (free - missing, missing)
         ]
         off, on = (side.gather(-1, self.partition.labels.expand(side.shape)) for side in sides)
         odds = log_odds(off, on)
@@ -254,9 +250,9 @@ class ExchangeablePartition(ExchangeableVector):
 
     def entropy(self) -> Tensor:
         """Exact entropy in nats, shape ``batch_shape``."""
-        log_probs = self._log_count_probs
+        log_probs = self._log_count_marginals
         impossible = log_probs == -torch.inf
-        # Of each block: weights relative to its sum, so that large ones cancel before they are averaged.
+        # Weights are relative to the sum of their block, so that large ones cancel before they are averaged.
         names = self.partition.cell_blocks.expand(log_probs.shape)
         surprise = (self._log_blocks.gather(-1, names) - self._weights).masked_fill(impossible, 0.0)
         return self._cast((log_probs.exp() * surprise).sum(-1)).expand(self.batch_shape)
@@ -266,3 +262,25 @@ def check_partition(partition: object) -> None:
     """Raises a ValueError unless it is a :class:`~pyro_structured.structures.Partition`."""
     if not isinstance(partition, Partition):
         raise ValueError(f"partition: expected a Partition, got {type(partition).__name__}")
+
+
+def block_log_partitions(distribution: ExchangeablePartition) -> Tensor:
+    """Log partition functions of the blocks with the evidence, in double precision.
+
+    :return: Shape ``(..., n)``: a block's number stands at its smallest variable; 0 elsewhere.
+    """
+    return distribution._log_blocks.masked_fill(distribution.partition.sizes == 0, 0.0)
+
+
+def block_log_weights(distribution: ExchangeablePartition, value: Tensor) -> Tensor:
+    """Log-weights of a value's entries in each block, in double precision, whatever the evidence.
+
+    :param Tensor value: Zeros and ones, shape ``(..., n)``.
+    :return: Shape ``(..., n)``: a block's number stands at its smallest variable; 0 elsewhere.
+    """
+    partition, weights = distribution.partition, distribution._weights
+    counts = partition.count(value == 1)
+    batch = torch.broadcast_shapes(counts.shape[:-1], distribution.batch_shape)
+    cells = (partition.starts + counts).clamp(max=partition.table_size - 1)
+    weights = weights.expand(batch + weights.shape[-1:]).gather(-1, cells.expand(batch + cells.shape[-1:]))
+    return weights.masked_fill(partition.sizes == 0, 0.0)

@@ -1,4 +1,4 @@
-"""What distributions of vectors with exchangeable entries have in common."""
+"""Queries that distributions of vectors with exchangeable entries have in common."""
 
 __all__ = ["EMPTY_SUPPORT", "ExchangeableVector"]
 
@@ -22,7 +22,7 @@ class ExchangeableVector(DiscreteVector):
     """Queries of vectors whose entries all have the same states."""
 
     statistic_logits: Tensor
-    # Instead of enumerating values.
+    # Advice where values are too many to be enumerated.
     _advice = "estimate it from samples"
 
     @property
@@ -60,14 +60,14 @@ class ExchangeableVector(DiscreteVector):
         """Probabilities that a variable is 1, shape ``batch_shape + (n,)``; with more than two categories those of all,
         shape ``batch_shape + (n, categories)``.
         """
-        found = self._log_marginals.exp()
-        return self._cast(found[..., 1] if self._num_categories == 2 else found)
+        probs = self._log_marginals.exp()
+        return self._cast(probs[..., 1] if self._num_categories == 2 else probs)
 
     @property
     def marginal_logits(self) -> Tensor:
         """Log-odds of binary variables, shape ``batch_shape + (n,)``; log-probabilities of more categories."""
-        found = self._log_marginals
-        return self._cast(log_odds(*found.unbind(-1)) if self._num_categories == 2 else found)
+        log_probs = self._log_marginals
+        return self._cast(log_odds(*log_probs.unbind(-1)) if self._num_categories == 2 else log_probs)
 
     @property
     def mean(self) -> Tensor:

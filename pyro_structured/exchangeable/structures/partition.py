@@ -155,7 +155,7 @@ class Partition:
         return torch.cat([part.expand(batch + part.shape[-1:]) for part in parts], -1)
 
     def split(self, statistic_logits: Tensor) -> tuple[Tensor, ...]:
-        """Splits what :meth:`pack` makes, or ``count_probs``, into a view for each block of a single partition.
+        """Splits what :meth:`pack` makes, or ``count_marginals``, into a view for each block of a single partition.
 
         :param Tensor statistic_logits: Shape ``(..., table_size)``.
         :return: Tensors of shape ``(..., len(block) + 1)``, in the order of :meth:`blocks`.

@@ -48,10 +48,10 @@ def check_validation(validate_args: object) -> None:
         check_flag("validate_args", validate_args)
 
 
-def common_batch(logits: torch.Size, count_logits: torch.Size, log_weight: torch.Size) -> torch.Size:
+def common_batch(logits: torch.Size, count_logits: torch.Size) -> torch.Size:
     """The batch shape of parameters, or a ValueError if they do not broadcast."""
     try:
-        return torch.Size(torch.broadcast_shapes(logits, count_logits, log_weight))
+        return torch.Size(torch.broadcast_shapes(logits, count_logits))
     except RuntimeError:
         raise ValueError(
             f"count_logits: expected a batch shape that broadcasts with that of logits, {tuple(logits)}, got "

@@ -1,4 +1,4 @@
-"""What distributions of categorical variables with different numbers of states have in common."""
+"""Queries that distributions of categorical variables with different numbers of states have in common."""
 
 __all__ = ["CategoricalVector"]
 

@@ -1,6 +1,6 @@
-"""What distributions of discrete vectors that evidence can be given about have in common."""
+"""Discrete distributions that evidence can be given about."""
 
-__all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector", "MixtureVector"]
+__all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector", "exact_log_evidence", "exact_log_prob", "result_dtype"]
 
 import math
 from abc import abstractmethod
@@ -12,11 +12,8 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from pyro_structured.foundation.distributions.argument_checks import check_entries, expanded_batch
-from pyro_structured.foundation.distributions.validated_distribution import ValidatedDistribution
-from pyro_structured.foundation.ops.centred_tables import centre_tables
+from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
 from pyro_structured.foundation.ops.evidence import merge_evidence
-from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import require, require_support
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 
@@ -27,18 +24,32 @@ IMPOSSIBLE_EVIDENCE = (
 Vector = TypeVar("Vector", bound="DiscreteVector")
 
 
-class DiscreteVector(ValidatedDistribution):
+class DiscreteVector(TorchDistribution):
     """Queries that follow from log-weights of values and of what the evidence leaves of them.
 
-    A constant that all log-weights have in common is kept apart, because it would swallow their digits.
+    A constant that all log-weights have in common is kept apart, because it would swallow their digits. Arguments and
+    values are validated where there are any rows: the constraints of torch cannot be checked without.
     """
 
     _evidence: Any
     _empty: str
     # Parameters before expansion, if there was any.
     _unexpanded: Mapping[str, Tensor] = MappingProxyType({})
-    # What is derived from the parameters and remembered: graphs can be neither copied nor pickled.
+    # Attributes that are derived from the parameters and remembered: graphs can be neither copied nor pickled.
     _derived: tuple[str, ...] = ()
+
+    def __init__(self, batch_shape: Any, event_shape: Any, validate_args: bool | None = None) -> None:
+        check_validation(validate_args)
+        # Parts of the shapes of tensors whose provenance Pyro tracks are tuples.
+        batch_shape, event_shape = torch.Size(batch_shape), torch.Size(event_shape)
+        full = batch_shape.numel() > 0
+        super().__init__(batch_shape, event_shape, validate_args=validate_args if full else False)
+
+    def _validate_sample(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor) or value.numel():
+            super()._validate_sample(value)
+        else:
+            check_entries(self.batch_shape + self.event_shape, len(self.event_shape), value=value)
 
     @abstractmethod
     def _score(self, value: Tensor) -> Tensor:
@@ -52,42 +63,72 @@ class DiscreteVector(ValidatedDistribution):
     @property
     @abstractmethod
     def _constant(self) -> Tensor:
-        """What all log-weights have in common."""
+        """Term that all log-weights have in common."""
 
     @property
     @abstractmethod
     def _num_states(self) -> tuple[int, ...]:
         """Numbers of states of the variables, or of all of them alike."""
 
+    @property
+    def _event_dims(self) -> Mapping[str, int]:
+        """Numbers of event axes of the tensors that are expanded with the batch: those of the parameters."""
+        return {name: constraint.event_dim for name, constraint in self.arg_constraints.items()}
+
     def expand(self: Vector, batch_shape: Any, _instance: Any = None) -> Vector:
         """Distribution with another batch shape; parameters are expanded without being copied."""
         new: Vector = self._get_checked_instance(type(self), _instance)  # type: ignore[no-untyped-call]
         return self._copy(new, self._evidence, expanded_batch(self.batch_shape, batch_shape), self._empty)
 
-    def _copy(self: Vector, new: Vector, evidence: Any, batch_shape: torch.Size, empty: str) -> Vector:
+    def _copy(
+        self,
+        new: Vector,
+        evidence: Any,
+        batch_shape: torch.Size,
+        empty: str,
+        changed: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> Vector:
         """Fills in a new instance.
 
+        :param new: An instance of the same class, or of one that has fewer parameters.
         :param evidence: Values, where they were observed, and whether they do not contradict each other; what it is for
             a class that has a :meth:`condition` of its own, that class says.
-        :param str empty: What to say where nothing is possible.
+        :param torch.Size batch_shape: Shape to which parameters are expanded.
+        :param str empty: Message where nothing is possible.
+        :param changed: Parameters that replace those of this instance, by name.
         """
-        given = {name: self._parameter(name) for name in self.arg_constraints}
-        new.__dict__.update(self.__getstate__(), _evidence=evidence, _empty=empty, _unexpanded=given)
-        for name, constraint in self.arg_constraints.items():
-            tensor = given[name]
-            setattr(new, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - constraint.event_dim :]))
+        computed = {*self._derived, *self.arg_constraints, *self._event_dims}
+        state = {name: value for name, value in self.__dict__.items() if name not in computed}
+        new.__dict__.update(state, _evidence=evidence, _empty=empty, _unexpanded={})
+        given = {name: changed[name] if name in changed else self._parameter(name) for name in new._event_dims}
+        new._assign(given, batch_shape)
         TorchDistribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
+    def _assign(self, given: Mapping[str, Tensor], batch_shape: torch.Size) -> None:
+        """Sets parameters, expanded to a batch shape, and keeps them as they were given."""
+        self._unexpanded = {**self._unexpanded, **given}
+        event_dims = self._event_dims
+        for name, tensor in given.items():
+            setattr(self, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - event_dims[name] :]))
+
     def _parameter(self, name: str) -> Tensor:
-        """As it was before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
-        tensor: Tensor = self._unexpanded.get(name, getattr(self, name))
+        """A parameter before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
+        tensor: Tensor = self._unexpanded[name] if name in self._unexpanded else getattr(self, name)
         return tensor
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters."""
-        return {name: value for name, value in self.__dict__.items() if name not in self._derived}
+        """Without what is derived from the parameters, and without their expansions: those of parameters that require
+        gradients cannot be copied.
+        """
+        expanded = {*self.arg_constraints, *self._unexpanded} if self._unexpanded else set()
+        return {name: value for name, value in self.__dict__.items() if name not in expanded.union(self._derived)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Expands the parameters anew."""
+        self.__dict__.update(state)
+        self._assign(self._unexpanded, self.batch_shape)
 
     @property
     def _supported_log_z(self) -> Tensor:
@@ -123,6 +164,15 @@ class DiscreteVector(ValidatedDistribution):
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
             :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
         """
+        known, observed = self._observations(value, observed)
+        evidence = merge_evidence(self._evidence, known, observed)
+        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
+        return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
+
+    def _observations(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Observed states, zeros elsewhere, and where they are observed, after checks; arguments as for
+        :meth:`condition`, one event axis.
+        """
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value, observed=observed)
         value, observed = (
@@ -130,16 +180,15 @@ class DiscreteVector(ValidatedDistribution):
             for tensor in (value, observed)
         )
         known = torch.where(observed, value, 0)
-        sizes = self._num_states
-        outside = (known < 0) | (known >= torch.tensor(sizes, device=known.device)) | (known != known.long())
+        states, sizes = known.long(), self._num_states
+        limits: Tensor | int = sizes[0]
         if len(set(sizes)) > 1:
-            expected = f"integers below {sizes}"
+            limits, expected = torch.tensor(sizes, device=known.device), f"integers below {sizes}"
         else:
-            expected = "zeros and ones" if sizes[0] == 2 else f"integers in range({sizes[0]})"
+            expected = "zeros and ones" if limits == 2 else f"integers in range({limits})"
+        outside = (known != states) | (states < 0) | (states >= limits)
         require(outside, f"value: expected {expected} where observed, got other numbers")
-        evidence = merge_evidence(self._evidence, known.long(), observed)
-        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
-        return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
+        return states, observed
 
     def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probability of the observed entries, all others summed out; arguments as for :meth:`condition`.
@@ -172,43 +221,29 @@ class DiscreteVector(ValidatedDistribution):
         return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
 
     def _cast(self, tensor: Tensor) -> Tensor:
-        dtype = torch.float32
-        for name in self.arg_constraints:
-            dtype = torch.promote_types(dtype, getattr(self, name).dtype)
-        return tensor.to(dtype)
+        return tensor.to(result_dtype(*(getattr(self, name) for name in self.arg_constraints)))
 
 
-class MixtureVector(DiscreteVector):
-    """Sums over the classes of a mixture, which come before those of its components."""
+def exact_log_prob(distribution: DiscreteVector, value: Tensor) -> Tensor:
+    """Log-probability in double precision, whatever the dtype of the parameters; values are not validated.
 
-    mixture_logits: Tensor
+    :param Tensor value: As for ``distribution.log_prob``, likewise the result.
+    """
+    return distribution._score(value) - distribution._supported_log_z
 
-    @property
-    @abstractmethod
-    def _class_weights(self) -> Tensor:
-        """Log-weights of the classes with their evidence, up to a constant, in double precision, shape
-        ``batch_shape + (K,)``.
-        """
 
-    @property
-    def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Logits of the classes without a constant, which would swallow their digits, and the constant."""
-        return centre_tables(self.mixture_logits, [self.mixture_logits.shape[-1] - 1])
+def exact_log_evidence(given: DiscreteVector, distribution: DiscreteVector) -> Tensor:
+    """Log-probability of evidence in double precision, whatever the dtype of the parameters.
 
-    @property
-    def _constant(self) -> Tensor:
-        return self._leveled[1].squeeze(-1)
+    :param DiscreteVector given: What ``distribution.condition`` made of the evidence.
+    :return: Shape ``given.batch_shape``; -inf for impossible evidence.
+    """
+    return given._log_z - distribution._supported_log_z
 
-    @property
-    def _log_z(self) -> Tensor:
-        return logsumexp(self._class_weights)
 
-    @property
-    def _log_classes(self) -> Tensor:
-        """Log-probabilities of the classes given the evidence."""
-        return self._class_weights - self._supported_log_z.unsqueeze(-1)
-
-    @property
-    def class_probs(self) -> Tensor:
-        """Probabilities of the classes, shape ``batch_shape + (K,)``."""
-        return self._cast(self._log_classes.exp())
+def result_dtype(*parameters: Tensor) -> torch.dtype:
+    """Dtype of results: that of the parameters, at least float32."""
+    dtype = torch.float32
+    for parameter in parameters:
+        dtype = torch.promote_types(dtype, parameter.dtype)
+    return dtype

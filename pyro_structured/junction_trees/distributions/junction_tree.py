@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import constraints
+from torch.distributions.kl import register_kl
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
+from pyro_structured.foundation.distributions.discrete_vector import result_dtype
 from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
@@ -31,78 +33,13 @@ from pyro_structured.junction_trees.ops.junction_tree import (
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.junction_trees.structures.factors import conditional_factors, multiply_factors
 
-
-class _CliqueVector(CategoricalVector):
-    """Beliefs about variables with log-weights on cliques, computed when they are first asked for."""
-
-    clique_logits: Tensor
-    tree: CliqueTree
-    _derived = ("_leveled", "_beliefs", "_single_beliefs")
-
-    @lazy_property
-    def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Tables without constants, which would swallow their digits, and the constants."""
-        return centre_tables(
-            narrow_repeated(self._parameter("clique_logits")), [size - 1 for size in self.tree.table_sizes]
-        )
-
-    @property
-    def _arguments(self) -> tuple[Tensor, Tensor]:
-        """Tables and evidence as matrices, with one row where all are the same."""
-        tables = self._leveled[0]
-        weights = state_weights(self._evidence, self.tree.cardinalities, tables)
-        return self._rows(tables), self._rows(weights)
-
-    @lazy_property
-    def _beliefs(self) -> TreeBeliefs:
-        return self._infer(clique_marginals=True)
-
-    @lazy_property
-    def _single_beliefs(self) -> TreeBeliefs:
-        """Without marginals of cliques, in less time."""
-        return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
-
-    def _infer(self, clique_marginals: bool) -> TreeBeliefs:
-        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan, clique_marginals)))
-
-    @property
-    def _num_states(self) -> tuple[int, ...]:
-        return self.tree.cardinalities
-
-    @property
-    def _constant(self) -> Tensor:
-        return self._leveled[1].sum(-1)
-
-    @property
-    def _log_z(self) -> Tensor:
-        for name in ("_beliefs", "_single_beliefs"):
-            if name in self.__dict__:
-                log_z: Tensor = self.__dict__[name].log_partition
-                return log_z
-        return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
-
-    @property
-    def _supported_beliefs(self) -> TreeBeliefs:
-        require_support(self._beliefs.log_partition, self._empty)
-        return self._beliefs
-
-    def _score(self, value: Tensor) -> Tensor:
-        """Log-weights without the tables' constants."""
-        given, observed, consistent = self._evidence
-        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
-        inside = (value >= 0) & (value < sizes) & (value == value.long())
-        score = total_score(self.tree.plan, self._leveled[0], torch.where(inside, value, 0).long())
-        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
-        return score.masked_fill(~agrees, -torch.inf)
-
-
 EMPTY_SUPPORT = (
     "clique_logits: expected at least one value of positive probability in every batch element, but the support is "
     "empty"
 )
 
 
-class JunctionTree(_CliqueVector):
+class JunctionTree(CategoricalVector):
     r"""Discrete variables whose joint log-weight is a sum of tables, one for each clique of a junction tree.
 
     .. math::
@@ -138,6 +75,7 @@ class JunctionTree(_CliqueVector):
     """
 
     arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
+    _derived = ("_leveled", "_beliefs", "_single_beliefs")
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
         check_vector("clique_logits", clique_logits)
@@ -151,8 +89,6 @@ class JunctionTree(_CliqueVector):
         self._evidence = no_evidence(tree.num_variables, clique_logits.device)
         self._empty = EMPTY_SUPPORT
         event_shape = torch.Size([tree.num_variables])
-        # The constraints of torch cannot be checked where there are no rows.
-        validate_args = validate_args if clique_logits.numel() else False
         super().__init__(clique_logits.shape[:-1], event_shape, validate_args=validate_args)
 
     @classmethod
@@ -233,6 +169,62 @@ class JunctionTree(_CliqueVector):
         """Batch and event shape from the shape of ``clique_logits``, and the tree itself."""
         return torch.Size(clique_logits[:-1]), torch.Size([tree.num_variables])
 
+    @lazy_property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Tables without constants, which would swallow their digits, and the constants."""
+        return centre_tables(
+            narrow_repeated(self._parameter("clique_logits")), [size - 1 for size in self.tree.table_sizes]
+        )
+
+    @property
+    def _arguments(self) -> tuple[Tensor, Tensor]:
+        """Tables and evidence as matrices, with one row where all are the same."""
+        tables = self._leveled[0]
+        weights = state_weights(self._evidence, self.tree.cardinalities, tables)
+        return self._rows(tables), self._rows(weights)
+
+    @lazy_property
+    def _beliefs(self) -> TreeBeliefs:
+        return self._infer(clique_marginals=True)
+
+    @lazy_property
+    def _single_beliefs(self) -> TreeBeliefs:
+        """Without marginals of cliques, in less time."""
+        return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
+
+    def _infer(self, clique_marginals: bool) -> TreeBeliefs:
+        return TreeBeliefs(*map(self._unflatten, infer_tree(*self._arguments, self.tree.plan, clique_marginals)))
+
+    @property
+    def _num_states(self) -> tuple[int, ...]:
+        return self.tree.cardinalities
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1].sum(-1)
+
+    @property
+    def _log_z(self) -> Tensor:
+        for name in ("_beliefs", "_single_beliefs"):
+            if name in self.__dict__:
+                log_z: Tensor = self.__dict__[name].log_partition
+                return log_z
+        return self._unflatten(log_partition_of_tree(*self._arguments, self.tree.plan))
+
+    @property
+    def _supported_beliefs(self) -> TreeBeliefs:
+        require_support(self._beliefs.log_partition, self._empty)
+        return self._beliefs
+
+    def _score(self, value: Tensor) -> Tensor:
+        """Log-weights without the tables' constants."""
+        given, observed, consistent = self._evidence
+        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
+        inside = (value >= 0) & (value < sizes) & (value == value.long())
+        score = total_score(self.tree.plan, self._leveled[0], torch.where(inside, value, 0).long())
+        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
+        return score.masked_fill(~agrees, -torch.inf)
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
         shape = torch.Size(sample_shape)
@@ -292,6 +284,31 @@ class JunctionTree(_CliqueVector):
 
     @property
     def _exact_entropy(self) -> Tensor:
+        """Entropy in double precision."""
         log_z, _, probs = self._supported_beliefs
         weights = self._leveled[0].masked_fill(probs == 0, 0.0)
         return log_z - (probs * weights).sum(-1)
+
+
+@register_kl(JunctionTree, JunctionTree)  # type: ignore[untyped-decorator]
+def _kl_junction_tree(p: JunctionTree, q: JunctionTree) -> Tensor:
+    if p.tree.cardinalities != q.tree.cardinalities:
+        raise NotImplementedError(
+            f"kl_divergence: expected variables with as many states, got {p.tree.cardinalities} and "
+            f"{q.tree.cardinalities}"
+        )
+    log_q, log_z = q._leveled[0], require_support(q._log_z, q._empty)
+    beliefs = p._supported_beliefs
+    if p.tree == q.tree:
+        # Both exponents are subtracted before they are summed.
+        probs, log_p, constant = beliefs.clique_marginals, p._leveled[0], -require_support(p._log_z, p._empty)
+    else:
+        probs = q.tree.pack([p._probabilities_of(clique) for clique in q.tree.cliques])
+        log_p, constant = torch.zeros_like(log_q), -p._exact_entropy
+    energy = (probs * (log_p.masked_fill(probs == 0, 0.0) - log_q.masked_fill(log_q == -math.inf, 0.0))).sum(-1)
+    divergence = energy + constant + log_z
+    missing = ((probs > 0) & (log_q == -math.inf)).any(-1)
+    allowed = state_weights(q._evidence, q.tree.cardinalities, log_q)
+    if allowed.shape[-1]:
+        missing = missing | ((beliefs.marginals > 0) & (allowed == -math.inf)).any(-1)
+    return divergence.masked_fill(missing, math.inf).to(result_dtype(p.clique_logits, q.clique_logits))

@@ -3,23 +3,19 @@
 __all__ = ["MixtureOfJunctionTrees"]
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from pyro.distributions import Categorical
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
-from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, MixtureVector
+from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
+from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
 from pyro_structured.foundation.ops.any_true import any_true
-from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.foundation.ops.evidence import no_evidence
-from pyro_structured.foundation.ops.log_space import logsumexp
-from pyro_structured.foundation.ops.requirements import require_support
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
@@ -67,7 +63,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         "mixture_logits": constraints.independent(constraints.less_than(torch.inf), 1),
         "clique_logits": constraints.independent(constraints.less_than(torch.inf), 1),
     }
-    _derived = ("_free", "_given", "_possible", "_class_weights")
+    _derived = ("_free", "_given", "_log_evidence", "_kept", "_possible", "_class_weights")
 
     def __init__(
         self,
@@ -77,8 +73,8 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(trees, Sequence) or not trees or not all(isinstance(tree, CliqueTree) for tree in trees):
-            found = [type(tree).__name__ for tree in trees] if isinstance(trees, Sequence) else type(trees).__name__
-            raise ValueError(f"trees: expected at least one CliqueTree, got {found}")
+            kinds = [type(tree).__name__ for tree in trees] if isinstance(trees, Sequence) else type(trees).__name__
+            raise ValueError(f"trees: expected at least one CliqueTree, got {kinds}")
         self.trees = tuple(trees)
         sizes = {tree.cardinalities for tree in self.trees}
         if len(sizes) > 1:
@@ -109,74 +105,72 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
     @lazy_property
     def _free(self) -> list[JunctionTree]:
         """The components without the evidence."""
-        tables = self.clique_logits.split(self._table_sizes, -1)
-        return [JunctionTree(*each, validate_args=False) for each in zip(tables, self.trees, strict=True)]
+        tables = self._parameter("clique_logits").split(self._table_sizes, -1)
+        return [JunctionTree(table, tree, validate_args=False) for table, tree in zip(tables, self.trees, strict=True)]
+
+    @lazy_property
+    def _log_evidence(self) -> Tensor:
+        log_evidence = torch.stack(list(map(exact_log_evidence, self._given, self._free)), -1)
+        return log_evidence.masked_fill(~self._evidence[2].unsqueeze(-1), -torch.inf)
+
+    @lazy_property
+    def _class_weights(self) -> Tensor:
+        return super()._class_weights
 
     @lazy_property
     def _given(self) -> list[JunctionTree]:
         """The components given the evidence."""
-        return [self._with_evidence(component, self._evidence) for component in self._free]
-
-    def _with_evidence(self, component: JunctionTree, evidence: tuple[Tensor, Tensor, Tensor]) -> JunctionTree:
-        new = JunctionTree.__new__(JunctionTree)
-        return component._copy(new, evidence, self.batch_shape, IMPOSSIBLE_EVIDENCE)
-
-    @lazy_property
-    def _class_weights(self) -> Tensor:
-        """Log-weights of the components with their evidence, up to a constant, in double precision, shape
-        ``batch_shape + (K,)``.
-        """
-        change = [
-            given._log_z - require_support(free._log_z, EMPTY_SUPPORT)
-            for given, free in zip(self._given, self._free, strict=True)
-        ]
-        weights = self._leveled[0] + torch.stack(change, -1)
-        return weights.expand(self.batch_shape + weights.shape[-1:])
+        value, observed, _ = self._evidence
+        components = self._free
+        if any_true(observed):
+            components = [component.condition(value, observed) for component in components]
+        return [component.expand(self.batch_shape) for component in components]
 
     @lazy_property
     def _possible(self) -> list[JunctionTree]:
-        """The components given the evidence; those that it excludes, which have no weight, without it."""
-        excluded = self._class_weights == -torch.inf
-        if not any_true(excluded):
+        """The components given the evidence, without the evidence that excludes the component."""
+        if not any_true(self._log_evidence == -torch.inf):
             return self._given
-        value, observed, consistent = self._evidence
+        kept = self._kept.expand(self._kept.shape[:-2] + (len(self.trees),) + self.event_shape)
         return [
-            self._with_evidence(free, (value, observed & ~without.unsqueeze(-1), consistent | without))
-            for free, without in zip(self._free, excluded.unbind(-1), strict=True)
+            component.condition(self._evidence[0], observed).expand(self.batch_shape)
+            for component, observed in zip(self._free, kept.unbind(-2), strict=True)
         ]
 
-    def component_log_prob(self, value: Tensor) -> Tensor:
-        """Log-probabilities of a value given each component and the evidence, shape ``(..., K)``.
+    def component(self, z: Tensor) -> "JunctionTree | MixtureOfJunctionTrees":
+        """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
 
-        A component without weight, such as one that the evidence excludes, keeps the distribution that it had before.
+        A class that the evidence of a :meth:`condition` excludes keeps the distribution that it had before.
+
+        :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
+        :return: Batch shape: that of ``z`` broadcast with ``batch_shape``. For a ``z`` without axes it is a
+            :class:`JunctionTree`; otherwise, because cliques differ between classes, a mixture that has one class in
+            each element of the batch.
+
+        Example::
+
+            >>> trees = [CliqueTree([[0, 1]], [2, 2]), CliqueTree([[0], [1]], [2, 2])]
+            >>> logits = torch.cat([trees[0].pack([torch.eye(2).log()]), torch.zeros(4)])
+            >>> d = MixtureOfJunctionTrees(torch.zeros(2), logits, trees)
+            >>> d.component(torch.arange(2)).log_prob(torch.tensor([1, 1])).exp()
+            tensor([0.5000, 0.2500])
         """
-        if self._validate_args:
-            self._validate_sample(value)
-        return self._cast(torch.stack([each._score(value) - each._log_z for each in self._possible], -1))
+        classes = self._checked_classes(z)
+        logits = self._parameter("clique_logits")
+        value, observed = self._evidence_of(classes)
+        if not z.dim():
+            k = int(z)
+            alone = JunctionTree(logits.split(self._table_sizes, -1)[k], self.trees[k], self._validate_args)
+            return alone.expand(self.batch_shape).condition(value, observed)
+        others = torch.arange(len(self.trees), device=classes.device) != classes.unsqueeze(-1)
+        certain = self.mixture_logits.new_zeros(()).masked_fill(others, -torch.inf)
+        return MixtureOfJunctionTrees(certain, logits, self.trees, self._validate_args).condition(value, observed)
 
-    def posterior(self, value: Tensor, observed: Tensor | None = None) -> Categorical:
-        """The component given a value, or some of its entries, as a distribution over ``range(K)``.
+    def _component_scores(self, value: Tensor) -> Tensor:
+        return torch.stack([exact_log_prob(component, value) for component in self._possible], -1)
 
-        :param Tensor value: Categories where ``observed``, anything elsewhere.
-        :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
-        :raises ValueError: where the evidence is impossible.
-        """
-        if observed is None:
-            observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.clique_logits.device)
-        logits = self._cast(self.condition(value, observed)._log_classes)
-        # The constraints of torch cannot be checked where there are no rows.
-        return Categorical(logits=logits, validate_args=None if logits.numel() else False)
-
-    def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draws a component, then a value; shape ``sample_shape + batch_shape + (n,)``."""
-        with torch.no_grad():
-            classes = draw_log(self._log_classes.expand(torch.Size(sample_shape) + self._log_classes.shape))
-            drawn = torch.stack([each.sample(sample_shape) for each in self._possible], -2)
-        return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
-
-    def _score(self, value: Tensor) -> Tensor:
-        each = torch.stack([component._score(value) - component._log_z for component in self._possible], -1)
-        return logsumexp(self._class_weights + each)
+    def _draw_components(self, sample_shape: torch.Size) -> Tensor:
+        return torch.stack([component.sample(sample_shape) for component in self._possible], -2)
 
     def _mixed(self, tables: list[Tensor]) -> Tensor:
         """Mean of the components' probabilities, of shape ``batch_shape + (...)``."""
@@ -189,10 +183,10 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @property
     def _single_marginals(self) -> Tensor:
-        return self._mixed([each._single_marginals for each in self._possible])
+        return self._mixed([component._single_marginals for component in self._possible])
 
     def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
-        return self._mixed([each._probabilities_of(wanted) for each in self._possible])
+        return self._mixed([component._probabilities_of(wanted) for component in self._possible])
 
     @property
     def mode(self) -> Tensor:

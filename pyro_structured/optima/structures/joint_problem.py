@@ -58,7 +58,9 @@ class JointProblem(Problem):
         self.cost_shape = problems[0].cost_shape
         self.batch_shape = torch.Size(torch.broadcast_shapes(*(problem.batch_shape[1:] for problem in problems)))
         self._problems = tuple(_expanded(problem, self.batch_shape) for problem in problems)
-        self.event_shape = torch.Size([sum(each.batch_shape[0] * each.event_shape.numel() for each in problems)])
+        self.event_shape = torch.Size(
+            [sum(problem.batch_shape[0] * problem.event_shape.numel() for problem in problems)]
+        )
         lows = [torch.as_tensor(problem.cost_low).double().expand(self.cost_shape) for problem in problems]
         self.cost_low = torch.stack(lows).amax(0)
 
@@ -97,7 +99,7 @@ class JointProblem(Problem):
     def incidence(self, value: Tensor) -> Tensor:
         """The sum over all problems, where that of rewards is negative, shape ``(..., *cost_shape)``."""
         parts = self._parts(value, value.shape[:-1])
-        return torch.stack([(problem.incidence(own) * problem._sign).sum(0) for problem, own in parts]).sum(0)
+        return torch.stack([_signed(problem, own).sum(0) for problem, own in parts]).sum(0)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """One entry after the other."""
@@ -124,31 +126,31 @@ class JointProblem(Problem):
         lows, highs = (bound.expand(shape).reshape(batch.numel(), self.cost_shape.numel()) for bound in bounds)
         rows, values = self.flatten(batch), value.expand(batch + self.event_shape).reshape(len(lows), *self.event_shape)
         points = torch.empty_like(lows)
-        for row, each in enumerate(zip(values, lows, highs, strict=True)):
-            points[row] = rows[row]._separated(*each).flatten()
+        for row, (own, least, most) in enumerate(zip(values, lows, highs, strict=True)):
+            points[row] = rows[row]._separated(own, least, most).flatten()
         return points.reshape(shape)
 
     def _separated(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """The widest separation from some values, and from those that are still better, until there are none."""
-        own = torch.cat([_signed(problem, mine) for problem, mine in self._parts(value, value.shape[:-1])])
+        own = torch.cat([_signed(problem, mine).flatten(1) for problem, mine in self._parts(value, value.shape[:-1])])
         least, most = own.amin(1, keepdim=True), own.amax(1, keepdim=True)
         # With such changes of the costs, the values are only optimal if they are better by a margin.
         worse = (2 * own - least - most) / (most - least).clamp(min=1e-9) * (high - low)
-        found = own.new_zeros(0, own.shape[1] + 1)
+        rivals = own.new_zeros(0, own.shape[1] + 1)
         for _ in range(MOST_ROUNDS):
-            separation = widest_separation(*(each.numpy() for each in (found[:, :-1], found[:, -1], low, high)))
+            separation = widest_separation(*(tensor.numpy() for tensor in (rivals[:, :-1], rivals[:, -1], low, high)))
             if separation is None:
                 return (low + high) / 2
             costs, margin = torch.from_numpy(separation[0]), separation[1]
             if margin < NARROWEST:
                 return self._elsewhere(value, torch.where(worse > 0, high, low))
-            known = len(found)
+            known = len(rivals)
             for changes in (torch.zeros_like(worse), margin / 2 * worse):
                 differences = self._rivals(costs + changes) - own
                 distances = -(worse * differences).sum(1, keepdim=True)
-                found = torch.cat([found, torch.cat([differences, distances.clamp(min=0)], 1)])
-            found = found[found[:, :-1].any(1)].unique(dim=0)
-            if len(found) == known:
+                rivals = torch.cat([rivals, torch.cat([differences, distances.clamp(min=0)], 1)])
+            rivals = rivals[rivals[:, :-1].any(1)].unique(dim=0)
+            if len(rivals) == known:
                 return costs
         raise RuntimeError(f"feasible_point: no costs were found in {MOST_ROUNDS} rounds")
 
@@ -160,13 +162,16 @@ class JointProblem(Problem):
         """Signed coefficients of the optima, one for each problem with costs of its own."""
         shares = costs.reshape(-1, *self.cost_shape).split([problem.batch_shape[0] for problem in self._problems])
         return torch.cat(
-            [_signed(problem, problem.solve(own)) for problem, own in zip(self._problems, shares, strict=True)]
+            [
+                _signed(problem, problem.solve(own)).flatten(1)
+                for problem, own in zip(self._problems, shares, strict=True)
+            ]
         )
 
     def expand(self, batch_shape: Any) -> "JointProblem":
         """Problems of another batch shape, without copying."""
         return self._changed(
-            torch.Size(batch_shape), [_expanded(each, torch.Size(batch_shape)) for each in self._problems]
+            torch.Size(batch_shape), [_expanded(problem, torch.Size(batch_shape)) for problem in self._problems]
         )
 
     def flatten(self, batch_shape: Any) -> "JointProblem":
@@ -205,5 +210,5 @@ def _expanded(problem: Problem, batch_shape: torch.Size) -> Problem:
 
 
 def _signed(problem: Problem, value: Tensor) -> Tensor:
-    """Coefficients of costs that are to be minimised, shape ``(N, P)``."""
-    return (problem.incidence(value) * problem._sign).flatten(1)
+    """Coefficients of costs that are to be minimised, shape ``(N, ..., *cost_shape)``."""
+    return problem.incidence(value) * (-1 if problem.maximize else 1)

@@ -157,3 +157,26 @@ def test_values_outside_of_the_support():
     assert d.log_prob(torch.tensor([-1.0, 4.0, 0.5, math.nan, math.inf])).eq(-math.inf).all()
     with pytest.raises(ValueError, match="within the support"):
         PoissonBinomial(logits=torch.zeros(3)).log_prob(torch.tensor(4.0))
+
+
+@pytest.mark.parametrize("name", ["probs", "logits"])
+def test_expansion_of_a_used_instance(name):
+    d = PoissonBinomial(**{name: torch.tensor([[0.2, 0.7]], requires_grad=True)})
+    expected = d.log_prob(torch.tensor(1.0)), d.probs, d.logits
+    wide = d.expand((3, 2))
+    found = wide.log_prob(torch.tensor(1.0)), wide.probs, wide.logits
+    for whole, part in zip(found, expected, strict=True):
+        torch.testing.assert_close(whole, part.expand(whole.shape))
+    torch.testing.assert_close(copy.deepcopy(wide).mean, wide.mean)
+    with pytest.raises(ValueError, match=r"batch_shape: expected a shape to which \(1,\) expands, got \(\)"):
+        d.expand(())
+
+
+def test_queries_of_weights():
+    """Weights are probabilities, and there is nothing to condition on."""
+    d = PoissonBinomial(torch.tensor([[0.2, 0.7], [0.5, 0.5]]))
+    assert d.log_partition_function.tolist() == [0.0, 0.0]
+    assert torch.equal(d.unnormalized_log_prob(counts(d)), d.log_prob(counts(d)))
+    for query in (d.condition, d.marginal_log_prob):
+        with pytest.raises(NotImplementedError, match="condition: a count has no entries"):
+            query(torch.tensor(1.0), torch.tensor(True))

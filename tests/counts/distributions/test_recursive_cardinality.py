@@ -618,3 +618,30 @@ def test_large_weights_of_evidence_cost_no_digits():
     torch.testing.assert_close(shifted.log_weight, plain.log_weight + 5e12, rtol=1e-15, atol=0.0)
     assert shifted.condition(value, observed).log_prob(value) <= 0
     assert d.reweight(off - math.inf, on - math.inf).unchecked_log_partition == -math.inf
+
+
+@pytest.mark.parametrize("validate_args", [True, False])
+def test_unnormalized_log_prob_of_values_outside_the_support(validate_args):
+    d = RecursiveCardinality(torch.zeros(2), torch.zeros(3), validate_args=validate_args)
+    if validate_args:
+        with pytest.raises(ValueError, match="to be within the support"):
+            d.unnormalized_log_prob(torch.tensor([0.5, 0.0]))
+    else:
+        assert d.unnormalized_log_prob(torch.tensor([0.5, 0.0])) == -math.inf
+
+
+def test_copies_of_expanded_instances_with_gradients():
+    d = RecursiveCardinality(torch.zeros(3, requires_grad=True), torch.zeros(2, 4, requires_grad=True)).expand((3, 2))
+    copied = copy.deepcopy(d)
+    assert torch.equal(copied.marginals, d.marginals) and copied.logits.shape == d.logits.shape
+
+
+def test_conditioned_subsets_have_no_k():
+    """Conditioning makes another distribution, which keeps nothing of the number of ones but its table."""
+    d = KSubset(torch.zeros(4, requires_grad=True), torch.tensor([1, 2]))
+    some = d.condition(torch.ones(4), torch.arange(4) == 0)
+    assert type(some) is RecursiveCardinality and not hasattr(some, "k")
+    assert torch.equal(some.count_logits, d.count_logits)
+    torch.testing.assert_close(some.marginals.sum(-1), torch.tensor([1.0, 2.0]))
+    copied = copy.deepcopy(d.expand((3, 2)))
+    assert torch.equal(copied.k, d.k.expand(3, 2)) and torch.equal(copied.mean, d.expand((3, 2)).mean)

@@ -227,3 +227,18 @@ def test_mean_and_variance():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         SelectionMixture(*arguments)
+
+
+def test_component():
+    """Sums over the selector, weighted by its probabilities, are the mixture."""
+    d = SelectionMixture(selector(2), *normals(2))
+    value, z = d.sample(), d.selector.enumerate_support()
+    component = d.component(z)
+    assert component.batch_shape == (16, 2) and component.event_shape == (4,)
+    joint = component.log_prob(value) + d.selector.log_prob(z)
+    torch.testing.assert_close(torch.logsumexp(joint, 0), d.log_prob(value))
+    assert d.component(torch.ones(4)).sample((3,)).shape == (3, 2, 4)
+    wrong = [(torch.full((4,), 0.5), "z: expected zeros and ones"), (torch.ones(3), "z: expected a shape")]
+    for value, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            d.component(value)

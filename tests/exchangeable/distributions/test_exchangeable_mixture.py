@@ -1,5 +1,6 @@
 """Mixtures of partitions against enumeration of values and classes."""
 
+import copy
 import math
 
 import pyro
@@ -82,6 +83,18 @@ def test_component_that_the_evidence_excludes():
     torch.testing.assert_close(after.component(excluded).log_prob(values), before.component(excluded).log_prob(values))
     torch.testing.assert_close(after.component_log_prob(values)[:, 0], before.component(excluded).log_prob(values))
     assert after.component_log_prob(torch.ones(3)).tolist()[0] == pytest.approx(math.log(0.5))
+    for other in (after.expand((2, 4)), copy.deepcopy(after), copy.deepcopy(after.expand((4,)))):
+        found = other.component_log_prob(values.reshape(8, *(1,) * len(other.batch_shape), 3))
+        expected = after.component_log_prob(values).reshape(8, *(1,) * len(other.batch_shape), 2)
+        torch.testing.assert_close(found, expected.expand(found.shape))
+
+
+def test_copies_of_a_conditioned_mixture_with_gradients():
+    logits = torch.zeros(2, 6, requires_grad=True)
+    d = ExchangeableMixture(torch.zeros(2), logits, Partition(torch.tensor([[0, 0, 1], [0, 1, 2]])))
+    some = d.condition(torch.ones(3), torch.tensor([True, False, False]))
+    some.marginals.sum().backward()
+    torch.testing.assert_close(copy.deepcopy(some).marginals, some.marginals)
 
 
 def mixture_of_two():
@@ -176,7 +189,7 @@ def test_constants_cost_no_digits(constant):
     values = d.enumerate_support()
     torch.testing.assert_close(same.log_prob(values), plain.log_prob(values))
     part, alone = same.component(torch.tensor(0)), plain.component(torch.tensor(0))
-    torch.testing.assert_close(part.count_probs, alone.count_probs)
+    torch.testing.assert_close(part.count_marginals, alone.count_marginals)
     torch.testing.assert_close(part.entropy(), alone.entropy())
     torch.testing.assert_close(
         part.log_partition_function, alone.log_partition_function + 1.0 * len(part.partition.blocks()) * constant
@@ -248,3 +261,10 @@ def test_no_closed_form_for_many_variables():
 def test_bad_arguments(construct, message):
     with pytest.raises(ValueError, match=message):
         construct(Partition(torch.tensor([[0, 0, 1], [0, 1, 2]])))
+
+
+def test_draws_of_a_batch_with_the_same_components_are_independent():
+    """Weights vary over the batch, tables do not."""
+    d = ExchangeableMixture(torch.zeros(200, 1), torch.zeros(1, 8), Partition(torch.zeros(1, 4, dtype=torch.long)))
+    assert len(d.sample().unique(dim=0)) > 5
+    assert d.sample((3,)).shape == (3, 200, 4)

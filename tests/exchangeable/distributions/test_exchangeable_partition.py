@@ -50,10 +50,10 @@ def test_product_of_blocks(data):
         for members, block in parts:
             torch.testing.assert_close(d.marginals[row, members], block.marginals, rtol=1e-9, atol=1e-12)
             start = int(d.partition.starts[row, members[0]])
-            found = d.count_probs[row, start : start + len(members) + 1]
+            found = d.count_marginals[row, start : start + len(members) + 1]
             torch.testing.assert_close(found, block.level_probs, rtol=1e-9, atol=1e-12)
     used = d.partition.cell_counts <= d.partition.sizes.gather(-1, d.partition.cell_blocks)
-    assert (d.count_probs[~used] == 0).all()
+    assert (d.count_marginals[~used] == 0).all()
 
 
 @given(st.data())
@@ -98,7 +98,7 @@ def test_learning_by_svi():
     for _ in range(100):
         svi.step()
     found = ExchangeablePartition(guide.median()["logits"].detach(), truth.partition)
-    torch.testing.assert_close(found.count_probs, truth.count_probs, atol=0.06, rtol=0)
+    torch.testing.assert_close(found.count_marginals, truth.count_marginals, atol=0.06, rtol=0)
 
 
 def test_maximum_likelihood():
@@ -106,13 +106,13 @@ def test_maximum_likelihood():
     pairs = Partition(torch.tensor([0, 0, 1, 1]))
     d = ExchangeablePartition.from_data(data, pairs)
     expected = torch.tensor([0.25, 0.5, 0.25, 0.0, 0.5, 0.5, 0.0, 0.0]).double()
-    torch.testing.assert_close(d.count_probs, expected)
+    torch.testing.assert_close(d.count_marginals, expected)
     smooth = ExchangeablePartition.from_data(data, pairs, smoothing=1.0)
-    torch.testing.assert_close(smooth.count_probs[:6], torch.tensor([2.0, 3, 2, 1, 3, 3]).double() / 7)
+    torch.testing.assert_close(smooth.count_marginals[:6], torch.tensor([2.0, 3, 2, 1, 3, 3]).double() / 7)
     both = Partition(torch.tensor([[0, 0, 1, 1], [0, 1, 1, 0]]))
     batch = ExchangeablePartition.from_data(data, both, weights=torch.tensor([1.0, 0.0, 0.0, 1.0]).double())
-    torch.testing.assert_close(batch.count_probs[0, :3], torch.tensor([0.0, 1.0, 0.0]).double())
-    torch.testing.assert_close(batch.count_probs[1, :6], torch.tensor([0.5, 0.5, 0.0, 0.0, 0.5, 0.5]).double())
+    torch.testing.assert_close(batch.count_marginals[0, :3], torch.tensor([0.0, 1.0, 0.0]).double())
+    torch.testing.assert_close(batch.count_marginals[1, :6], torch.tensor([0.5, 0.5, 0.0, 0.0, 0.5, 0.5]).double())
 
 
 def test_vmap_of_samples():
@@ -172,3 +172,10 @@ def test_empty_support():
     d = ExchangeablePartition(torch.tensor([-math.inf, -math.inf, 0.0, 0.0]), Partition(torch.tensor([0, 1])))
     with pytest.raises(ValueError, match="statistic_logits: expected at least one level of positive probability"):
         d.log_prob(torch.zeros(2))
+
+
+def test_old_name_of_count_marginals():
+    d = ExchangeablePartition(torch.zeros(4), Partition(torch.tensor([0, 1])))
+    with pytest.warns(FutureWarning, match="count_probs: use count_marginals"):
+        found = d.count_probs
+    assert torch.equal(found, d.count_marginals) and found.tolist() == [0.5] * 4

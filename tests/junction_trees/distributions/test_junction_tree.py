@@ -1,5 +1,6 @@
 """Every query of a junction tree, against enumeration."""
 
+import copy
 import itertools
 import math
 import pickle
@@ -413,3 +414,9 @@ def test_what_is_no_tree():
 def test_bad_networks(parents, tables, message):
     with pytest.raises(ValueError, match=message):
         JunctionTree.from_bayesian_network(parents, tables)
+
+
+def test_copies_of_expanded_instances_with_gradients():
+    d = JunctionTree(torch.zeros(8, requires_grad=True), CliqueTree.chain(3, 2)).expand((2,))
+    copied = copy.deepcopy(d)
+    assert torch.equal(copied.marginals, d.marginals) and copied.clique_logits.shape == (2, 8)

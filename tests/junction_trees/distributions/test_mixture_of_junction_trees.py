@@ -116,3 +116,67 @@ def test_bad_input():
         d.marginals_of([0, 3])
     with pytest.raises(ValueError, match="mixture_logits: expected at least one value of positive probability"):
         MixtureOfJunctionTrees(torch.full((1,), -torch.inf), logits, [tree]).log_prob(torch.zeros(3))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_component(batch):
+    """Given a class or several of them, and evidence."""
+    d, _ = random_mixture(3, batch, [2, 3, 2, 2, 2])
+    tables = d.clique_logits.split([tree.table_size for tree in d.trees], -1)
+    value, observed = torch.tensor([1, 2, 0, 0, 0]), torch.tensor([True, True, False, False, False])
+    values = d.enumerate_support()
+    alone = [JunctionTree(table, tree) for table, tree in zip(tables, d.trees, strict=True)]
+    for mixture, components in (
+        (d, alone),
+        (d.condition(value, observed), [component.condition(value, observed) for component in alone]),
+    ):
+        expected = torch.stack([component.log_prob(values).expand(len(values), *batch) for component in components], 1)
+        z = torch.arange(3).reshape(3, *(1,) * len(batch))
+        several = mixture.component(z)
+        assert several.batch_shape == (3, *batch)
+        torch.testing.assert_close(several.log_prob(values.unsqueeze(1)), expected)
+        for k in range(3):
+            found = mixture.component(torch.tensor(k))
+            assert isinstance(found, JunctionTree) and found.batch_shape == batch
+            torch.testing.assert_close(found.log_prob(values), expected[:, k])
+            torch.testing.assert_close(mixture.component_log_prob(values)[..., k], expected[:, k])
+
+
+def test_component_that_the_evidence_excludes():
+    """It keeps the distribution that it had before, with the evidence that did not exclude it."""
+    trees = [CliqueTree([[0, 1], [2]], [2, 2, 2]), CliqueTree([[0], [1], [2]], [2, 2, 2])]
+    d = MixtureOfJunctionTrees(
+        torch.zeros(2), torch.cat([trees[0].pack([torch.eye(2).log(), torch.zeros(2)]), torch.zeros(6)]), trees
+    )
+    value, first, second = (
+        torch.tensor([1, 0, 0]),
+        torch.tensor([True, False, False]),
+        torch.tensor([True, True, False]),
+    )
+    before = d.condition(value, first)
+    after = before.condition(value, second)  # the first two are equal in the first class
+    assert after.class_probs.tolist() == [0.0, 1.0]
+    values = d.enumerate_support()
+    expected = before.component(torch.tensor(0)).log_prob(values)
+    assert expected.exp().sum() == 1 and (expected[:4] == -torch.inf).all()
+    for z in (torch.tensor(0), torch.tensor([0])):
+        torch.testing.assert_close(after.component(z).log_prob(values).reshape(8), expected)
+    torch.testing.assert_close(after.component_log_prob(values)[:, 0], expected)
+    # Where observations contradict each other there is no distribution at all.
+    with pytest.raises(ValueError, match="no value is compatible"):
+        after.condition(torch.zeros(3), first).log_prob(values)
+
+
+@pytest.mark.parametrize(
+    "z, message",
+    [
+        (torch.tensor(1.0), "z: expected a tensor of integers, got torch.float32"),
+        (1, "z: expected a tensor of integers, got 1"),
+        (torch.tensor(3), r"z: expected integers in range\(3\), got others"),
+        (torch.zeros(3, dtype=torch.long), r"z: expected a shape that broadcasts with \(2,\), got \(3,\)"),
+    ],
+)
+def test_wrong_class(z, message):
+    d, _ = random_mixture(3, (2,), [2] * 5)
+    with pytest.raises(ValueError, match=message):
+        d.component(z)

@@ -3,7 +3,7 @@ import math
 import torch
 
 from pyro_structured.counts.ops.convolution_tree import upward
-from pyro_structured.counts.ops.tilting import cumulant, heaviest, tilt_windows
+from pyro_structured.counts.ops.count_windows import cumulant, heaviest, tilt_windows
 
 
 def test_cumulant_has_no_threshold():

@@ -1,0 +1,159 @@
+"""Mixtures of distributions of discrete vectors."""
+
+__all__ = ["MixtureVector"]
+
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+import torch
+from pyro.distributions import Categorical
+from torch import Tensor
+from torch.distributions.utils import lazy_property
+
+from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.centred_tables import centre_tables
+from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.requirements import require
+
+Mixture = TypeVar("Mixture", bound="MixtureVector")
+
+
+class MixtureVector(DiscreteVector):
+    """Sums over the classes of a mixture, which come before those of its components."""
+
+    mixture_logits: Tensor
+    _evidence: tuple[Tensor, Tensor, Tensor]
+    # Where values were observed before the last evidence, for each class, shape (..., K, n).
+    _kept_before: Tensor
+    # The components without the evidence.
+    _free: Any
+
+    @property
+    @abstractmethod
+    def _log_evidence(self) -> Tensor:
+        """Log-probabilities of the evidence given each class, in double precision, shape ``(..., K)``; -inf if
+        observations contradict each other.
+        """
+
+    @abstractmethod
+    def _component_scores(self, value: Tensor) -> Tensor:
+        """Log-probabilities of a value given each class and the evidence, in double precision, shape ``(..., K)``."""
+
+    @abstractmethod
+    def _draw_components(self, sample_shape: torch.Size) -> Tensor:
+        """Independent draws from all components, shape ``sample_shape + batch_shape + (K, n)``."""
+
+    @property
+    def _class_weights(self) -> Tensor:
+        """Log-weights of the classes with their evidence, up to a constant, in double precision, shape ``batch_shape +
+        (K,)``.
+        """
+        weights = self._leveled[0] + self._log_evidence
+        return weights.expand(self.batch_shape + weights.shape[-1:])
+
+    @lazy_property
+    def _kept(self) -> Tensor:
+        """Booleans that mark observed entries, for each class except by evidence that excludes the class, shape ``(...,
+        K, n)``; none are marked where observations contradict each other.
+        """
+        observed = self._evidence[1].unsqueeze(-2)
+        if not any_true(observed):
+            return observed
+        kept = torch.where((self._log_evidence > -torch.inf).unsqueeze(-1), observed, self._kept_before)
+        return kept & self._evidence[2][..., None, None]
+
+    @property
+    def _leveled(self) -> tuple[Tensor, Tensor]:
+        """Logits of the classes without a constant, which would swallow their digits, and the constant."""
+        return centre_tables(self.mixture_logits, [self.mixture_logits.shape[-1] - 1])
+
+    @property
+    def _constant(self) -> Tensor:
+        return self._leveled[1].squeeze(-1)
+
+    @property
+    def _log_z(self) -> Tensor:
+        return logsumexp(self._class_weights)
+
+    def _score(self, value: Tensor) -> Tensor:
+        return logsumexp(self._class_weights + self._component_scores(value))
+
+    @property
+    def _log_classes(self) -> Tensor:
+        """Log-probabilities of the classes given the evidence, shape ``batch_shape + (K,)``."""
+        return self._class_weights - self._supported_log_z.unsqueeze(-1)
+
+    @property
+    def class_probs(self) -> Tensor:
+        """Probabilities of the classes, shape ``batch_shape + (K,)``."""
+        return self._cast(self._log_classes.exp())
+
+    def condition(self: Mixture, value: Tensor, observed: Tensor) -> Mixture:
+        """Fixes some variables; the class stays latent.
+
+        :param Tensor value: States where ``observed``, anything elsewhere; shape broadcasts to ``(..., n)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``.
+        :return: The distribution of whole values given the observed entries, with the same queries and gradients. Its
+            partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
+            :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
+        """
+        new = super().condition(value, observed)
+        new._kept_before, new._free = self._kept, self._free
+        return new
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        """Log-probabilities of a value given each class and the evidence, as in :meth:`component`.
+
+        :param Tensor value: Shape ``(..., n)``.
+        :return: Shape ``(..., K)``, of batches broadcast with ``batch_shape``. A class that the evidence excludes keeps
+            the distribution that it had before.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cast(self._component_scores(value))
+
+    def posterior(self, value: Tensor, observed: Tensor | None = None) -> Categorical:
+        """The class given a value, or some of its entries, as a distribution over ``range(K)``.
+
+        :param Tensor value: States where ``observed``, anything elsewhere, shape ``(..., n)``.
+        :param Tensor observed: Booleans whose shape broadcasts with ``value``; ``None`` for all entries.
+        :raises ValueError: where the evidence is impossible.
+        """
+        if observed is None:
+            observed = torch.ones(self.event_shape, dtype=torch.bool, device=self.mixture_logits.device)
+        logits = self._cast(self.condition(value, observed)._log_classes)
+        # The constraints of torch cannot be checked where there are no rows.
+        return Categorical(logits=logits, validate_args=None if logits.numel() else False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws a class, then a value; shape ``sample_shape + batch_shape + (n,)``."""
+        sample_shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            classes = draw_log(self._log_classes.expand(sample_shape + self._log_classes.shape))
+            drawn = self._draw_components(sample_shape)
+        return drawn.take_along_dim(classes[..., None, None], -2).squeeze(-2)
+
+    def _checked_classes(self, z: Tensor) -> Tensor:
+        """Indices of classes, shape: that of ``z`` broadcast with ``batch_shape``; or a ValueError."""
+        number = self.mixture_logits.shape[-1]
+        if not isinstance(z, Tensor) or z.is_floating_point() or z.dtype == torch.bool:
+            raise ValueError(f"z: expected a tensor of integers, got {getattr(z, 'dtype', z)!r}")
+        require((z < 0) | (z >= number), f"z: expected integers in range({number}), got others")
+        try:
+            shape = torch.broadcast_shapes(z.shape, self.batch_shape)
+        except RuntimeError:
+            raise ValueError(
+                f"z: expected a shape that broadcasts with {tuple(self.batch_shape)}, got {tuple(z.shape)}"
+            ) from None
+        return z.long().expand(shape)
+
+    def _evidence_of(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Evidence about values of given classes, except evidence that excludes the class: values, shape ``(..., n)``,
+        and where they are observed, shape ``z.shape + (n,)``.
+
+        :param Tensor z: Indices of classes, a shape to which ``batch_shape`` broadcasts.
+        """
+        kept = self._kept.expand(z.shape + self.mixture_logits.shape[-1:] + self.event_shape)
+        return self._evidence[0], kept.take_along_dim(z[..., None, None], -2).squeeze(-2)
