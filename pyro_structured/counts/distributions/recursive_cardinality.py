@@ -27,6 +27,7 @@ from pyro_structured.foundation.ops.evidence import reweight
 from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits
 from pyro_structured.foundation.ops.requirements import require, require_support
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
+from pyro_structured.foundation.structures.argument_checks import check_last_axis
 
 EMPTY_SUPPORT = (
     "count_logits: expected at least one vector of positive probability in every batch element, but the support is "
@@ -171,6 +172,7 @@ class RecursiveCardinality(DiscreteVector):
         """Log-weights relative to the heaviest vector without tables, in double precision, because log Z is going to be
         subtracted.
         """
+        check_last_axis("value", value, self.event_shape[0])
         logits, count_logits, *_ = self._centred
         binary = ((value == 0) | (value == 1)).all(-1)
         on = value == 1

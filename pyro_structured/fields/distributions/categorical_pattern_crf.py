@@ -51,7 +51,8 @@ class CategoricalPatternCRF(FieldDistribution):
     **At any size**: :meth:`unnormalized_log_prob` and, given all other pixels, :meth:`conditional_logits`, in
     O(H·W·J·K); :meth:`pseudo_log_prob`; :meth:`map`, by expectation maximisation with expansion moves; rigorous bounds
     (:meth:`log_prob_bounds`, :meth:`log_partition_bounds`); :meth:`mean_field_logits`; with two labels,
-    :attr:`mode`, if branch and bound proves it, and :meth:`perfect_sample`; at whole temperatures, estimates (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`) and approximate samples by
+    :attr:`mode`, if branch and bound proves it, and :meth:`perfect_sample`; at whole temperatures, estimates
+    (:meth:`estimate_log_prob`, :meth:`estimate_log_partition`) and approximate samples by
     :class:`~pyro_structured.inference.FieldGibbs`.
 
     :param Tensor unary_logits: Log-weights u of the labels, shape ``(..., H, W, K)``, K at least 2; -inf excludes.

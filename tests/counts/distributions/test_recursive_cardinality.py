@@ -645,3 +645,12 @@ def test_conditioned_subsets_have_no_k():
     torch.testing.assert_close(some.marginals.sum(-1), torch.tensor([1.0, 2.0]))
     copied = copy.deepcopy(d.expand((3, 2)))
     assert torch.equal(copied.k, d.k.expand(3, 2)) and torch.equal(copied.mean, d.expand((3, 2)).mean)
+
+
+@pytest.mark.parametrize("validate_args", [True, False])
+@pytest.mark.parametrize("size", [0, 1, 2, 4])
+def test_values_of_another_length(size, validate_args):
+    """Also where they would broadcast."""
+    d = KSubset(torch.zeros(3), 2, validate_args=validate_args)
+    with pytest.raises(ValueError, match=r"value: expected .*3|event_shape|within the support"):
+        d.log_prob(torch.ones(size))
