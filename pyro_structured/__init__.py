@@ -5,14 +5,24 @@ Subpackages are imported on first use, so that ``import pyro_structured`` costs 
     import pyro_structured.distributions as sdist
 """
 
-__all__ = ["__version__", "datasets", "distributions", "inference", "models", "ops", "structures", "testing"]
+__all__ = [
+    "__version__",
+    "datasets",
+    "distributions",
+    "inference",
+    "models",
+    "ops",
+    "plotting",
+    "structures",
+    "testing",
+]
 
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyro_structured import datasets, distributions, inference, models, ops, structures, testing
+    from pyro_structured import datasets, distributions, inference, models, ops, plotting, structures, testing
 
 __version__ = "0.1.0"
 

@@ -11,6 +11,7 @@ EXTRAS = {
     "demo": "pictures of the demo",
     "fast": "compiled samplers, with the same results",
     "learning": "quadratic programs, for HardEM",
+    "plot": "pictures of structures, fields and chains",
 }
 PLACES = {
     "a demo": "python -m pyro_structured.demo",

@@ -4,8 +4,8 @@
     python tests/equal_numbers.py save after.pt      # in that of the other
     python tests/equal_numbers.py compare before.pt after.pt
 
-Numbers are equal up to 1e-12 of their size, draws bit for bit. Queries that only the later version has are new, not
-different.
+Numbers are equal up to 1e-12 of their size, those in single precision and those of learners up to 1e-6, draws bit for
+bit. Queries that only the later version has are new, not different.
 """
 
 import importlib.util

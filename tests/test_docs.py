@@ -27,7 +27,7 @@ def test_reference_is_complete():
     """Each public name stands on one page."""
     pages = "".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
     described = re.findall(r"^   ~(\S+)$|^.. automodule:: (\S+)$", pages, re.M)
-    layers = ("datasets", "distributions", "inference", "models", "ops", "structures", "testing")
+    layers = ("datasets", "distributions", "inference", "models", "ops", "plotting", "structures", "testing")
     names = {layer: import_module(f"pyro_structured.{layer}").__all__ for layer in layers}
     expected = [f"pyro_structured.{layer}.{name}" for layer in layers for name in names[layer]]
     assert sorted(map("".join, described)) == sorted(expected)

@@ -17,9 +17,10 @@ FAMILIES = {"counts", "exchangeable", "junction_trees", "optima", "fields"}
 MIXTURES = {"densities": {"exchangeable", "junction_trees"}}
 WINGS = {FOUNDATION, *FAMILIES, *MIXTURES}
 # What users import, and what is made of that; no wing imports any of it.
-OUTSIDE = {"ops", "structures", "distributions", "inference", "models", "datasets", "testing", "demo", "__main__"}
+FRONTS = {"ops", "structures", "distributions", "inference", "models"}
+OUTSIDE = {*FRONTS, "datasets", "testing", "plotting", "demo", "__main__"}
 # Of those that are no fronts, each may import from the ones before it.
-ORDER = ["datasets", "testing", "demo"]
+ORDER = ["datasets", "testing", "plotting", "demo"]
 # Names of the package itself.
 ROOT = {"__version__", "SITE_HANDLERS"}
 # What one family uses of another, and why it is not written twice.

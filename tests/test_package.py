@@ -20,6 +20,9 @@ PUBLIC = {
         deep_pattern_potential infer_counts log_convolve log_correlate log_mass log_partition max_convolve
         most_probable pattern_from_template pattern_potential reweight sample_counts template_of_pattern
     """,
+    "plotting": """
+        plot_chains plot_clique_tree plot_field plot_matching plot_nested_subsets plot_path plot_patterns
+    """,
     "structures": """
         AutomatonStatistic BipartiteAssignment BlockCounts Box CategoryCounts CliqueTree ConnectedComponents
         Count Grid Injection LinearProblem Matching MinimumCut NestedSubsets NestedThreshold Partition

@@ -28,60 +28,7 @@ from pyro_structured.junction_trees.models.tree_fitting import (
 )
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
-
-
-def _plot_junction_tree(tree: CliqueTree, names: Sequence[str], ax: Any = None) -> Any:
-    """Draws cliques level by level, each below its parent; new variables have a dot.
-
-    :param CliqueTree tree: The cliques.
-    :param names: Of the variables.
-    :param ax: Matplotlib axes; ``None``: new ones, as large as the tree needs.
-    :return: The axes.
-    """
-    from matplotlib.figure import Figure
-
-    places = _layout(tree)
-    if ax is None:
-        width, height = (max(place[axis] for place in places) + 1 for axis in (0, 1))
-        longest = max(len(name) for name in names)
-        size = (max(4.0, width * (0.09 * longest + 0.35)), height * (0.9 + 0.16 * tree.treewidth))
-        ax = Figure(figsize=size, layout="constrained").subplots()
-    for index, (parent, place) in enumerate(zip(tree.parents, places, strict=True)):
-        if parent != index:
-            ax.plot(*zip(place, places[parent], strict=True), color="0.6", linewidth=1, zorder=1)
-    for index, (clique, parent, place) in enumerate(zip(tree.cliques, tree.parents, places, strict=True)):
-        above = () if parent == index else tree.cliques[parent]
-        lines = [names[d] for d in clique if d in above] + [rf"{names[d]} •" for d in clique if d not in above]
-        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": "tab:blue"}
-        ax.text(*place, "\n".join(lines), ha="center", va="center", fontsize=8, bbox=box, zorder=2)
-    ax.set(xlim=(-0.6, max(x for x, _ in places) + 0.6), ylim=(max(y for _, y in places) + 0.6, -0.6))
-    ax.set_axis_off()
-    return ax
-
-
-def _layout(tree: CliqueTree) -> list[tuple[float, float]]:
-    """Leaves side by side, and every other clique in the middle of its children."""
-    children: list[list[int]] = [[] for _ in tree.cliques]
-    for index, parent in enumerate(tree.parents):
-        if parent != index:
-            children[parent].append(index)
-    places: dict[int, tuple[float, float]] = {}
-    free = 0.0
-    waiting = [(root, 0) for root, parent in enumerate(tree.parents) if root == parent]
-    while waiting:
-        clique, level = waiting[-1]
-        below = [child for child in children[clique] if child not in places]
-        if below:
-            waiting.append((below[0], level + 1))
-            continue
-        waiting.pop()
-        if children[clique]:
-            x = (places[children[clique][0]][0] + places[children[clique][-1]][0]) / 2
-        else:
-            x, free = free, free + 1.0
-        places[clique] = (x, float(level))
-    return [places[index] for index in range(len(tree.cliques))]
-
+from pyro_structured.junction_trees.structures.clique_tree_picture import plot_clique_tree
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
 # Their table of counts takes 2 GB.
@@ -381,7 +328,7 @@ class ThinJunctionTree(CategoricalDensity):
         names = getattr(self, "feature_names_in_", numbers) if feature_names is None else feature_names
         if len(names) != len(numbers):
             raise ValueError(f"feature_names: expected {len(numbers)}, one for each column, got {len(names)}")
-        return _plot_junction_tree(self.tree_, [str(name) for name in names], ax)
+        return plot_clique_tree(self.tree_, names, ax)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_distribution")
