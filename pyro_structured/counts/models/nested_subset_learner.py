@@ -11,12 +11,12 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
-from tqdm import tqdm
 
 from pyro_structured.counts.ops.count_information import count_information
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.foundation.distributions.argument_checks import check_memberships
 from pyro_structured.foundation.models.argument_checks import check_binary
+from pyro_structured.foundation.ops.progress import progress_bar
 
 # A block of variables is an integer whose bits are its members; a tree maps every block to the two that it joins.
 Tree = dict[int, tuple[int, int]]
@@ -159,7 +159,7 @@ def _prune_and_regraft(tree: Tree, score: Score) -> Tree:
     while improved:
         improved = False
         blocks = sorted({child for children in tree.values() for child in children}, key=_by_size)
-        for moved in tqdm(blocks, desc="moving blocks", unit="block", disable=None, leave=False):
+        for moved in progress_bar(blocks, desc="moving blocks", unit="block"):
             if not any(moved in children for children in tree.values()):
                 continue  # an earlier move has dissolved it
             inside = {block: children for block, children in tree.items() if not block & ~moved}

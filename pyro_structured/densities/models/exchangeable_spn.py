@@ -144,12 +144,12 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             if not finished:
                 raise
             del self.log_likelihoods_[len(finished) :]
-            warnings.warn(f"fit was interrupted: {len(finished)} of {self.n_networks} networks are kept", stacklevel=3)
+            warnings.warn(f"fit was interrupted: {len(finished)} of {self.n_networks} networks are kept", stacklevel=frames_below_user())
         if self._num_unsettled:
             warnings.warn(
                 f"no convergence in {self.max_iter} steps of {self._num_unsettled} of {self.n_networks} networks",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=frames_below_user(),
             )
         return finished
 

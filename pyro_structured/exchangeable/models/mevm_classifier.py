@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +19,8 @@ from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.ops.progress import verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 
 class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
@@ -47,6 +50,8 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     :param float level: Significance level of Welch's tests.
     :param str linkage: Which means are compared; see :func:`welch_partition`.
     :param str correction: Of the level; see :func:`welch_partition`.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``; only missing values need it.
     :ivar n_iter\_: Number of iterations.
     :ivar classes\_: Labels of the classes, shape ``(K,)``; the component ``k`` of ``to_pyro()`` is ``classes_[k]``.
@@ -77,6 +82,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         level: float = 0.1,
         linkage: str = "anchor",
         correction: str = "none",
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.structure = structure
@@ -88,6 +94,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         self.level = level
         self.linkage = linkage
         self.correction = correction
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "MEVMClassifier":
@@ -118,11 +125,15 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
         last: deque[Phase] = deque(maxlen=1)
         try:
-            last.extend(learner.run(allowed * (merged >= 0), rng))  # rows without labels wait for the first E-step
+            with verbosity(self.verbose):
+                last.extend(learner.run(allowed * (merged >= 0), rng))  # rows without labels wait for the first E-step
         except KeyboardInterrupt:
             if not last:
                 raise
-            warnings.warn("fit was interrupted: the last mixture is kept", stacklevel=2)
+            warnings.warn("fit was interrupted: the last mixture is kept", stacklevel=frames_below_user())
+        if not last[0].converged:
+            message = f"no convergence in {self.max_iter} iterations"
+            warnings.warn(message, ConvergenceWarning, stacklevel=frames_below_user())
         self._mixture, self.n_iter_ = last[0].mixture, last[0].num_iterations
         self.partition_ = self._mixture.partition
         return self

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyro.infer import SVI
-from tqdm import tqdm
 
 from pyro_structured.foundation.inference.learner import Learner
 from pyro_structured.foundation.inference.learning_state import LearningState
 from pyro_structured.foundation.inference.plain_data import plain_copy
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 
@@ -94,7 +94,8 @@ class EarlyStopping:
         check_size("max_steps", max_steps)
         self._state.prepare(args, kwargs)
         progress = self._begin()
-        with tqdm(total=max_steps, initial=progress.num_steps, desc=type(self.learner).__name__, disable=None) as bar:
+        options = {"initial": progress.num_steps, "desc": type(self.learner).__name__, "leave": True}
+        with progress_bar(total=max_steps, **options) as bar:
             try:
                 while True:
                     if self._is_due(progress, max_steps):

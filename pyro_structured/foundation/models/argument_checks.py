@@ -12,6 +12,7 @@ __all__ = [
     "picture_scale",
     "plain_array",
     "remedy",
+    "weighted_mean",
 ]
 
 from collections.abc import Sequence
@@ -91,6 +92,13 @@ def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
     if not ((weights >= 0) & (weights <= MOST_WEIGHT)).all() or not weights.any():
         raise ValueError(f"sample_weight: expected numbers from 0 to {MOST_WEIGHT:g}, not all zero, got others")
     return np.broadcast_to(weights, number)
+
+
+def weighted_mean(values: np.ndarray, sample_weight: Any) -> float:
+    """Mean of values with the weights of their rows, ``None`` for equal ones; rows of weight 0 are left out."""
+    weights = checked_weights(sample_weight, len(values))
+    counted = weights > 0
+    return float(np.average(values[counted], weights=weights[counted]))
 
 
 def checked_numbers(name: str, value: Any) -> tuple[float, ...]:

@@ -65,7 +65,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
                 f"X: each of more than {MOST_FRACTIONS} different numbers, not all of them integers, is a category of "
                 f"its own in {listed_columns(self, measured)}; put them into bins, for example with "
                 "sklearn.preprocessing.KBinsDiscretizer, or give categories",
-                stacklevel=3,
+                stacklevel=frames_below_user(),
             )
         return self._codes(values, "X")
 

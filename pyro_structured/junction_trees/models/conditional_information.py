@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.models.chordal_search import EdgeScore
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField
 from pyro_structured.junction_trees.models.crf_training import FieldData, FieldOptions, train_field
@@ -79,7 +80,7 @@ class ConditionalScore:
         """Gains of all pairs without common neighbours, at least 0, shape ``(n, n)``."""
         number = len(self.sizes)
         found = np.zeros((number, number))
-        for one in tqdm(range(number), desc="pairs", unit="label", disable=None, leave=False):
+        for one in progress_bar(range(number), desc="pairs", unit="label"):
             for size in set(self.sizes):
                 others = [other for other in range(number) if other != one and self.sizes[other] == size]
                 if others:

@@ -10,8 +10,8 @@ import torch
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
 from torch.func import functional_call
-from tqdm import tqdm
 
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField, FieldWeights
 from pyro_structured.junction_trees.ops.junction_tree import log_partition_of_tree
 
@@ -203,7 +203,7 @@ def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -
     reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
     limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
     bounds = Bounds(split.lower, np.inf) if len(split.lower) else None
-    with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
+    with progress_bar(total=options.max_iter, desc="L-BFGS", unit="iteration") as bar:
 
         def keep(parts: np.ndarray) -> None:
             nonlocal reached, number

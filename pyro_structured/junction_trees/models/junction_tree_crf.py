@@ -14,10 +14,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from tqdm import tqdm
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights
 from pyro_structured.foundation.models.number_tables import read_numbers
+from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, checked_groups
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.chordal_search import grow_chordal_graph
@@ -163,7 +164,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._weights, self.feature_map_, self.n_iter_ = fit.weights, fit.feature_map, fit.num_iterations
         if not fit.converged:
             reason = "it was interrupted" if fit.interrupted else "there is no convergence"
-            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=3)
+            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=frames_below_user())
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
         self.intercept_, self.coef_ = [each[0] for each in nodes], [each[1:].T for each in nodes]
         self.edge_intercept_ = [each[0] for each in edges]
@@ -211,13 +212,13 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return cut_graph(gains, self.treewidth, np.log(sizes).tolist())
         neighbors = neighbor_sets(len(sizes), [])
         try:
-            with tqdm(desc="edges", unit="gain", disable=None, leave=False) as bar:
+            with progress_bar(desc="edges", unit="gain") as bar:
                 shown = ShownScore(score if self.method == "chordal" else PairScore(gains), bar)
                 grow_chordal_graph(shown, neighbors, self.treewidth)
         except KeyboardInterrupt:
             if not any(neighbors):
                 raise
-            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=4)
+            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=frames_below_user())
         return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
 
     def to_pyro(self, X: Any) -> JunctionTree:

@@ -173,7 +173,7 @@ class JunctionTreeMixture(CategoricalDensity):
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
-            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=2)
+            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=frames_below_user())
         best = max(self.candidates_, key=lambda candidate: candidate.score)
         self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_ = best
         self.weights_ = np.exp(self._mixture.log_weights)

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
@@ -240,7 +241,7 @@ class ThinJunctionTree(CategoricalDensity):
             warnings.warn(
                 f"{name}: without smoothing, values that were not in the data learned from have probability 0, so that "
                 f"rows have log-probability -inf: {listed_columns(self, columns)}",
-                stacklevel=3,
+                stacklevel=frames_below_user(),
             )
 
     def _search(
@@ -262,7 +263,7 @@ class ThinJunctionTree(CategoricalDensity):
             self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
 
         try:
-            for setting in tqdm(self._settings(), desc="trees", disable=None, leave=False):
+            for setting in progress_bar(self._settings(), desc="trees", unit="tree"):
                 try_tree(search.tree(setting), setting)
             if self.polish:
                 start = self._best()
@@ -274,7 +275,7 @@ class ThinJunctionTree(CategoricalDensity):
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
-            warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=3)
+            warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=frames_below_user())
         return self._best()
 
     def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
@@ -285,7 +286,7 @@ class ThinJunctionTree(CategoricalDensity):
         except KeyboardInterrupt:
             if not found:
                 raise
-            warnings.warn("fit was interrupted: the tables of the last iteration are kept", stacklevel=3)
+            warnings.warn("fit was interrupted: the tables of the last iteration are kept", stacklevel=frames_below_user())
         return found[0]
 
     def _best(self) -> TreeCandidate:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from scipy.special import logsumexp, softmax
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting
 from pyro_structured.junction_trees.models.tree_fitting import (
@@ -144,7 +144,7 @@ class TreeMixtureEM:
         shares = self.training.weights[:, None] * responsibilities
         components = [self._component(independent, share) for share in shares.T]
         reached, settled = -math.inf, False
-        for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+        for iteration in progress_bar(range(self.max_iter), desc="EM", unit="iteration"):
             structural = settled or iteration % REGROWN == 0
             if structural:
                 components = [self._regrown(*each) for each in zip(components, shares.T, strict=True)]

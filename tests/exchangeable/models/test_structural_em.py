@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from pyro_structured.distributions import ExchangeablePartition
 from pyro_structured.exchangeable.models.structural_em import STRUCTURES, StructuralEM
@@ -122,6 +121,5 @@ def test_no_convergence():
     values, _ = random_values()
     rows = BinaryRows.from_matrix(values)
     posterior = np.random.default_rng(0).dirichlet(np.ones(2), len(rows)).T
-    with pytest.warns(ConvergenceWarning, match="no convergence in 2 iterations"):
-        (phase,) = make_learner(rows, "independent", max_iter=2).run(posterior, np.random.default_rng(0))
-    assert phase.num_iterations == 2
+    (phase,) = make_learner(rows, "independent", max_iter=2).run(posterior, np.random.default_rng(0))
+    assert phase.num_iterations == 2 and not phase.converged

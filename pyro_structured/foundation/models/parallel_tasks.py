@@ -1,0 +1,52 @@
+"""Independent parts of a fit, in several processes."""
+
+__all__ = ["in_parallel"]
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
+
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
+
+Result = TypeVar("Result")
+
+
+def in_parallel(
+    function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], n_jobs: Any, **shown: Any
+) -> Iterator[Result]:
+    """Results of a function for several arguments, in their order, as soon as they are there.
+
+    :param function: Has a name in its module, so that other processes find it.
+    :param tasks: Its arguments, each time. They are made one after the other, in this process.
+    :param n_jobs: Number of processes, as for scikit-learn: ``None`` is 1 unless in a ``joblib.parallel_config``; -1
+        is one for each processor.
+    :param shown: Of :func:`progress_bar`: ``desc``, ``total``, ``unit``.
+    :raises ValueError: if ``n_jobs`` is none of these.
+
+    Example::
+
+        >>> list(in_parallel(pow, [(2, 3), (3, 2)], None, desc="powers", total=2))
+        [8, 9]
+    """
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
+        raise ValueError(f"n_jobs: expected None or an integer other than 0, got {n_jobs!r}")
+    # Bars of several processes would be written over each other; arrays in files could not be written to.
+    called = function if effective_n_jobs(n_jobs) == 1 else _Quiet(function)
+    results = Parallel(n_jobs=n_jobs, return_as="generator", max_nbytes=None)(delayed(called)(*task) for task in tasks)
+    with progress_bar(**shown) as bar:
+        for result in results:
+            bar.update()
+            yield result
+
+
+class _Quiet:
+    """A function without progress bars."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        with verbosity(False):
+            return self.function(*arguments)
