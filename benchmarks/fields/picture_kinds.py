@@ -42,7 +42,7 @@ little blue, of which a mean shows more than luminance does. Grey pictures lack 
 the strongest control, the classifier, in all rows, but one temperature does not make every bin right, and the
 calibration error is larger than the classifier's in 8 of 12.
 """
-SETTINGS = {"patterns": 16, "max_steps": 150}
+SETTINGS = {"n_patterns": 16, "max_iter": 150}
 KINDS = {
     "colour": lambda images: images,
     "grey": lambda images: luminance(images).astype(np.uint8),
@@ -131,7 +131,7 @@ def main():
         sets["flowers"] = flowers(options.seed, 30)
     else:
         sets = {"horses": load_horses(), "figures": figures(options.seed), "flowers": flowers(options.seed)}
-    settings = {"patterns": 2, "max_steps": 2} if options.quick else SETTINGS
+    settings = {"n_patterns": 2, "max_iter": 2} if options.quick else SETTINGS
     seeds = range(options.seed, options.seed + (1 if options.quick else options.seeds))
     found = {}
     for (data, (images, masks)), (name, kind) in itertools.product(sets.items(), KINDS.items()):

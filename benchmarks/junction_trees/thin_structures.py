@@ -158,7 +158,9 @@ def selection_times(report, names):
     """Forward selection with one penalty and smoothing."""
     for name in names:
         (train, validation, _), sizes = load(name)
-        learner = ThinJunctionTree(4, penalty=1.0, smoothing=1.0, categories=[list(range(size)) for size in sizes])
+        learner = ThinJunctionTree(
+            treewidth=4, penalty=1.0, smoothing=1.0, categories=[list(range(size)) for size in sizes]
+        )
         start = time.process_time()
         rows = CategoricalRows(train, sizes)
         neighbors = neighbor_sets(len(sizes), [])

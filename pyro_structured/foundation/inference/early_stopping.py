@@ -14,6 +14,7 @@ from pyro_structured.foundation.inference.learning_state import LearningState
 from pyro_structured.foundation.inference.plain_data import plain_copy
 from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.representation import Represented
 
 
 @dataclass
@@ -38,7 +39,7 @@ class _Progress:
     present: dict[str, Any] | None = None
 
 
-class EarlyStopping:
+class EarlyStopping(Represented):
     """Runs a learner with steps, looks from time to time at how good its parameters are, and keeps the best of them.
 
     The start is looked at as well, and kept if nothing is better. What is kept are all parameters in Pyro's store, and

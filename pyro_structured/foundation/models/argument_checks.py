@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from torch import Tensor
 
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -114,7 +115,15 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
-    """An array, or a ValueError, for pictures of several sizes, for example."""
+    """An array, or an error, for pictures of several sizes, or sparse matrices.
+
+    :raises TypeError: for sparse data, in scikit-learn's words.
+    """
+    if issparse(value):
+        raise TypeError(
+            f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert to a dense "
+            "numpy array."
+        )
     try:
         return np.asarray(plain_array(value, name))
     except (TypeError, ValueError) as error:
@@ -133,7 +142,7 @@ def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
     if not (grey or (len(shape) == 4 and shape[-1] in CHANNELS)) or 0 in shape[1:3]:
         raise ValueError(
             f"{name}: expected shape (N, H, W, 3), got {shape}, or (N, H, W) or (N, H, W, 1) if grey, or (N, H, W, 4) "
-            f"with transparency{remedy(shape)}"
+            f"with transparency{remedy(shape, name)}"
         )
     scale = picture_scale(pictures.dtype)
     if not scale:
@@ -154,12 +163,12 @@ def picture_scale(dtype: np.dtype[Any]) -> float:
     return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 0.0
 
 
-def remedy(shape: tuple[int, ...]) -> str:
-    """What to do about pictures of this shape, if it looks like a usual mistake."""
+def remedy(shape: tuple[int, ...], name: str) -> str:
+    """What to do about pictures of this shape and name, if it looks like a usual mistake."""
     if len(shape) == 2 or (len(shape) == 3 and shape[-1] in CHANNELS):
-        return "; a single picture has to be images[None]"
+        return f"; a single picture has to be {name}[None]"
     if len(shape) == 4 and shape[1] in CHANNELS and shape[-1] not in CHANNELS:
-        return "; channels come last: images.transpose(0, 2, 3, 1)"
+        return f"; channels come last: {name}.transpose(0, 2, 3, 1)"
     return ""
 
 

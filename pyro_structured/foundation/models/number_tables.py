@@ -1,13 +1,15 @@
 """Tables of numbers, as estimators are given them."""
 
-__all__ = ["named_conversions", "nan_for_missing", "read_numbers"]
+__all__ = ["named_conversions", "nan_for_missing", "number_tensor", "read_numbers"]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+import torch
+from sklearn.utils.validation import check_array, validate_data
+from torch import Tensor
 
 from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
@@ -35,6 +37,18 @@ def nan_for_missing(values: Any, name: str = "X") -> Any:
     if hasattr(values, "notna") and np.ndim(values) == 2 and "object" in map(str, values.dtypes):
         return values.where(values.notna(), np.nan)
     return values
+
+
+def number_tensor(values: Any, name: str) -> Tensor:
+    """A tensor as it is; an array, a data frame or lists of complete numbers as one, in double precision.
+
+    :param str name: Of the argument, for messages.
+    """
+    if isinstance(values, Tensor):
+        return values
+    with named_conversions(name):
+        numbers = check_array(nan_for_missing(values, name), dtype=np.float64, input_name=name, ensure_min_features=0)
+    return torch.from_numpy(np.array(numbers))
 
 
 @contextmanager

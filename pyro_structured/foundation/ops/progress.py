@@ -50,7 +50,7 @@ def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
     return tqdm(*iterable, **{"leave": False, **options}, disable=None if verbose is None else not verbose)
 
 
-class _Lines(tqdm):  # type: ignore[type-arg]
+class _Lines(tqdm):  # type: ignore[misc]
     """Prints lines to standard error; what goes on inside of something else has some only if it takes long."""
 
     def __init__(self, *iterable: Any, **options: Any) -> None:

@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights
 from pyro_structured.foundation.models.number_tables import read_numbers
-from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, checked_groups
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
@@ -26,6 +27,7 @@ from pyro_structured.junction_trees.models.conditional_information import (
     ConditionalScore,
     PairScore,
     ShownScore,
+    dealt_rows,
     held_out_logits,
 )
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField
@@ -38,6 +40,7 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 METHODS = ("chordal", "pairwise", "graph_cut")
 
 
+@old_parameters("treewidth")
 class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Classifies several labels together: a conditional random field on a graph of small treewidth that is learned.
 
@@ -77,6 +80,10 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``None``: the features are X.
     :param float tol: Largest entry of the projected gradient of the objective for each row.
     :param int max_iter: Largest number of iterations of L-BFGS.
+    :param n_jobs: Number of processes for the folds of rows that find the graph, as for scikit-learn; results are the
+        same.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :ivar classes\_: Labels of each column, a list of arrays; one array for a single label.
     :ivar tree\_: The :class:`~pyro_structured.structures.CliqueTree`.
     :ivar edges\_: Pairs of labels that have potentials.
@@ -113,8 +120,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        treewidth: int = 2,
         *,
+        treewidth: int = 2,
         method: str = "chordal",
         penalty: float = 0.5,
         edges: Iterable[Iterable[int]] | None = None,
@@ -124,6 +131,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_map: torch.nn.Module | None = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
+        n_jobs: int | None = None,
+        verbose: bool | None = None,
     ) -> None:
         self.treewidth = treewidth
         self.method = method
@@ -135,6 +144,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_map = feature_map
         self.tol = tol
         self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     # Also where gradients are switched off.
     @torch.inference_mode(False)
@@ -144,9 +155,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         :param X: Numbers, shape ``(N, columns)``.
         :param y: Labels of any type, shape ``(N, n)``, a column for each of the n labels, or ``(N,)`` for a single one;
             NaN, ``None`` or pandas' NA if missing.
-        :param sample_weight: Weights of the rows, at least 0, not all 0: so many times a row counts. Copies of a row do
-            the same where the edges are given; where they are learned, copies may be in different folds of the
-            cross-validation, which changes the information of pairs.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         :raises ValueError: if a parameter is out of range, a column has no label, or the features are so large that no
             step of the training improves the objective.
         """
@@ -155,6 +164,11 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start = torch.nn.Identity() if self.feature_map is None else copy.deepcopy(self.feature_map).double().eval()
         options = FieldOptions(self.l2, self.l1, self.tol, self.max_iter)
         sizes = [len(each) for each in self._labels.classes]
+        with verbosity(self.verbose):
+            self._learn(data, sizes, start, options)
+        return self
+
+    def _learn(self, data: FieldData, sizes: list[int], start: torch.nn.Module, options: FieldOptions) -> None:
         given = self._learned_edges(data, sizes, start, options) if self.edges is None else self.edges
         pairs = checked_groups("edges", given)
         self.tree_ = CliqueTree.from_edges(pairs, sizes)
@@ -164,12 +178,13 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._weights, self.feature_map_, self.n_iter_ = fit.weights, fit.feature_map, fit.num_iterations
         if not fit.converged:
             reason = "it was interrupted" if fit.interrupted else "there is no convergence"
-            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=frames_below_user())
+            warnings.warn(
+                f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=frames_below_user()
+            )
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
         self.intercept_, self.coef_ = [each[0] for each in nodes], [each[1:].T for each in nodes]
         self.edge_intercept_ = [each[0] for each in edges]
         self.edge_coef_ = [np.moveaxis(each[1:], 0, -1) for each in edges]
-        return self
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):
@@ -206,7 +221,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Those of a graph of small treewidth."""
         if sum(size > 1 for size in sizes) < 2:
             return []
-        score = ConditionalScore(held_out_logits(data, sizes, feature_map, options), data, self.penalty)
+        data, folds = dealt_rows(data)
+        logits = held_out_logits(data, folds, sizes, feature_map, options, self.n_jobs)
+        score = ConditionalScore(logits, data, self.penalty)
         gains = score.pair_gains()
         if self.method == "graph_cut":
             return cut_graph(gains, self.treewidth, np.log(sizes).tolist())
@@ -218,7 +235,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except KeyboardInterrupt:
             if not any(neighbors):
                 raise
-            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=frames_below_user())
+            warnings.warn(
+                "the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=frames_below_user()
+            )
         return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
 
     def to_pyro(self, X: Any) -> JunctionTree:

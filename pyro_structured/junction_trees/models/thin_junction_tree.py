@@ -13,8 +13,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings, warn_of_old_name
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
-from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
@@ -105,6 +106,7 @@ class TreeCandidate(NamedTuple):
     score: float
 
 
+@old_parameters("treewidth")
 class ThinJunctionTree(CategoricalDensity):
     r"""Density of categorical vectors: a junction tree with cliques of at most k + 1 variables, learned from rows.
 
@@ -144,6 +146,8 @@ class ThinJunctionTree(CategoricalDensity):
         if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
         ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
     :param int max_iter: Largest number of iterations of expectation maximisation.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
         samples.
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
@@ -168,14 +172,14 @@ class ThinJunctionTree(CategoricalDensity):
         >>> model = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=1.0).fit(X)
         >>> model.tree_.cliques, round(float(np.exp(model.score_samples([[0, 1, 1]])[0])), 2)
         (((0, 1, 2),), 0.23)
-        >>> model.predict_proba([[0, 1, np.nan]])[0, 2].round(2)
+        >>> model.predict_missing_proba([[0, 1, np.nan]])[0, 2].round(2)
         array([0., 1.])
     """
 
     def __init__(
         self,
-        treewidth: int = 3,
         *,
+        treewidth: int = 3,
         method: str = "chordal",
         penalty: float | Sequence[float] | None = None,
         smoothing: float | Sequence[float] = (0.1, 1.0, 10.0, 100.0),
@@ -186,6 +190,7 @@ class ThinJunctionTree(CategoricalDensity):
         categories: str | int | Sequence[Any] = "auto",
         handle_unknown: str = "other",
         max_iter: int = 100,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.treewidth = treewidth
@@ -199,9 +204,11 @@ class ThinJunctionTree(CategoricalDensity):
         self.categories = categories
         self.handle_unknown = handle_unknown
         self.max_iter = max_iter
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ThinJunctionTree":
+    @old_spellings("X_val")
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "ThinJunctionTree":
         """Learns the cliques and their tables.
 
         An interrupt from the keyboard ends the search, and the best tree so far is kept; or the iterations that learn
@@ -211,13 +218,14 @@ class ThinJunctionTree(CategoricalDensity):
         :param y: Not used.
         :param X_val: More rows, on which settings are chosen. ``None``: a tenth of the rows, at random, from which only
             the tables of the chosen tree are learned.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
             ``handle_unknown`` makes an error.
         :raises NotImplementedError: if there are too many categories for graph cuts.
         """
         smoothings = checked_numbers("smoothing", self.smoothing)
         self._check_parameters()
-        codes = self._learn_categories(X)
+        codes, weights = self._learn_categories(X, sample_weight)
         number = sum(self._num_known)
         if self.method == "graph_cut" and number > MOST_PAIRED:
             raise NotImplementedError(
@@ -225,12 +233,13 @@ class ThinJunctionTree(CategoricalDensity):
                 f"{MOST_PAIRED}; take 'chordal'"
             )
         generator = checked_generator(self.random_state)
-        training, judged = self._divide(codes, X_val, generator)
+        training, judged = self._divide(codes, weights, X_val, generator)
         self.candidates_: list[TreeCandidate] = []
-        best = self._search(training, judged, smoothings, generator)
+        with verbosity(self.verbose):
+            best = self._search(training, judged, smoothings, generator)
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
-        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes), best)
+        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes, weights), best)
         self._warn_of_unknown(judged.values.T, "X_val")
         return self
 
@@ -286,7 +295,9 @@ class ThinJunctionTree(CategoricalDensity):
         except KeyboardInterrupt:
             if not found:
                 raise
-            warnings.warn("fit was interrupted: the tables of the last iteration are kept", stacklevel=frames_below_user())
+            warnings.warn(
+                "fit was interrupted: the tables of the last iteration are kept", stacklevel=frames_below_user()
+            )
         return found[0]
 
     def _best(self) -> TreeCandidate:
@@ -332,7 +343,7 @@ class ThinJunctionTree(CategoricalDensity):
         self._warn_of_unknown(codes, "X")
         return log_probs_of_codes(self._distribution, codes)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_missing_proba(self, X: Any) -> np.ndarray:
         """Probabilities of all categories of each variable, given the entries of a row that are not missing.
 
         :param X: Categories and gaps, shape ``(N, n)``.
@@ -348,6 +359,11 @@ class ThinJunctionTree(CategoricalDensity):
             raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
         parts = parts_of_codes(codes, self.tree_.table_size)
         return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Old name of :meth:`predict_missing_proba`."""
+        warn_of_old_name("predict_proba", "predict_missing_proba")
+        return self.predict_missing_proba(X)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.

@@ -159,7 +159,9 @@ def test_large_blocks():
 def test_constant_variables_with_extreme_weights(structure, scale):
     values, _ = planted(60)
     values = np.hstack([values, np.ones((60, 20)), np.zeros((60, 20))])
-    density = MEVMDensity(n_components=2, structure=structure, n_init=1, random_state=0).fit(values, sample_weight=np.full(60, scale))
+    density = MEVMDensity(n_components=2, structure=structure, n_init=1, random_state=0).fit(
+        values, sample_weight=np.full(60, scale)
+    )
     assert np.isfinite(density.score_samples(1 - values)).all()
     expected = density.to_pyro().log_prob(torch.from_numpy(1 - values).double())
     np.testing.assert_allclose(density.score_samples(1 - values), expected, rtol=1e-9)
