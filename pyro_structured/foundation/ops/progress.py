@@ -55,7 +55,7 @@ class _Lines(tqdm):  # type: ignore[misc]
 
     def __init__(self, *iterable: Any, **options: Any) -> None:
         options |= {"file": io.StringIO(), "leave": True, "mininterval": INTERVAL}
-        super().__init__(*iterable, **options, bar_format="{desc}{n_fmt}/{total_fmt}{postfix}, {elapsed}")
+        super().__init__(*iterable, **options, bar_format="{desc}: {n_fmt}/{total_fmt}{postfix}, {elapsed}")
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """Prints a line, unless it is too early."""
