@@ -113,7 +113,8 @@ def trial(images, masks, seed, settings):
     split = horse_split(seed, len(images), *((10, 10) if len(images) < 100 else ()))
     model = SegmentationCRF(**settings, random_state=seed)
     with contextlib.redirect_stderr(io.StringIO()):
-        model.fit(*(part[rows] for rows in split[:2] for part in (images, masks)))
+        (X, y), (X_val, y_val) = ((images[rows], masks[rows]) for rows in split[:2])
+        model.fit(X, y, X_val=X_val, y_val=y_val)
     tests, truth = images[split.test], masks[split.test]
     plain = images.dtype == int
     features = tests[..., None] if plain else pixel_features(tests)

@@ -1,4 +1,4 @@
-"""Habits that all public estimators share, of scikit-learn's: names, weights, sparse data, gaps, processes, progress."""
+"""Habits of all public estimators, scikit-learn's: names, weights, sparse data, gaps, processes, progress."""
 
 import inspect
 import warnings

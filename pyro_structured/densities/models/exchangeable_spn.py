@@ -194,8 +194,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         finished: list[_Improved] = []
         try:
             with verbosity(self.verbose):
-                shown = {"total": self.n_networks, "desc": "networks", "unit": "network"}
-                for network in in_parallel(_improve, tasks, self.n_jobs, **shown):
+                shown = {"desc": "networks", "unit": "network"}
+                for network in in_parallel(_improve, tasks, self.n_networks, self.n_jobs, **shown):
                     # Of one that was interrupted there is something only if there is nothing else.
                     if not network.interrupted or (network.tables is not None and not finished):
                         finished.append(network)

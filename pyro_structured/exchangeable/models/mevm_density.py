@@ -181,8 +181,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         best, reached, converged = None, -np.inf, True
         try:
             with verbosity(self.verbose):
-                options = {"total": self.n_init, "desc": "starts", "unit": "start"}
-                for start in in_parallel(_run_start, tasks, 1 if draws else self.n_jobs, **options):
+                shown = {"desc": "starts", "unit": "start"}
+                for start in in_parallel(_run_start, tasks, self.n_init, 1 if draws else self.n_jobs, **shown):
                     if best is None or start.score > reached:
                         best, reached = start.best, start.score
                     converged &= start.converged

@@ -203,7 +203,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         )
         found = np.empty(labels.shape, dtype=np.float32)
         with verbosity(self.verbose):
-            parts = in_parallel(_held_out_odds, tasks, self.n_jobs, desc="folds", unit="fold", total=n_splits)
+            parts = in_parallel(_held_out_odds, tasks, n_splits, self.n_jobs, desc="folds", unit="fold")
             for fold, odds in zip(folds, parts, strict=True):
                 found[fold] = odds
         return found

@@ -46,8 +46,13 @@ def number_tensor(values: Any, name: str) -> Tensor:
     """
     if isinstance(values, Tensor):
         return values
-    with named_conversions(name):
-        numbers = check_array(nan_for_missing(values, name), dtype=np.float64, input_name=name, ensure_min_features=0)
+    try:
+        with named_conversions(name):
+            numbers = check_array(nan_for_missing(values, name), dtype=np.float64, input_name=name)
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
     return torch.from_numpy(np.array(numbers))
 
 

@@ -14,28 +14,30 @@ Result = TypeVar("Result")
 
 
 def in_parallel(
-    function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], n_jobs: Any, **shown: Any
+    function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], total: int, n_jobs: Any, **shown: Any
 ) -> Iterator[Result]:
     """Results of a function for several arguments, in their order, as soon as they are there.
 
     :param function: Has a name in its module, so that other processes find it.
     :param tasks: Its arguments, each time. They are made one after the other, in this process.
+    :param int total: Number of the tasks; there are no more processes.
     :param n_jobs: Number of processes, as for scikit-learn: ``None`` is 1 unless in a ``joblib.parallel_config``; -1
         is one for each processor.
-    :param shown: Of :func:`progress_bar`: ``desc``, ``total``, ``unit``.
+    :param shown: Of :func:`progress_bar`: ``desc``, ``unit``.
     :raises ValueError: if ``n_jobs`` is none of these.
 
     Example::
 
-        >>> list(in_parallel(pow, [(2, 3), (3, 2)], None, desc="powers", total=2))
+        >>> list(in_parallel(pow, [(2, 3), (3, 2)], 2, None, desc="powers"))
         [8, 9]
     """
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
         raise ValueError(f"n_jobs: expected None or an integer other than 0, got {n_jobs!r}")
     # Bars of several processes would be written over each other; arrays in files could not be written to.
-    called = function if effective_n_jobs(n_jobs) == 1 else _Quiet(function)
-    results = Parallel(n_jobs=n_jobs, return_as="generator", max_nbytes=None)(delayed(called)(*task) for task in tasks)
-    with progress_bar(**shown) as bar:
+    number = min(effective_n_jobs(n_jobs), total)
+    called = delayed(function if number == 1 else _Quiet(function))
+    results = Parallel(n_jobs=number, return_as="generator", max_nbytes=None)(called(*task) for task in tasks)
+    with progress_bar(total=total, **shown) as bar:
         for result in results:
             bar.update()
             yield result

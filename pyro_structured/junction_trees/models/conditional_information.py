@@ -74,7 +74,7 @@ def held_out_logits(
     held_out = [folds == number for number in folds.unique()]
     found = torch.zeros(len(folds), tree.table_size, dtype=torch.double)
     tasks = ((data, rows, field, feature_map, options) for rows in held_out)
-    parts = in_parallel(_fitted_logits, tasks, n_jobs, desc="folds", unit="fold", total=len(held_out))
+    parts = in_parallel(_fitted_logits, tasks, len(held_out), n_jobs, desc="folds", unit="fold")
     for rows, part in zip(held_out, parts, strict=True):
         if part is None:
             raise KeyboardInterrupt

@@ -210,8 +210,8 @@ class JunctionTreeMixture(CategoricalDensity):
         )
         try:
             with verbosity(self.verbose):
-                shown = {"total": len(settings) * self.n_init, "desc": "starts", "unit": "start"}
-                for candidate, interrupted in in_parallel(_run_start, tasks, self.n_jobs, **shown):
+                total, shown = len(settings) * self.n_init, {"desc": "starts", "unit": "start"}
+                for candidate, interrupted in in_parallel(_run_start, tasks, total, self.n_jobs, **shown):
                     self.candidates_ += [] if candidate is None else [candidate]
                     if interrupted:
                         raise KeyboardInterrupt
