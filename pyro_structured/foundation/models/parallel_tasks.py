@@ -3,6 +3,7 @@
 __all__ = ["in_parallel"]
 
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral
 from typing import Any, TypeVar
 
 from joblib import effective_n_jobs
@@ -31,7 +32,7 @@ def in_parallel(
         >>> list(in_parallel(pow, [(2, 3), (3, 2)], 2, None, desc="powers"))
         [8, 9]
     """
-    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise ValueError(f"n_jobs: expected None or an integer other than 0, got {n_jobs!r}")
     # Bars of several processes would be written over each other; arrays in files could not be written to.
     number = min(effective_n_jobs(n_jobs), total)
