@@ -201,6 +201,10 @@ def test_any_number_of_processes_gives_the_same(name):
         found, expected = (each.cross_decision_function(X, y, 3) for each in (several, clone(estimator)))
     else:
         found, expected = outcome(name, several.fit(X, y)), outcome(name, fitted(name))
+        if estimator.__sklearn_tags__().input_tags.allow_nan:
+            gappy = X.astype(float)
+            gappy[::7, 1] = np.nan
+            np.testing.assert_array_equal(outcome(name, clone(several).fit(gappy)), outcome(name, fitted(name, gappy)))
     np.testing.assert_array_equal(found, expected)
     for wrong in (0, 1.5, "all", True):
         with pytest.raises(ValueError, match="n_jobs: expected None or an integer other than 0"):

@@ -138,8 +138,8 @@ def _count_score(data: Tensor, weights: Tensor, penalty: float) -> Score:
     def margin(block: int) -> Tensor:
         members = _members(block)
         counts = data[:, members].sum(-1).long()
-        found = data.new_zeros(len(members) + 1, len(sizes)).index_add(0, counts, weights)
-        return (found / sizes).mT
+        weights_of_counts = data.new_zeros(len(members) + 1, len(sizes)).index_add(0, counts, weights)
+        return (weights_of_counts / sizes).mT
 
     @_symmetric
     def score(left: int, right: int) -> float:

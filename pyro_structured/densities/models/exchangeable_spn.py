@@ -39,7 +39,7 @@ SCORED_AT_ONCE = 2**20
 
 
 class _Improved(NamedTuple):
-    """What a network has learned.
+    """A network after its learning.
 
     :ivar tables: Those of the best step; ``None`` if it was interrupted before there was one.
     :ivar log_likelihoods: Mean log-likelihoods of the training rows for all steps.
@@ -93,12 +93,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
     needs complete rows (:class:`MEVMDensity` does not).
 
-    :param int n_networks: Number of networks M.
-    :param int n_states: Number of states K of each region; more need more rows.
-    :param int max_region_size: Most variables in a region. One region of all variables makes a network a mixture of
-        leaves.
-    :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
-    :param int max_iter: Most steps of expectation maximisation for each network.
+    :param int n_networks: Number M of networks, at least 1.
+    :param int n_states: Number K of states of each region, from 1 to 4096; more states need more rows.
+    :param int max_region_size: Largest number of variables in a region, at least 1. One region of all variables makes a
+        network a mixture of leaves.
+    :param float smoothing: Number of rows, drawn like all the data, that are added to those of every state, from 0 to
+        1e6.
+    :param int max_iter: Largest number of steps of expectation maximisation for each network, at least 1.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param n_jobs: Number of processes for the networks, as for scikit-learn; results are the same.
@@ -159,9 +160,10 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
-            early. ``None``: it is judged on the rows it learns from.
-        :param sample_weight: Weights of the rows, 0, or 1e-30 to 1e30, not all 0: so many times a row counts.
+        :param X_val: Validation rows, shape ``(M, n)``, on which a network is judged after every step: the best one is
+            kept, and learning stops early. ``None``: it is judged on the rows it learns from.
+        :param sample_weight: Weights of the rows, 0, or 1e-30 to 1e30, not all 0, shape ``(N,)``: so many times a
+            row counts.
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
@@ -224,12 +226,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
 
         :param X: Numbers as for :meth:`fit`, and NaN, shape ``(N, n)``.
+        :return: Float64, shape ``(N,)``.
         """
         check_is_fitted(self)
         rows = self._binarized(read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan"))
         missing = np.isnan(rows)
         values = torch.from_numpy(np.nan_to_num(rows))
-        found = torch.empty(len(values), dtype=torch.float64)
+        log_probs = torch.empty(len(values), dtype=torch.float64)
         structure = self._distribution.structure
         size = structure.num_networks * structure.num_states * structure.num_variables
         for complete in (True, False):
@@ -237,12 +240,12 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             for part in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
                 observed = torch.from_numpy(~missing)[part]
                 with torch.no_grad():
-                    found[part] = (
+                    log_probs[part] = (
                         self._distribution.log_prob(values[part])
                         if complete
                         else self._distribution.marginal_log_prob(values[part], observed)
                     )
-        return found.numpy()
+        return log_probs.numpy()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Mean log-probability of rows, in nats.

@@ -1,4 +1,4 @@
-"""What estimators of binary data have in common."""
+"""Base of estimators of binary data."""
 
 __all__ = ["BinaryEstimator", "BlockEstimator"]
 
@@ -118,7 +118,7 @@ class BlockEstimator(BinaryEstimator):
         return StructuralEM(rows, self.structure, smoothing, tol, self.max_iter, allowed, **options)
 
     def to_pyro(self) -> ExchangeableMixture:
-        """What was learned as a Pyro distribution, with all its queries.
+        """Pyro distribution of the rows, with all its queries, batch shape ``()`` and event shape ``(n,)``.
 
         It is in double precision: samples are to be cast for models in float32.
         """

@@ -40,16 +40,17 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         then merges those that belong together by :func:`merge_partition`. ``"welch"`` is the paper's;
         ``"merge"`` starts with single variables, and takes memory for all pairs of them; ``"independent"`` is naive
         Bayes.
-    :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
-    :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param int max_iter: Largest number of iterations.
+    :param float smoothing: Positive number, added to the number of rows of every value, and of every count of a block,
+        in every class.
+    :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
+    :param int max_iter: Largest number of iterations, at least 1.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param unlabeled: The label, such as -1 or ``"?"``, but neither ``None`` nor NaN, that marks rows whose class is not
         known; they are learned from by expectation maximisation. ``None``: all are known.
-    :param float level: Significance level of Welch's tests.
-    :param str linkage: Which means are compared; see :func:`welch_partition`.
-    :param str correction: Of the level; see :func:`welch_partition`.
+    :param float level: Significance level of Welch's tests, between 0 and 1.
+    :param str linkage: Pairs of means that are compared, ``"anchor"`` or ``"single"``, as for :func:`welch_partition`.
+    :param str correction: Correction of the level, ``"none"`` or ``"bonferroni"``, as for :func:`welch_partition`.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``; only missing values need it.
@@ -104,7 +105,8 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Labels, shape ``(N,)``.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         """
         self._check_parameters()
         y = plain_array(y, "y")

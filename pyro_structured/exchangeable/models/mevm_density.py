@@ -26,7 +26,7 @@ FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 
 
 class _Start(NamedTuple):
-    """What a random start leads to.
+    """Result of a random start.
 
     :ivar best: Its best mixture; ``None`` if it was interrupted before there was one.
     :ivar float score: Log-likelihood by which that is the best.
@@ -78,20 +78,21 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     times s K n if no block has more than s < g variables.
     Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
 
-    :param int n_components: Number of classes K.
+    :param int n_components: Number K of classes, at least 1.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
         starts with independent variables. ``"welch"`` finds them by :func:`welch_partition` in every iteration, as in
         the paper. ``"welch+merge"`` merges the latter's. ``"independent"`` is a latent naive Bayes model.
-    :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
-    :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param int max_iter: Largest number of iterations.
-    :param int n_init: Number of random starts. The best mixture has the largest log-likelihood: of the validation rows,
-        if there are any.
+    :param float smoothing: Positive number, added to the number of rows of every value, and of every count of a block,
+        in every class.
+    :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
+    :param int max_iter: Largest number of iterations, at least 1.
+    :param int n_init: Number of random starts, at least 1. The best mixture has the largest log-likelihood: of the
+        validation rows, if there are any.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
-    :param float level: Significance level of Welch's tests.
-    :param str linkage: Which means are compared; see :func:`welch_partition`.
-    :param str correction: Of the level; see :func:`welch_partition`.
+    :param float level: Significance level of Welch's tests, between 0 and 1.
+    :param str linkage: Pairs of means that are compared, ``"anchor"`` or ``"single"``, as for :func:`welch_partition`.
+    :param str correction: Correction of the level, ``"none"`` or ``"bonferroni"``, as for :func:`welch_partition`.
     :param n_jobs: Number of processes for the random starts, as for scikit-learn; results are the same. Where values
         are missing and blocks are merged, starts draw from one generator, so that one process makes them all.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
@@ -154,9 +155,11 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
-        :param y: Ignored.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
-        :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
+        :param y: Not used.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
+        :param X_val: Validation rows, shape ``(M, n)``. The best of all starts, and of all numbers of structure steps,
+            is chosen by them.
         """
         self._check_parameters()
         check_count("n_components", self.n_components)

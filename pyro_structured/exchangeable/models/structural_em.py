@@ -30,7 +30,7 @@ STRUCTURES = ("merge", "welch+merge", "welch", "independent")
 
 
 class Phase(NamedTuple):
-    """What a phase of :class:`StructuralEM` leads to.
+    """Result of a phase of :class:`StructuralEM`.
 
     :ivar BlockMixture mixture: The mixture.
     :ivar float log_likelihood: Of the training rows.

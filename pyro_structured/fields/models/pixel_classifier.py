@@ -44,10 +44,10 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     What is learned on top of the log-odds, such as pairwise terms, should see those of pictures that the network has
     not: :meth:`cross_decision_function`.
 
-    :param int n_hidden: Number of hidden units K.
-    :param float weight_decay: What a step takes off the weights, for each unit of the step's size; at least 0.
+    :param int n_hidden: Number K of hidden units, at least 1.
+    :param float weight_decay: Share of the weights that a step takes off, for each unit of the step's size; at least 0.
     :param float learning_rate: Size of the first step, positive.
-    :param int max_iter: Passes over all pixels, all of which are made.
+    :param int max_iter: Number of passes over all pixels, at least 1; none is left out.
     :param n_jobs: Number of processes for the folds of :meth:`cross_decision_function`, as for scikit-learn; results
         are the same.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
@@ -201,12 +201,12 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
             )
             for rows, fold in zip(others, folds, strict=True)
         )
-        found = np.empty(labels.shape, dtype=np.float32)
+        log_odds = np.empty(labels.shape, dtype=np.float32)
         with verbosity(self.verbose):
             parts = in_parallel(_held_out_odds, tasks, n_splits, self.n_jobs, desc="folds", unit="fold")
             for fold, odds in zip(folds, parts, strict=True):
-                found[fold] = odds
-        return found
+                log_odds[fold] = odds
+        return log_odds
 
 
 def _held_out_odds(classifier: PixelClassifier, X: np.ndarray, y: np.ndarray, held_out: np.ndarray) -> np.ndarray:
@@ -220,12 +220,12 @@ def _checked_features(X: Any) -> np.ndarray:
     options = {"dtype": np.float32, "order": "C", "force_writeable": True, "ensure_min_samples": 0}
     with named_conversions("X"), np.errstate(over="ignore"):
         values = plain_array(X)
-        found: np.ndarray = check_array(
+        features: np.ndarray = check_array(
             values, input_name="X", ensure_2d=False, allow_nd=True, ensure_min_features=0, **options
         )
-    if found.ndim != 4 or 0 in found.shape:
-        raise ValueError(f"X: expected shape (N, H, W, F), not empty, got {found.shape}")
-    return found
+    if features.ndim != 4 or 0 in features.shape:
+        raise ValueError(f"X: expected shape (N, H, W, F), not empty, got {features.shape}")
+    return features
 
 
 def _first_weights(num_features: int, num_hidden: int, generator: torch.Generator) -> list[Tensor]:

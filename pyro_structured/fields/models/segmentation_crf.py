@@ -67,7 +67,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     optima, by expectation maximisation with exact cuts. ``to_pyro`` returns the field itself, whose queries say what
     they are.
 
-    :param int n_patterns: Number J of patterns; 0: there are none.
+    :param int n_patterns: Number J of patterns, at least 0.
     :param bool image_dependent: Whether the biases c of patterns depend on the picture, linearly in an overview of o.
     :param str composition: ``"sum"``: any number of patterns is used in a picture; ``"min"``: one; ``"counts"``: any
         number, whose log-weights are learned with the rest, in ``field_.count_logits``, of shape ``(J + 1,)``.
@@ -83,8 +83,9 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :param float learning_rate: Of Adam, positive.
     :param float weight_decay: What a step takes off W, and off the weights of the overview, for each unit of the
         learning rate; at least 0.
-    :param int max_iter: Largest number of steps, of 50 pictures each.
-    :param float validation_fraction: Share of the pictures that validate, unless :meth:`fit` is given others.
+    :param int max_iter: Largest number of steps, of 50 pictures each, at least 1.
+    :param float validation_fraction: Share of the pictures that validate, between 0 and 1, unless :meth:`fit` is given
+        others.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``. Torch's generator and Pyro's parameters stay as they
@@ -160,8 +161,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             W)`` or ``(N, H, W, F)``, with the same penalty everywhere: floats not all from 0 to 1, integers of other
             types, or any number F but 1, 3 and 4. What these pictures are, all others have to be.
         :param y: Zeros and ones, shape ``(N, H, W)``.
-        :param X_val: Pictures to validate with; ``None``: some of X.
-        :param y_val: Their masks.
+        :param X_val: Validation pictures, of the size of X; ``None``: some of X.
+        :param y_val: Masks of ``X_val``.
         :raises ValueError: if a parameter is out of range, or shapes do not fit.
         """
         self._check_parameters()
@@ -281,12 +282,12 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return float(intersection_over_union(self._labels(self._fields(field, data)), data.masks).mean())
 
     def _fields(self, field: torch.nn.Module, data: SegmentationData) -> PatternCRF:
-        found: PatternCRF = field(data.odds, data.edges)
-        if not bool(found.pairwise.isfinite().all()):
+        fields: PatternCRF = field(data.odds, data.edges)
+        if not bool(fields.pairwise.isfinite().all()):
             raise ValueError(
                 f"learning_rate: expected one with which penalties stay finite, got {self.learning_rate!r}"
             )
-        return found
+        return fields
 
     def _labels(self, field: PatternCRF) -> Tensor:
         if self.inference == "map":
@@ -304,8 +305,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         pixels, edges = self._described(X, "X", "of shape {}, as in fit")
         data = _data(self.classifier_.decision_function(pixels), edges, np.zeros(pixels.shape[:3]))
         with torch.no_grad():
-            found: PatternCRF = self.field_(data.odds, data.edges)
-        return found
+            labels: PatternCRF = self.field_(data.odds, data.edges)
+        return labels
 
     @old_spellings(images="X")
     def predict(self, X: Any) -> np.ndarray:
@@ -363,7 +364,7 @@ def _are_pictures(numbers: np.ndarray) -> bool:
 
 
 def _calibrating_temperature(logits: Tensor, masks: Tensor) -> float:
-    """What log-odds have to be divided by for the smallest logistic loss, between 1/1000 and 1000.
+    """Temperature, from 1/1000 to 1000, by which log-odds are divided for the smallest logistic loss.
 
     One pixel more of each kind is taken for one of the other kind (Platt), so that log-odds stay finite where all
     labels are right.

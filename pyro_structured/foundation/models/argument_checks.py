@@ -45,7 +45,7 @@ def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
 
 
 def plain_array(values: Any, name: str = "X") -> Any:
-    """A tensor as an array, whatever its device, its precision and its gradient; anything else as it is.
+    """An array of a tensor of any device, precision and gradient; other values as they are.
 
     :raises ValueError: for tensors that no array can be like, and data frames whose columns have the same names.
     """
@@ -53,9 +53,9 @@ def plain_array(values: Any, name: str = "X") -> Any:
         raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
     if not isinstance(values, Tensor):
         return values
-    found = values.detach().cpu()
+    tensor = values.detach().cpu()
     try:
-        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     except TypeError as error:
         raise ValueError(f"{name}: expected a dense tensor of numbers, got another: {error}") from None
 
@@ -106,12 +106,12 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
     """One number or several, finite and at least 0; otherwise, raises a ValueError with the argument's name."""
     numbers = (value,) if isinstance(value, Real) else value
     try:
-        found = tuple(float(number) for number in numbers)
+        checked = tuple(float(number) for number in numbers)
     except (TypeError, ValueError):
-        found = ()
-    if not found or not all(0 <= number < np.inf for number in found) or isinstance(value, (str, bool)):
+        checked = ()
+    if not checked or not all(0 <= number < np.inf for number in checked) or isinstance(value, (str, bool)):
         raise ValueError(f"{name}: expected a number of at least 0, or several, got {value!r}")
-    return found
+    return checked
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
@@ -157,14 +157,14 @@ def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
 
 
 def picture_scale(dtype: np.dtype[Any]) -> float:
-    """What full intensity is in pictures of a dtype, as a double; 0 if they have none."""
+    """Full intensity of pictures of a dtype, as a double; 0 if they have none."""
     if dtype.kind in "bf":
         return 1.0
     return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 0.0
 
 
 def remedy(shape: tuple[int, ...], name: str) -> str:
-    """What to do about pictures of this shape and name, if it looks like a usual mistake."""
+    """Remedy of a usual mistake about the shape of pictures, for a message; empty if there is none."""
     if len(shape) == 2 or (len(shape) == 3 and shape[-1] in CHANNELS):
         return f"; a single picture has to be {name}[None]"
     if len(shape) == 4 and shape[1] in CHANNELS and shape[-1] not in CHANNELS:
@@ -174,13 +174,13 @@ def remedy(shape: tuple[int, ...], name: str) -> str:
 
 def checked_masks(masks: Any, shape: tuple[int, ...], name: str = "masks") -> np.ndarray:
     """Masks of pictures, booleans, or a ValueError unless they are zeros and ones of this shape, ``(N, H, W)``."""
-    found = checked_array(name, masks)
-    if found.shape != shape:
-        change = f"; without its last axis: {name}[..., 0]" if found.shape == (*shape, 1) else ""
-        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}{change}")
-    if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
+    labels = checked_array(name, masks)
+    if labels.shape != shape:
+        change = f"; without its last axis: {name}[..., 0]" if labels.shape == (*shape, 1) else ""
+        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {labels.shape}{change}")
+    if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
         change = ""
-        if found.dtype.kind in "iuf" and ((found == 0) | (found == 255)).all():
+        if labels.dtype.kind in "iuf" and ((labels == 0) | (labels == 255)).all():
             change = f"; those of 0 and 255 are {name} > 0"
         raise ValueError(f"{name}: expected zeros and ones, got others{change}")
-    return found.astype(bool)
+    return labels.astype(bool)

@@ -16,7 +16,7 @@ from pyro_structured.foundation.models.missing_values import find_missing
 
 
 def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
-    """What scikit-learn's ``validate_data`` makes of X, in float64: perhaps a view of it, which must not be changed.
+    """X in float64, after scikit-learn's ``validate_data``: perhaps a view of X, which must not be changed.
 
     :param estimator: Whose columns these are.
     :param X: An array, a tensor, a data frame, a sparse matrix or lists.

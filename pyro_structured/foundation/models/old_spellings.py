@@ -36,8 +36,8 @@ def old_spellings(
         ...     return tol, max_iter
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
-        ...     found = fit([], 0.1, epochs=3)
-        >>> found, str(caught[1].message)
+        ...     settings = fit([], 0.1, epochs=3)
+        >>> settings, str(caught[1].message)
         ((0.1, 3), 'epochs is now called max_iter; the old name will go')
     """
 

@@ -1,4 +1,4 @@
-"""How far long work has come, for people who wait."""
+"""Progress of long work, on terminals and in logs."""
 
 __all__ = ["progress_bar", "verbosity"]
 
@@ -18,9 +18,10 @@ _VERBOSE: ContextVar[bool | None] = ContextVar("verbose", default=None)
 
 @contextmanager
 def verbosity(verbose: Any) -> Iterator[None]:
-    """What :func:`progress_bar` shows inside: ``None``: as outside, at first a bar if standard error is a terminal;
-    ``True``: lines, too, where it is none; ``False``: nothing.
+    """Context in which :func:`progress_bar` shows bars and lines, or nothing.
 
+    :param verbose: ``None``: as outside, at first a bar if standard error is a terminal; ``True``: lines, too, where it
+        is none; ``False``: nothing.
     :raises ValueError: if it is none of these.
     """
     if verbose is not None and not isinstance(verbose, int):
@@ -35,7 +36,7 @@ def verbosity(verbose: Any) -> Iterator[None]:
 def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
     """A progress bar on terminals, lines every ten seconds elsewhere, or nothing, as :func:`verbosity` says.
 
-    :param iterable: What is gone through, if anything.
+    :param iterable: Elements to go through; none if the bar is updated by hand.
     :param options: Of ``tqdm``: ``desc``, ``total``, ``unit``.
 
     Example::
@@ -51,7 +52,7 @@ def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
 
 
 class _Lines(tqdm):  # type: ignore[misc]
-    """Prints lines to standard error; what goes on inside of something else has some only if it takes long."""
+    """Lines on standard error; bars inside of others have lines only if they take long."""
 
     def __init__(self, *iterable: Any, **options: Any) -> None:
         options |= {"file": io.StringIO(), "leave": True, "mininterval": INTERVAL}

@@ -1,4 +1,4 @@
-"""What estimators of categorical data have in common."""
+"""Bases of estimators of categorical data."""
 
 __all__ = ["CategoricalDensity", "CategoricalEstimator"]
 
@@ -132,8 +132,8 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _plain(column: np.ndarray) -> np.ndarray:
     """Numbers as such."""
-    found = np.array(column.tolist())
-    return found if found.dtype.kind in "biuf" else column
+    typed = np.array(column.tolist())
+    return typed if typed.dtype.kind in "biuf" else column
 
 
 def _is_measured(column: np.ndarray) -> bool:
@@ -143,7 +143,7 @@ def _is_measured(column: np.ndarray) -> bool:
 
 def _present(values: np.ndarray) -> list[list[Any]]:
     """The different values of each column that are not missing, in order."""
-    found = []
+    columns = []
     for place, column in enumerate(values.T):
         try:
             present = set(column[~find_missing(column)].tolist())
@@ -158,8 +158,8 @@ def _present(values: np.ndarray) -> list[list[Any]]:
                 f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
                 "categories"
             )
-        found.append(_sorted(present, place))
-    return found
+        columns.append(_sorted(present, place))
+    return columns
 
 
 def _sorted(values: set[Any], place: int) -> list[Any]:

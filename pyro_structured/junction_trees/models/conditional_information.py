@@ -72,14 +72,14 @@ def held_out_logits(
     tree = CliqueTree.from_edges([], cardinalities)
     field = ConditionalField(tree, [])
     held_out = [folds == number for number in folds.unique()]
-    found = torch.zeros(len(folds), tree.table_size, dtype=torch.double)
+    clique_logits = torch.zeros(len(folds), tree.table_size, dtype=torch.double)
     tasks = ((data, rows, field, feature_map, options) for rows in held_out)
     parts = in_parallel(_fitted_logits, tasks, len(held_out), n_jobs, desc="folds", unit="fold")
     for rows, part in zip(held_out, parts, strict=True):
         if part is None:
             raise KeyboardInterrupt
-        found[rows] = part
-    return [part[:, 1:] - part[:, :1] for part in found.split(tree.table_sizes, 1)]
+        clique_logits[rows] = part
+    return [part[:, 1:] - part[:, :1] for part in clique_logits.split(tree.table_sizes, 1)]
 
 
 class ConditionalScore:
@@ -103,25 +103,25 @@ class ConditionalScore:
         self._gains: dict[tuple[tuple[int, int], frozenset[int]], float] = {}
 
     def gain(self, pair: tuple[int, int], separator: frozenset[int]) -> float:
-        """What an edge between labels with these common neighbours adds, in nats."""
-        found = self._gains.get((pair, separator))
-        if found is None:
+        """Gain of an edge between labels with these common neighbours, in nats."""
+        gain_of_pair = self._gains.get((pair, separator))
+        if gain_of_pair is None:
             one, other = pair
             both = self._information(one, [other], separator) + self._information(other, [one], separator)
-            found = self._gains[pair, separator] = float(both) / 2 - self._cost(one, other)
-        return found
+            gain_of_pair = self._gains[pair, separator] = float(both) / 2 - self._cost(one, other)
+        return gain_of_pair
 
     def pair_gains(self) -> np.ndarray:
         """Gains of all pairs without common neighbours, at least 0, shape ``(n, n)``."""
         number = len(self.sizes)
-        found = np.zeros((number, number))
+        information = np.zeros((number, number))
         for one in progress_bar(range(number), desc="pairs", unit="label"):
             for size in set(self.sizes):
                 others = [other for other in range(number) if other != one and self.sizes[other] == size]
                 if others:
-                    found[one, others] = self._information(one, others, frozenset())
+                    information[one, others] = self._information(one, others, frozenset())
         free = np.array(self.sizes) - 1
-        gains: np.ndarray = (found + found.T) / 2 - self._price * np.outer(free, free)
+        gains: np.ndarray = (information + information.T) / 2 - self._price * np.outer(free, free)
         for one, other in combinations(range(number), 2):
             self._gains[(one, other), frozenset()] = float(gains[one, other])
         np.fill_diagonal(gains, 0.0)
@@ -144,7 +144,7 @@ class ConditionalScore:
         return logistic_likelihood(extended, *arguments) - logistic_likelihood(without, *arguments)
 
     def _parts(self, label: int) -> tuple[Tensor, Tensor]:
-        """What features tell about a label, and its states but the first."""
+        """Held-out log-odds of a label, shape ``(N, states - 1)``, and indicators of its states but the first."""
         hits = torch.nn.functional.one_hot(self.data.labels[:, label], self.sizes[label])
         return self.logits[label], hits[:, 1:].double()
 

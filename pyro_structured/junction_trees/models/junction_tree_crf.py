@@ -61,7 +61,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     up to ``tol``, where the objective is convex, which is so without missing labels and feature map; L1 gives exact
     zeros. The graph is found greedily.
 
-    :param int treewidth: Cliques have at most one label more.
+    :param int treewidth: Largest treewidth, at least 1: cliques have at most one label more.
     :param str method: ``"chordal"`` adds the edge of largest information given the labels that both are neighbours
         of, which keeps the graph chordal. ``"pairwise"`` adds those of largest information given the features alone;
         for the treewidth 1 it is a maximum spanning forest. ``"graph_cut"`` gives this information to
@@ -78,8 +78,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         copy is trained jointly with the weights, in evaluation mode, but for parameters that require no gradient;
         ``l2`` penalises what is trained, ``l1`` does not.
         ``None``: the features are X.
-    :param float tol: Largest entry of the projected gradient of the objective for each row.
-    :param int max_iter: Largest number of iterations of L-BFGS.
+    :param float tol: Tolerance, at least 0: largest entry of the projected gradient of the objective for each row.
+    :param int max_iter: Largest number of iterations of L-BFGS, at least 1.
     :param n_jobs: Number of processes for the folds of rows that find the graph, as for scikit-learn; results are the
         same.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
@@ -155,7 +155,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         :param X: Numbers, shape ``(N, columns)``.
         :param y: Labels of any type, shape ``(N, n)``, a column for each of the n labels, or ``(N,)`` for a single one;
             NaN, ``None`` or pandas' NA if missing.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         :raises ValueError: if a parameter is out of range, a column has no label, or the features are so large that no
             step of the training improves the objective.
         """
@@ -263,10 +264,10 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the label is a single one.
         """
         marginals = self.to_pyro(X).marginals.numpy()
-        found: list[np.ndarray] = [
+        probabilities: list[np.ndarray] = [
             marginals[:, number, : len(classes)] for number, classes in enumerate(self._labels.classes)
         ]
-        return found[0] if self._labels.single else found
+        return probabilities[0] if self._labels.single else probabilities
 
     def log_prob(self, X: Any, y: Any) -> np.ndarray:
         """Exact log-probabilities of the labels of each row together, given its features, shape ``(N,)``, in nats.
@@ -277,17 +278,17 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_consistent_length(X, y)
         states, known = map(torch.from_numpy, self._labels.encode(y))
         log_probs = labels.marginal_log_prob(states.clamp(min=0), known)
-        found: np.ndarray = log_probs.masked_fill((states < 0).any(1), -torch.inf).numpy()
-        return found
+        known_log_probs: np.ndarray = log_probs.masked_fill((states < 0).any(1), -torch.inf).numpy()
+        return known_log_probs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows of which all labels are predicted rightly, as for scikit-learn's other classifiers of several
         labels (missing ones count as right); the mean of :meth:`log_prob` is the log-likelihood.
         """
-        found = self.to_pyro(X).mode.numpy()
+        predicted = self.to_pyro(X).mode.numpy()
         check_consistent_length(X, y)
         states, known = self._labels.encode(y)
-        right = ((found == states) | ~known).all(1)
+        right = ((predicted == states) | ~known).all(1)
         return float(np.average(right, weights=checked_weights(sample_weight, len(right))))
 
     def __sklearn_tags__(self) -> Tags:

@@ -83,18 +83,20 @@ class JunctionTreeMixture(CategoricalDensity):
     **Exact**: the treewidth is never exceeded; log-probabilities, responsibilities, and samples, also where entries are
     missing. Each start leads to a local optimum.
 
-    :param int n_components: Number of components K. With one, the tree is that of :class:`ThinJunctionTree` with the
-        same settings, apart from the prior.
-    :param int treewidth: The largest treewidth, at least 1, which makes mixtures of trees.
+    :param int n_components: Number K of components, at least 1. With one, the tree is that of :class:`ThinJunctionTree`
+        with the same settings, apart from the prior.
+    :param int treewidth: Largest treewidth, at least 1; 1 makes mixtures of trees.
     :param penalty: What a parameter costs, c, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
     :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
         frequencies in all of the data, to each of which one row of every category is added. A number, or several to
         choose from.
-    :param int n_init: Number of random starts with each setting.
-    :param float tol: Nats per row: a smaller increase of the objective, also by new structures, ends the iterations.
-    :param int max_iter: Largest number of iterations.
-    :param int n_iter_no_change: After so many iterations without a better validation score, a start ends.
+    :param int n_init: Number of random starts with each setting, at least 1.
+    :param float tol: Nats per row, at least 0: a smaller increase of the objective, also by new structures, ends the
+        iterations.
+    :param int max_iter: Largest number of iterations, at least 1.
+    :param int n_iter_no_change: Number of iterations without a better validation score after which a start ends, at
+        least 1.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param n_jobs: Number of processes for the starts, as for scikit-learn; results are the same.
@@ -181,9 +183,10 @@ class JunctionTreeMixture(CategoricalDensity):
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: More rows, on which the mixture is chosen. ``None``: a tenth of the rows, at random, from which
-            nothing is learned then.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
+        :param X_val: Validation rows, shape ``(M, n)``, on which the mixture is chosen. ``None``: a tenth of the rows,
+            at random, from which nothing is learned then.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
             has no value, or there is a category that ``handle_unknown`` makes an error.
         """
@@ -243,13 +246,13 @@ class JunctionTreeMixture(CategoricalDensity):
         :param X: Categories, shape ``(N, n)``.
         :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
         """
-        found: np.ndarray = logsumexp(self._log_joint(X), axis=1)
-        return found
+        log_probs: np.ndarray = logsumexp(self._log_joint(X), axis=1)
+        return log_probs
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable component of each row, given the entries that are not missing, shape ``(N,)``."""
-        found: np.ndarray = self._log_joint(X).argmax(1)
-        return found
+        components: np.ndarray = self._log_joint(X).argmax(1)
+        return components
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the components, given the entries of a row that are not missing.
@@ -257,8 +260,8 @@ class JunctionTreeMixture(CategoricalDensity):
         :param X: Categories and gaps, shape ``(N, n)``.
         :return: Shape ``(N, K)``.
         """
-        found: np.ndarray = softmax(self._log_joint(X), axis=1)
-        return found
+        responsibilities: np.ndarray = softmax(self._log_joint(X), axis=1)
+        return responsibilities
 
     def _log_joint(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

@@ -136,16 +136,17 @@ class ThinJunctionTree(CategoricalDensity):
         least 0. A number, or several to choose from.
     :param information: Weights of graph cuts: ``"mutual"`` information, or the ``"least"`` information of two variables
         given none or any one other. One, or both to choose from.
-    :param float tolerance: Nats that a graph cut may lose to split a clique, or to have a smaller separator.
-    :param float polish: Seconds of processor time in which the chosen tree is improved by simulated annealing. How far
-        it gets depends on the machine.
+    :param float tolerance: Nats, at least 0, that a graph cut may lose to split a clique, or to have a smaller
+        separator.
+    :param float polish: Seconds of processor time, at least 0, in which the chosen tree is improved by simulated
+        annealing. How far it gets depends on the machine.
     :param categories: ``"auto"``: those in the data. Otherwise, all that there are: a list for each column, in their
         order; or one list, or one number k of categories 0, ..., k - 1, for all columns.
     :param str handle_unknown: What a value that is not among a column's categories is. ``"other"``: the reserve state
         that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a probability, as
         if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
         ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
-    :param int max_iter: Largest number of iterations of expectation maximisation.
+    :param int max_iter: Largest number of iterations of expectation maximisation, at least 1.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
@@ -216,9 +217,10 @@ class ThinJunctionTree(CategoricalDensity):
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: More rows, on which settings are chosen. ``None``: a tenth of the rows, at random, from which only
-            the tables of the chosen tree are learned.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
+        :param X_val: Validation rows, shape ``(M, n)``, on which settings are chosen. ``None``: a tenth of the rows, at
+            random, from which only the tables of the chosen tree are learned.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
             ``handle_unknown`` makes an error.
         :raises NotImplementedError: if there are too many categories for graph cuts.
@@ -289,16 +291,16 @@ class ThinJunctionTree(CategoricalDensity):
 
     def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
         """Those of a tree, or of the last iteration before an interrupt."""
-        found: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
+        learned: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
         try:
-            found.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
+            learned.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
         except KeyboardInterrupt:
-            if not found:
+            if not learned:
                 raise
             warnings.warn(
                 "fit was interrupted: the tables of the last iteration are kept", stacklevel=frames_below_user()
             )
-        return found[0]
+        return learned[0]
 
     def _best(self) -> TreeCandidate:
         return max(self.candidates_, key=lambda candidate: candidate.score)

@@ -47,6 +47,21 @@ def score_of(data, penalty=0.0):
     return ConditionalScore(held_out_logits(*dealt_rows(data), sizes, torch.nn.Identity(), OPTIONS), data, penalty)
 
 
+def test_a_row_of_integer_weight_is_dealt_as_so_many_rows():
+    weights = torch.tensor([3.0, 1.0, 7.0], dtype=torch.double)
+    data = FieldData(torch.arange(3.0).double()[:, None], torch.zeros(3, 1).long(), torch.ones(3, 1).bool(), weights)
+    rows, folds = dealt_rows(data._replace(weights=weights))
+    expected = torch.arange(11) % 5
+    place = torch.arange(3).repeat_interleave(weights.long())
+    for row in range(3):
+        for fold in range(5):
+            chosen = (rows.inputs[:, 0] == row) & (folds == fold)
+            assert rows.weights[chosen].sum() == ((place == row) & (expected == fold)).sum()
+    assert rows.weights.sum() == 11 and len(rows.weights) == 9
+    rows, folds = dealt_rows(data._replace(weights=weights / 2))
+    assert folds.tolist() == [0, 1, 2] and torch.equal(rows.weights, weights / 2)
+
+
 def test_held_out_logits_are_those_of_logistic_regressions_on_other_rows():
     data = rows(203, sizes=(2, 3))
     found = held_out_logits(*dealt_rows(data), [2, 3], torch.nn.Identity(), OPTIONS)
