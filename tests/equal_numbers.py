@@ -189,7 +189,8 @@ def estimators():
     masks[:, 2:6, 2:6] = True
     pictures = (rng.random((12, 8, 8, 3)) * 128 + 100 * masks[..., None]).astype(np.uint8)
     for composition in ("sum", "min"):
-        crf = SegmentationCRF(2, max_steps=5, composition=composition, random_state=0).fit(pictures, masks)
+        crf = SegmentationCRF(n_patterns=2, max_iter=5, composition=composition, random_state=0)
+        crf.fit(pictures, masks)
         found[f"SegmentationCRF {composition}"] = [crf.predict(pictures).tolist(), plain(crf.predict_proba(pictures))]
     return found
 

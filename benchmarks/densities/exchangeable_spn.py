@@ -80,7 +80,7 @@ def network(data, leaves, setting, seed):
 
 def mixture(data, name, seed):
     treewidth, number, penalty = MIXTURES[name]
-    model = JunctionTreeMixture(number, treewidth=treewidth, penalty=penalty, random_state=seed)
+    model = JunctionTreeMixture(n_components=number, treewidth=treewidth, penalty=penalty, random_state=seed)
     return Fit(data, model, f"treewidth {treewidth}, {number} components, penalty {penalty}")
 
 

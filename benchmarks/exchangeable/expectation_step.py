@@ -76,7 +76,9 @@ def contestants(rows, seed):
     for structure in ("welch", "merge"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a few iterations find blocks of the usual sizes
-            density = MEVMDensity(CLASSES, structure=structure, n_init=1, max_iter=60, random_state=seed).fit(rows)
+            density = MEVMDensity(
+                n_components=CLASSES, structure=structure, n_init=1, max_iter=60, random_state=seed
+            ).fit(rows)
         counts, parameters = density._mixture.counts, density._mixture.parameters
 
         def step(counts=counts, parameters=parameters):

@@ -38,9 +38,11 @@ def ellipse_data(level, seed, pool=1, sizes=SIZES):
 def learned_fields(data, seed, number, quick=False, **settings):
     """Fields of the test images in double precision, and what the model scores on them."""
     steps = 2 if quick else 500
-    model = SegmentationCRF(number, classifier=KnownClassifier(), random_state=seed, max_steps=steps, **settings)
+    model = SegmentationCRF(
+        n_patterns=number, classifier=KnownClassifier(), random_state=seed, max_iter=steps, **settings
+    )
     with contextlib.redirect_stderr(io.StringIO()):
-        model.fit(data.images[0], data.masks[0], data.images[1], data.masks[1])
+        model.fit(data.images[0], data.masks[0], X_val=data.images[1], y_val=data.masks[1])
     d = model.to_pyro(data.images[2])
     parts = (d.unary_logits, d.pairwise, d.weights, d.pattern_logits)
     doubled = [part.detach().double() for part in parts]

@@ -44,8 +44,8 @@ approximation that they are learned through, and, *by cuts*, by `map("em", num_s
 has chosen the step of the training and the bias:
 
 - *Pairs*: penalties that depend on the picture, no patterns, no biases of places.
-- *Places and pairs*: with a bias for each pixel that is learned with the rest (`patterns=0`); the control that patterns
-  have to be better than, of fields.
+- *Places and pairs*: with a bias for each pixel that is learned with the rest (`n_patterns=0`); the control that
+  patterns have to be better than, of fields.
 - *Patterns*: 64 of them; *that depend on the picture*: `image_dependent=True`.
 - *Thesis*: the settings of its author: an RBM of 32 hidden units by PCD-1 with steps of .1, on masks alone; what scales
   it, the log-odds and the penalties of *pairs*, and a bias, chosen; predicted by cuts. *Thesis, joint*: its weights and
@@ -71,10 +71,10 @@ chains ([joint learning](joint_learning.md)):
 CONTROL = "pixels and places, with a bias"
 REFERENCES = {"pairs": "over pairs", "places and pairs": "over places and pairs", CONTROL: "over control"}
 FIELDS = {
-    "pairs": {"patterns": 0, "positioned": False, "shifts": 2},
-    "places and pairs": {"patterns": 0, "shifts": 2},
-    "patterns": {"patterns": 64, "shifts": 2},
-    "patterns that depend on the picture": {"patterns": 64, "shifts": 2, "image_dependent": True},
+    "pairs": {"n_patterns": 0, "positioned": False, "shifts": 2},
+    "places and pairs": {"n_patterns": 0, "shifts": 2},
+    "patterns": {"n_patterns": 64, "shifts": 2},
+    "patterns that depend on the picture": {"n_patterns": 64, "shifts": 2, "image_dependent": True},
 }
 BY_CUTS = ", by cuts"
 BEST = "patterns that depend on the picture"
@@ -98,19 +98,22 @@ class Trial(Controls):
     def classify(self):
         began = time.process_time()
         KnownClassifier.known.clear()
-        model = SegmentationCRF(0, max_steps=1, classifier=KnownClassifier(), random_state=self.seed)
-        model.fit(*self.part("training"), *self.part("validation"))
+        model = SegmentationCRF(n_patterns=0, max_iter=1, classifier=KnownClassifier(), random_state=self.seed)
+        model.fit(*self.part("training"), **self.held_out())
         self.crossed = time.process_time() - began
 
     def part(self, name):
         rows = getattr(self.split, name)
         return self.images[rows], self.masks[rows]
 
+    def held_out(self):
+        return dict(zip(("X_val", "y_val"), self.part("validation"), strict=True))
+
     def field(self, name, settings):
         began = time.process_time()
         steps = 2 if self.options.quick else 1000
-        model = SegmentationCRF(classifier=KnownClassifier(), random_state=self.seed, max_steps=steps, **settings)
-        model.fit(*self.part("training"), *self.part("validation"))
+        model = SegmentationCRF(classifier=KnownClassifier(), random_state=self.seed, max_iter=steps, **settings)
+        model.fit(*self.part("training"), **self.held_out())
         self.models[name] = model
         self.keep_labels(name, model.predict(self.part("test")[0]), began)
 

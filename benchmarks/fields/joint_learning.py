@@ -124,12 +124,12 @@ class Experiment:
         pairs = SegmentationCRF(
             classifier=KnownClassifier(),
             random_state=seed,
-            max_steps=2 if options.quick else 1000,
+            max_iter=2 if options.quick else 1000,
             inference="map",
             **FIELDS["pairs"],
         )
-        held_out = images[split.validation], masks[split.validation]
-        pairs.fit(images[split.training], masks[split.training], *held_out)
+        held_out = {"X_val": images[split.validation], "y_val": masks[split.validation]}
+        pairs.fit(images[split.training], masks[split.training], **held_out)
         torch.manual_seed(seed)
         pyro.clear_param_store()
         given = given_fields(

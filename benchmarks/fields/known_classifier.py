@@ -8,14 +8,14 @@ class KnownClassifier(PixelClassifier):
 
     known = {}
 
-    def cross_decision_function(self, features, masks, num_folds=5):
+    def cross_decision_function(self, X, y, n_splits=5):
         if "crossed" not in self.known:
-            self.known["crossed"] = super().cross_decision_function(features, masks, num_folds)
+            self.known["crossed"] = super().cross_decision_function(X, y, n_splits)
         return self.known["crossed"]
 
-    def fit(self, features, masks):
+    def fit(self, X, y):
         if "weights" not in self.known:
-            super().fit(features, masks)
+            super().fit(X, y)
             self.known["weights"], self.known["number"] = self._weights, self.n_features_in_
         self._weights, self.n_features_in_ = self.known["weights"], self.known["number"]
         return self

@@ -46,7 +46,7 @@ little blue, of which a mean shows more than luminance does. Grey pictures lack 
 the strongest control, the classifier, in all rows, but one temperature does not make every bin right, and the
 calibration error is larger than the classifier's in 8 of the 12 with patterns.
 """
-SETTINGS = {"patterns": 16, "max_steps": 150}
+SETTINGS = {"n_patterns": 16, "max_iter": 150}
 WITHOUT = "colour, no patterns"
 KINDS = {
     "colour": lambda images: images,
@@ -118,7 +118,8 @@ def trial(images, masks, seed, settings):
     split = horse_split(seed, len(images), *((10, 10) if len(images) < 100 else ()))
     model = SegmentationCRF(**settings, random_state=seed)
     with contextlib.redirect_stderr(io.StringIO()):
-        model.fit(*(part[rows] for rows in split[:2] for part in (images, masks)))
+        (X, y), (X_val, y_val) = ((images[rows], masks[rows]) for rows in split[:2])
+        model.fit(X, y, X_val=X_val, y_val=y_val)
     tests, truth = images[split.test], masks[split.test]
     plain = images.dtype == int
     features = tests[..., None] if plain else pixel_features(tests)
@@ -136,14 +137,14 @@ def main():
         sets["flowers"] = flowers(options.seed, 30)
     else:
         sets = {"horses": load_horses(), "figures": figures(options.seed), "flowers": flowers(options.seed)}
-    settings = {"patterns": 2, "max_steps": 2} if options.quick else SETTINGS
+    settings = {"n_patterns": 2, "max_iter": 2} if options.quick else SETTINGS
     seeds = range(options.seed, options.seed + (1 if options.quick else options.seeds))
     found = {}
     for (data, (images, masks)), (name, kind) in itertools.product(sets.items(), KINDS.items()):
         found[data, name] = np.array([trial(kind(images), masks, seed, settings) for seed in seeds])
         report.progress(f"{data}, {name}: {found[data, name].mean(0).round(4).tolist()}")
     for data, (images, masks) in sets.items():
-        plain = [trial(images, masks, seed, {**settings, "patterns": 0}) for seed in seeds]
+        plain = [trial(images, masks, seed, {**settings, "n_patterns": 0}) for seed in seeds]
         found[data, WITHOUT] = np.array(plain)
         report.progress(f"{data}, {WITHOUT}: {found[data, WITHOUT].mean(0).round(4).tolist()}")
         gain = (found[data, "colour"] - found[data, WITHOUT])[:, 0].mean()

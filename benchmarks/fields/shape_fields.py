@@ -42,11 +42,11 @@ and persons, which are at no fixed place, most of the little that is gained over
 """
 SIZES = {"bird": (500, 100, 200)}
 FIELDS = {
-    "pairs": {"patterns": 0, "positioned": False, "max_steps": 200},
-    "places": {"patterns": 0, "max_steps": 300},
-    "patterns": {"patterns": 64, "max_steps": 500},
+    "pairs": {"n_patterns": 0, "positioned": False, "max_iter": 200},
+    "places": {"n_patterns": 0, "max_iter": 300},
+    "patterns": {"n_patterns": 64, "max_iter": 500},
 }
-DEPENDENT = {"dependent": {"patterns": 64, "image_dependent": True, "max_steps": 500}}
+DEPENDENT = {"dependent": {"n_patterns": 64, "image_dependent": True, "max_iter": 500}}
 CAPTION = """Columns: test pictures of the first seed, the four of which patterns improve most over pairs, four in the
 middle, and the four that lose most, with the gains. The last row: weights of patterns."""
 
@@ -93,9 +93,9 @@ class Trial:
         self.scores, self.labels = {"pixels": overlaps(odds > 0, masks[2])}, {}
         for field, settings in (FIELDS if name.startswith("level") else FIELDS | DEPENDENT).items():
             began = time.process_time()
-            settings = {**settings, "max_steps": 2} if quick else settings
+            settings = {**settings, "max_iter": 2} if quick else settings
             model = SegmentationCRF(classifier=KnownClassifier(), random_state=seed, **settings)
-            model.fit(images[0], masks[0], images[1], masks[1])
+            model.fit(images[0], masks[0], X_val=images[1], y_val=masks[1])
             self.seconds[field] = time.process_time() - began
             self.labels[field] = model.predict(images[2])
             self.scores[field] = overlaps(self.labels[field], masks[2])

@@ -15,7 +15,7 @@ SMOOTHINGS = (1.0, 4.0, 16.0, 64.0)
 def learn_thin(method, train, validation, cardinalities, treewidth, polish, seed):
     """A junction tree, by ``ThinJunctionTree``."""
     learner = ThinJunctionTree(
-        treewidth,
+        treewidth=treewidth,
         method=method,
         smoothing=SMOOTHINGS,
         polish=polish,

@@ -71,7 +71,7 @@ def cut(rows, treewidth):
 
 def fit_cuts(rows, treewidth):
     values = np.repeat(rows.values.T, rows.weights.astype(int), axis=0)
-    return ThinJunctionTree(treewidth, method="graph_cut", random_state=0).fit(values).tree_.edges
+    return ThinJunctionTree(treewidth=treewidth, method="graph_cut", random_state=0).fit(values).tree_.edges
 
 
 def search(rows, max_parents):

@@ -89,7 +89,7 @@ def learn(name, method, treewidth, polish, seed):
     (train, validation, test), sizes = load(name)
     options = (MANY if len(sizes) < 50 else FEW) if method == "graph_cut" else {}
     learner = ThinJunctionTree(
-        treewidth,
+        treewidth=treewidth,
         method=method,
         polish=polish,
         categories=[list(range(size)) for size in sizes],
@@ -106,7 +106,11 @@ def chow_liu(name):
     """Test log-likelihood of the tree of largest mutual information."""
     (train, validation, test), sizes = load(name)
     learner = ThinJunctionTree(
-        1, method="graph_cut", penalty=0.0, information="mutual", categories=[list(range(size)) for size in sizes]
+        treewidth=1,
+        method="graph_cut",
+        penalty=0.0,
+        information="mutual",
+        categories=[list(range(size)) for size in sizes],
     )
     return learner.fit(train, X_val=validation).score(test)
 
@@ -158,7 +162,9 @@ def selection_times(report, names):
     """Forward selection with one penalty and smoothing."""
     for name in names:
         (train, validation, _), sizes = load(name)
-        learner = ThinJunctionTree(4, penalty=1.0, smoothing=1.0, categories=[list(range(size)) for size in sizes])
+        learner = ThinJunctionTree(
+            treewidth=4, penalty=1.0, smoothing=1.0, categories=[list(range(size)) for size in sizes]
+        )
         start = time.process_time()
         rows = CategoricalRows(train, sizes)
         neighbors = neighbor_sets(len(sizes), [])
@@ -181,7 +187,7 @@ def option_rows(name, treewidth):
             cells = [information, f"{penalty:g}"]
             for discount in (0.0, 0.1, 0.5, 1.0):
                 learner = ThinJunctionTree(
-                    treewidth,
+                    treewidth=treewidth,
                     method="graph_cut",
                     penalty=penalty,
                     discount=discount,

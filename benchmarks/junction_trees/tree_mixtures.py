@@ -42,7 +42,7 @@ class Fit:
 
     def __init__(self, data, treewidth, setting, seed):
         began = time.process_time()
-        model = JunctionTreeMixture(setting[0], treewidth=treewidth, penalty=setting[1], random_state=seed)
+        model = JunctionTreeMixture(n_components=setting[0], treewidth=treewidth, penalty=setting[1], random_state=seed)
         model.fit(data.train, X_val=data.validation)
         self.seconds = time.process_time() - began
         self.setting, self.iterations = setting, model.n_iter_

@@ -41,7 +41,7 @@ def fit_estimators(images: Tensor, settings: Settings) -> dict[str, EstimatedDen
     estimators = {
         "ThinJunctionTree, treewidth 2": ThinJunctionTree(treewidth=2, random_state=0),
         "ThinJunctionTree, treewidth 3": ThinJunctionTree(treewidth=3, random_state=0),
-        f"JunctionTreeMixture of {number}": JunctionTreeMixture(number, max_iter=steps, random_state=0),
+        f"JunctionTreeMixture of {number}": JunctionTreeMixture(n_components=number, max_iter=steps, random_state=0),
         # One region of all pixels makes a network a mixture of its 20 states.
         "ExchangeableSPN, 4 networks": ExchangeableSPN(
             n_networks=4, n_states=20, max_region_size=images.shape[-1], max_iter=steps, random_state=0

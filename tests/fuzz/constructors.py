@@ -388,6 +388,8 @@ EXAMPLES = {
             "smoothing": 1.0,
             "max_iter": 2,
             "binarize": "auto",
+            "n_jobs": None,
+            "verbose": False,
             "random_state": 0,
         }
     ],
@@ -403,6 +405,8 @@ EXAMPLES = {
             "feature_map": torch.nn.Linear(3, 2),
             "tol": 0.1,
             "max_iter": 3,
+            "n_jobs": None,
+            "verbose": False,
         }
     ],
     "models.JunctionTreeMixture": [
@@ -417,6 +421,8 @@ EXAMPLES = {
             "n_iter_no_change": 2,
             "categories": "auto",
             "handle_unknown": "other",
+            "n_jobs": None,
+            "verbose": False,
             "random_state": 0,
         }
     ],
@@ -431,6 +437,7 @@ EXAMPLES = {
             "level": 0.1,
             "linkage": "anchor",
             "correction": "none",
+            "verbose": False,
             "random_state": 0,
         }
     ],
@@ -446,32 +453,37 @@ EXAMPLES = {
             "level": 0.1,
             "linkage": "anchor",
             "correction": "none",
+            "n_jobs": None,
+            "verbose": False,
             "random_state": 0,
         }
     ],
     "models.PixelClassifier": [
         lambda: {
-            "num_hidden": 2,
+            "n_hidden": 2,
             "weight_decay": 0.1,
             "learning_rate": 0.01,
-            "num_epochs": 1,
+            "max_iter": 1,
+            "n_jobs": None,
+            "verbose": False,
             "random_state": 0,
         }
     ],
     "models.SegmentationCRF": [
         lambda: {
-            "patterns": 2,
+            "n_patterns": 2,
             "image_dependent": False,
             "composition": "sum",
             "positioned": True,
             "inference": "mean_field",
             "loss": "intersection_over_union",
-            "classifier": models.PixelClassifier(2, num_epochs=1),
+            "classifier": models.PixelClassifier(n_hidden=2, max_iter=1),
             "shifts": 0,
             "learning_rate": 0.003,
             "weight_decay": 1.0,
-            "max_steps": 1,
+            "max_iter": 1,
             "validation_fraction": 0.5,
+            "verbose": False,
             "random_state": 0,
         }
     ],
@@ -488,10 +500,11 @@ EXAMPLES = {
             "categories": "auto",
             "handle_unknown": "other",
             "max_iter": 2,
+            "verbose": False,
             "random_state": 0,
         }
     ],
-    "models.clustered_patterns": [lambda: {"masks": pictures(6, 2, 2) > 0.5, "num_patterns": 2, "seed": 0}],
+    "models.clustered_patterns": [lambda: {"masks": pictures(6, 2, 2) > 0.5, "n_patterns": 2, "random_state": 0}],
     "models.cut_graph": [
         lambda: {
             "weights": np.array([[0, 3, 1], [3, 0, 2], [1, 2, 0]]),
@@ -503,7 +516,9 @@ EXAMPLES = {
         }
     ],
     "models.edge_features": [lambda: {"images": pictures(2, 2, 2, 3), "grid": GRID, "sigma": 0.5}],
-    "models.learn_nested_subsets": [lambda: {"values": BITS, "memberships": torch.full((6, 2), 0.5), "penalty": 1.0}],
+    "models.learn_nested_subsets": [
+        lambda: {"values": BITS, "memberships": torch.full((6, 2), 0.5), "penalty": 1.0, "verbose": False}
+    ],
     "models.merge_partition": [lambda: {"values": BITS, "weights": torch.ones(6), "start": PARTITION}],
     "models.pixel_features": [lambda: {"images": pictures(1, 3, 3, 3)}],
     "models.position_features": [lambda: {"height": 2, "width": 3}],

@@ -20,10 +20,10 @@ from pyro_structured.models import (
 
 ESTIMATORS = {
     "classifier": MEVMClassifier(random_state=0),
-    "exchangeable": MEVMDensity(2, n_init=1, random_state=0),
+    "exchangeable": MEVMDensity(n_components=2, n_init=1, random_state=0),
     "network": ExchangeableSPN(n_networks=1, n_states=2, random_state=0),
-    "tree": ThinJunctionTree(1, penalty=1.0, smoothing=1.0, random_state=0),
-    "mixture": JunctionTreeMixture(2, treewidth=1, max_iter=2, random_state=0),
+    "tree": ThinJunctionTree(treewidth=1, penalty=1.0, smoothing=1.0, random_state=0),
+    "mixture": JunctionTreeMixture(n_components=2, treewidth=1, max_iter=2, random_state=0),
     "field": JunctionTreeCRF(edges=[(0, 1)], tol=0.01),
 }
 BINARY, CATEGORICAL = ("classifier", "exchangeable", "network"), ("tree", "mixture")

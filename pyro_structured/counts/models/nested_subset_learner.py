@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
-from tqdm import tqdm
 
 from pyro_structured.counts.ops.count_information import count_information
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.foundation.distributions.argument_checks import check_memberships
 from pyro_structured.foundation.models.argument_checks import check_binary
+from pyro_structured.foundation.models.number_tables import number_tensor
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 
 # A block of variables is an integer whose bits are its members; a tree maps every block to the two that it joins.
 Tree = dict[int, tuple[int, int]]
@@ -26,7 +28,9 @@ SMALLEST_GAIN = 1e-9  # relative to the scores: rounding must not move blocks to
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
 
-def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, penalty: float = 1.0) -> NestedSubsets:
+def learn_nested_subsets(
+    values: Any, memberships: Any = None, penalty: float = 1.0, *, verbose: bool | None = None
+) -> NestedSubsets:
     r"""Learns a binary tree of nested subsets for a RecursiveCardinality, or for a mixture of them.
 
     The score of a tree is its largest mean log-likelihood, whose part for every branching depends on the two children
@@ -37,12 +41,15 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
     it. Each phase ends where no move improves the tree: a local optimum, not always the best tree. This takes seconds
     for a hundred variables, and minutes for several hundred.
 
-    :param Tensor values: Zeros and ones, shape ``(N, D)`` with at least two variables.
-    :param Tensor memberships: For a mixture with the same subsets in all components: probabilities of the components
-        for every row, shape ``(N, K)``. ``None``: one component.
+    :param values: Zeros and ones, or booleans, shape ``(N, D)`` with at least two variables: a tensor, an array, a data
+        frame or lists.
+    :param memberships: For a mixture with the same subsets in all components: probabilities of the components for every
+        row, shape ``(N, K)``. ``None``: one component.
     :param float penalty: Nats, of the log-likelihood of all rows, that every free number in a table has to gain. 1 is
         Akaike's criterion, :math:`\tfrac12\log N` Schwarz's. With several components a number counts once for all,
         which suits tables that are shrunk towards each other.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :return: The :math:`D - 1` blocks of two or more variables, smallest first. Deterministic. Cost about
         :math:`O(D^2)` scores a round of the first search, of O(D) each, and :math:`O(D)` scores, of up to
         :math:`O(K D^2)` each, a move of the second.
@@ -61,6 +68,8 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
         >>> [subset.tolist() for subset in learn_nested_subsets(groups).subsets]
         [[0, 1], [2, 3], [0, 1, 2, 3]]
     """
+    values = number_tensor(values, "values")
+    memberships = None if memberships is None else number_tensor(memberships, "memberships")
     _check(values, memberships)
     if not isinstance(penalty, Real) or not 0 <= penalty < math.inf:
         raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
@@ -69,8 +78,9 @@ def learn_nested_subsets(values: Tensor, memberships: Tensor | None = None, pena
     weights = weights[:, weights.sum(0) > 1e-9]  # a component without rows says nothing about the tree
     each = float(penalty) / len(data)
     covariance = _covariance_within(data, weights)
-    tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
-    tree = _interchange(tree, _count_score(data, weights, each))
+    with verbosity(verbose):
+        tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
+        tree = _interchange(tree, _count_score(data, weights, each))
     blocks = sorted((_members(block) for block in tree), key=lambda members: (len(members), members))
     return NestedSubsets(blocks, data.shape[1])
 
@@ -128,8 +138,8 @@ def _count_score(data: Tensor, weights: Tensor, penalty: float) -> Score:
     def margin(block: int) -> Tensor:
         members = _members(block)
         counts = data[:, members].sum(-1).long()
-        found = data.new_zeros(len(members) + 1, len(sizes)).index_add(0, counts, weights)
-        return (found / sizes).mT
+        weights_of_counts = data.new_zeros(len(members) + 1, len(sizes)).index_add(0, counts, weights)
+        return (weights_of_counts / sizes).mT
 
     @_symmetric
     def score(left: int, right: int) -> float:
@@ -159,7 +169,7 @@ def _prune_and_regraft(tree: Tree, score: Score) -> Tree:
     while improved:
         improved = False
         blocks = sorted({child for children in tree.values() for child in children}, key=_by_size)
-        for moved in tqdm(blocks, desc="moving blocks", unit="block", disable=None, leave=False):
+        for moved in progress_bar(blocks, desc="moving blocks", unit="block"):
             if not any(moved in children for children in tree.values()):
                 continue  # an earlier move has dissolved it
             inside = {block: children for block, children in tree.items() if not block & ~moved}

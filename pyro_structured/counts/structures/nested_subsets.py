@@ -17,9 +17,10 @@ from pyro_structured.foundation.structures.argument_checks import (
     checked_broadcast,
     checked_sequence,
 )
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class NestedSubsets:
+class NestedSubsets(Represented):
     r"""Subsets of :math:`\{0, \dots, D-1\}` of which any two are disjoint or one contains the other.
 
     Every subset ``s`` owns a table of ``len(s) + 1`` numbers, one for each count of its variables; the tables stand one

@@ -3,10 +3,8 @@
 __all__ = ["ExchangeableSPN"]
 
 import warnings
-from collections import deque
-from collections.abc import Iterator
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,27 +13,74 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.densities.models.region_network import RegionNetwork
 from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.models.binary_estimator import BinaryEstimator
 from pyro_structured.exchangeable.structures.partition import Partition
-from pyro_structured.foundation.models.argument_checks import check_count
+from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_numbers
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
+from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 # Steps that gain a smaller share of the log-probability, after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
 # More would leave nothing of the data in single precision.
 MOST_SMOOTHING = 1e6
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-30, 1e30
 # A region has a transition for each pair of its states and its parent's.
 MOST_STATES = 2**12
 # Rows times numbers of networks, states and variables that are scored at once.
 SCORED_AT_ONCE = 2**20
 
 
+class _Improved(NamedTuple):
+    """A network after its learning.
+
+    :ivar tables: Those of the best step; ``None`` if it was interrupted before there was one.
+    :ivar log_likelihoods: Mean log-likelihoods of the training rows for all steps.
+    :ivar bool settled: Whether there were steps enough.
+    :ivar bool interrupted: Whether it was interrupted from the keyboard.
+    """
+
+    tables: dict[str, Tensor] | None
+    log_likelihoods: list[float]
+    settled: bool
+    interrupted: bool
+
+
+def _improve(network: RegionNetwork, held_out: Tensor, max_iter: int) -> _Improved:
+    """Learns until nothing gets better.
+
+    :param Tensor held_out: Weights of the validation rows, shape ``(N,)``; all 0 if there are none.
+    """
+    best, waited, tables = -np.inf, 0, None
+    judging = held_out if held_out.any() else network.weights
+    gained: list[float] = []
+    try:
+        with progress_bar(total=max_iter, desc="EM", unit="step") as bar:
+            for step in range(max_iter + 1):
+                log_prob, counts, uses = network.expect()
+                gained.append(float(log_prob @ network.weights / network.weights.sum()))
+                score = float(log_prob @ judging / judging.sum())
+                waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
+                if step == 0 or score > best:
+                    best, tables = score, network.tables()
+                if waited == PATIENCE:
+                    return _Improved(tables, gained, True, False)
+                if step < max_iter:
+                    network.maximize(counts, uses)
+                    bar.update()
+    except KeyboardInterrupt:
+        return _Improved(tables, gained, True, True)
+    return _Improved(tables, gained, False, False)
+
+
+@old_parameters("n_networks", "n_states", "max_region_size", "smoothing", "max_iter", "binarize", "random_state")
 class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     r"""Density of binary vectors: an average of sum-product networks with leaves of exchangeable variables.
 
@@ -48,14 +93,18 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
     needs complete rows (:class:`MEVMDensity` does not).
 
-    :param int n_networks: Number of networks M.
-    :param int n_states: Number of states K of each region; more need more rows.
-    :param int max_region_size: Most variables in a region. One region of all variables makes a network a mixture of
-        leaves.
-    :param float smoothing: Rows, drawn like all the data, that are added to those of every state, at least 0.
-    :param int max_iter: Most steps of expectation maximisation for each network.
+    :param int n_networks: Number M of networks, at least 1.
+    :param int n_states: Number K of states of each region, from 1 to 4096; more states need more rows.
+    :param int max_region_size: Largest number of variables in a region, at least 1. One region of all variables makes a
+        network a mixture of leaves.
+    :param float smoothing: Number of rows, drawn like all the data, that are added to those of every state, from 0 to
+        1e6.
+    :param int max_iter: Largest number of steps of expectation maximisation for each network, at least 1.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
+    :param n_jobs: Number of processes for the networks, as for scikit-learn; results are the same.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of the networks, and of samples.
     :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
         fall a little.
@@ -82,12 +131,15 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
+        *,
         n_networks: int = 8,
         n_states: int = 40,
         max_region_size: int = 20,
         smoothing: float = 2.0,
         max_iter: int = 50,
         binarize: float | str | None = "auto",
+        n_jobs: int | None = None,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_networks = n_networks
@@ -96,21 +148,32 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         self.smoothing = smoothing
         self.max_iter = max_iter
         self.binarize = binarize
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ExchangeableSPN":
+    @old_spellings("X_val")
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "ExchangeableSPN":
         """Learns the networks.
 
         An interrupt from the keyboard ends learning: the finished networks are kept, or the best step of the first one.
 
         :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: More rows, on which a network is judged after every step: the best one is kept, and learning stops
-            early. ``None``: it is judged on the rows it learns from.
+        :param X_val: Validation rows, shape ``(M, n)``, on which a network is judged after every step: the best one is
+            kept, and learning stops early. ``None``: it is judged on the rows it learns from.
+        :param sample_weight: Weights of the rows, 0, or 1e-30 to 1e30, not all 0, shape ``(N,)``: so many times a
+            row counts.
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
         rows = self._binarized(read_numbers(self, X, reset=True)).astype(np.float32)
+        times = self._check_weights(sample_weight, rows)
+        # In single precision, sums of others are infinite, or zero.
+        counted = times > SMALLEST_WEIGHT
+        if times.max() > LARGEST_WEIGHT or not counted.any():
+            raise ValueError(f"sample_weight: expected 0, or {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, got others")
+        rows, times = rows[counted], times[counted]
         judged = rows[:0]
         if X_val is not None:
             judged = self._binarized(self._validate_held_out(X_val), "X_val").astype(np.float32)
@@ -119,8 +182,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         places = places.reshape(-1)
         values = torch.from_numpy(joined)
         weights, held_out = (
-            torch.from_numpy(np.bincount(part, minlength=len(joined)).astype(np.float32))
-            for part in (places[: len(rows)], places[len(rows) :])
+            torch.from_numpy(np.bincount(part, each, len(joined)).astype(np.float32))
+            for part, each in ((places[: len(rows)], times), (places[len(rows) :], None))
         )
         self._distribution = _assemble(self._learn(values, weights, held_out))
         return self
@@ -128,30 +191,29 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     def _learn(self, values: Tensor, weights: Tensor, held_out: Tensor) -> list[dict[str, Tensor]]:
         """The tables of all networks, or of those that there were when it was interrupted."""
         generator = checked_generator(self.random_state)
-        self.log_likelihoods_: list[list[float]] = []
-        self._num_unsettled = 0
-        finished: list[dict[str, Tensor]] = []
-        unfinished: deque[dict[str, Tensor]] = deque(maxlen=1)
+        options = self.n_states, self.max_region_size, self.smoothing, generator
+        tasks = ((RegionNetwork(values, weights, *options), held_out, self.max_iter) for _ in range(self.n_networks))
+        finished: list[_Improved] = []
         try:
-            with tqdm(total=self.n_networks * self.max_iter, desc="networks", disable=None, leave=False) as bar:
-                for index in range(self.n_networks):
-                    options = self.n_states, self.max_region_size, self.smoothing, generator
-                    unfinished.extend(self._improve(RegionNetwork(values, weights, *options), held_out, bar))
-                    finished.append(unfinished.pop())
-                    bar.update((index + 1) * self.max_iter - bar.n)
+            with verbosity(self.verbose):
+                shown = {"desc": "networks", "unit": "network"}
+                for network in in_parallel(_improve, tasks, self.n_networks, self.n_jobs, **shown):
+                    # Of one that was interrupted there is something only if there is nothing else.
+                    if not network.interrupted or (network.tables is not None and not finished):
+                        finished.append(network)
+                    if network.interrupted:
+                        raise KeyboardInterrupt
         except KeyboardInterrupt:
-            finished = finished or list(unfinished)
             if not finished:
                 raise
-            del self.log_likelihoods_[len(finished) :]
-            warnings.warn(f"fit was interrupted: {len(finished)} of {self.n_networks} networks are kept", stacklevel=3)
-        if self._num_unsettled:
-            warnings.warn(
-                f"no convergence in {self.max_iter} steps of {self._num_unsettled} of {self.n_networks} networks",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return finished
+            message = f"fit was interrupted: {len(finished)} of {self.n_networks} networks are kept"
+            warnings.warn(message, stacklevel=frames_below_user())
+        self.log_likelihoods_ = [network.log_likelihoods for network in finished]
+        unsettled = sum(not network.settled for network in finished)
+        if unsettled:
+            message = f"no convergence in {self.max_iter} steps of {unsettled} of {self.n_networks} networks"
+            warnings.warn(message, ConvergenceWarning, stacklevel=frames_below_user())
+        return [network.tables for network in finished if network.tables is not None]
 
     def _check_parameters(self) -> None:
         for name in ("n_networks", "max_region_size", "max_iter"):
@@ -160,37 +222,17 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         if not isinstance(self.smoothing, Real) or not 0 <= float(self.smoothing) <= MOST_SMOOTHING:
             raise ValueError(f"smoothing: expected a number from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
 
-    def _improve(self, network: RegionNetwork, held_out: Tensor, bar: Any) -> Iterator[dict[str, Tensor]]:
-        """Learns until nothing gets better: the tables of every step that is better than all before."""
-        best, waited = -np.inf, 0
-        judging = held_out if held_out.any() else network.weights
-        gained: list[float] = []
-        self.log_likelihoods_.append(gained)
-        for step in range(self.max_iter + 1):
-            log_prob, counts, uses = network.expect()
-            gained.append(float(log_prob @ network.weights / network.weights.sum()))
-            score = float(log_prob @ judging / judging.sum())
-            waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
-            if step == 0 or score > best:
-                best = score
-                yield network.tables()
-            if waited == PATIENCE:
-                return
-            if step < self.max_iter:
-                network.maximize(counts, uses)
-                bar.update()
-        self._num_unsettled += 1
-
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
 
         :param X: Numbers as for :meth:`fit`, and NaN, shape ``(N, n)``.
+        :return: Float64, shape ``(N,)``.
         """
         check_is_fitted(self)
         rows = self._binarized(read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan"))
         missing = np.isnan(rows)
         values = torch.from_numpy(np.nan_to_num(rows))
-        found = torch.empty(len(values), dtype=torch.float64)
+        log_probs = torch.empty(len(values), dtype=torch.float64)
         structure = self._distribution.structure
         size = structure.num_networks * structure.num_states * structure.num_variables
         for complete in (True, False):
@@ -198,16 +240,20 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             for part in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
                 observed = torch.from_numpy(~missing)[part]
                 with torch.no_grad():
-                    found[part] = (
+                    log_probs[part] = (
                         self._distribution.log_prob(values[part])
                         if complete
                         else self._distribution.marginal_log_prob(values[part], observed)
                     )
-        return found.numpy()
+        return log_probs.numpy()
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-probability of rows, in nats."""
-        return float(self.score_samples(X).mean())
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean log-probability of rows, in nats.
+
+        :param y: Not used.
+        :param sample_weight: Weights of the rows, as for :meth:`fit`.
+        """
+        return weighted_mean(self.score_samples(X), sample_weight)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``.

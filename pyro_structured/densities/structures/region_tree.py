@@ -7,9 +7,10 @@ from torch import Tensor
 
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.structures.argument_checks import check_dense
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class RegionTree:
+class RegionTree(Represented):
     r"""Several partitions of variables into regions, each a tree of regions; every region has several leaves.
 
     It is the structure of :class:`~pyro_structured.distributions.SumProductNetwork`: of a mixture of M networks, each

@@ -1,4 +1,4 @@
-"""What estimators of binary data have in common."""
+"""Base of estimators of binary data."""
 
 __all__ = ["BinaryEstimator", "BlockEstimator"]
 
@@ -19,6 +19,7 @@ from pyro_structured.exchangeable.models.welch_partition import check_options
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights, listed_columns
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_numbers
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 
 SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
@@ -72,7 +73,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 f"{name}: numbers other than 0 and 1 are taken for 1 if they are above 0, otherwise for 0, in "
                 f"{listed_columns(self, columns)}; binarize=0.0 says that they should be",
-                stacklevel=3,
+                stacklevel=frames_below_user(),
             )
         if issparse(values) and number < 0:
             raise ValueError(f"binarize: expected at least 0 for sparse data, got {self.binarize!r}")
@@ -117,7 +118,7 @@ class BlockEstimator(BinaryEstimator):
         return StructuralEM(rows, self.structure, smoothing, tol, self.max_iter, allowed, **options)
 
     def to_pyro(self) -> ExchangeableMixture:
-        """What was learned as a Pyro distribution, with all its queries.
+        """Pyro distribution of the rows, with all its queries, batch shape ``()`` and event shape ``(n,)``.
 
         It is in double precision: samples are to be cast for models in float32.
         """

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +19,8 @@ from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.ops.progress import verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 
 class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
@@ -37,16 +40,19 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         then merges those that belong together by :func:`merge_partition`. ``"welch"`` is the paper's;
         ``"merge"`` starts with single variables, and takes memory for all pairs of them; ``"independent"`` is naive
         Bayes.
-    :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
-    :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param int max_iter: Largest number of iterations.
+    :param float smoothing: Positive number, added to the number of rows of every value, and of every count of a block,
+        in every class.
+    :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
+    :param int max_iter: Largest number of iterations, at least 1.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param unlabeled: The label, such as -1 or ``"?"``, but neither ``None`` nor NaN, that marks rows whose class is not
         known; they are learned from by expectation maximisation. ``None``: all are known.
-    :param float level: Significance level of Welch's tests.
-    :param str linkage: Which means are compared; see :func:`welch_partition`.
-    :param str correction: Of the level; see :func:`welch_partition`.
+    :param float level: Significance level of Welch's tests, between 0 and 1.
+    :param str linkage: Pairs of means that are compared, ``"anchor"`` or ``"single"``, as for :func:`welch_partition`.
+    :param str correction: Correction of the level, ``"none"`` or ``"bonferroni"``, as for :func:`welch_partition`.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``; only missing values need it.
     :ivar n_iter\_: Number of iterations.
     :ivar classes\_: Labels of the classes, shape ``(K,)``; the component ``k`` of ``to_pyro()`` is ``classes_[k]``.
@@ -77,6 +83,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         level: float = 0.1,
         linkage: str = "anchor",
         correction: str = "none",
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.structure = structure
@@ -88,6 +95,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         self.level = level
         self.linkage = linkage
         self.correction = correction
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "MEVMClassifier":
@@ -97,7 +105,8 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Labels, shape ``(N,)``.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         """
         self._check_parameters()
         y = plain_array(y, "y")
@@ -118,11 +127,15 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
         last: deque[Phase] = deque(maxlen=1)
         try:
-            last.extend(learner.run(allowed * (merged >= 0), rng))  # rows without labels wait for the first E-step
+            with verbosity(self.verbose):
+                last.extend(learner.run(allowed * (merged >= 0), rng))  # rows without labels wait for the first E-step
         except KeyboardInterrupt:
             if not last:
                 raise
-            warnings.warn("fit was interrupted: the last mixture is kept", stacklevel=2)
+            warnings.warn("fit was interrupted: the last mixture is kept", stacklevel=frames_below_user())
+        if not last[0].converged:
+            message = f"no convergence in {self.max_iter} iterations"
+            warnings.warn(message, ConvergenceWarning, stacklevel=frames_below_user())
         self._mixture, self.n_iter_ = last[0].mixture, last[0].num_iterations
         self.partition_ = self._mixture.partition
         return self

@@ -3,23 +3,65 @@
 __all__ = ["MEVMDensity"]
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
-from tqdm import tqdm
 
 from pyro_structured.exchangeable.models.binary_estimator import BlockEstimator
+from pyro_structured.exchangeable.models.structural_em import Phase, StructuralEM
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
-from pyro_structured.foundation.models.argument_checks import check_count
-from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
+from pyro_structured.foundation.models.parallel_tasks import in_parallel
+from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.progress import verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 # Classes beyond the number of rows are empty, and so many numbers of theirs no memory holds.
 FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 
 
+class _Start(NamedTuple):
+    """Result of a random start.
+
+    :ivar best: Its best mixture; ``None`` if it was interrupted before there was one.
+    :ivar float score: Log-likelihood by which that is the best.
+    :ivar bool converged: Whether there were iterations enough.
+    :ivar bool interrupted: Whether it was interrupted from the keyboard.
+    """
+
+    best: Phase | None
+    score: float
+    converged: bool
+    interrupted: bool
+
+
+def _run_start(
+    learner: StructuralEM, posterior: np.ndarray, held_out: BinaryRows | None, rng: np.random.Generator
+) -> _Start:
+    """The best of all mixtures whose parameters had settled.
+
+    :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
+    :param BinaryRows held_out: Validation rows, or ``None``.
+    """
+    best, reached, converged = None, -np.inf, True
+    try:
+        for phase in learner.run(posterior, rng):
+            converged, score = phase.converged, phase.log_likelihood
+            if held_out is not None:
+                score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
+            if best is None or score > reached:
+                best, reached = phase, score
+    except KeyboardInterrupt:
+        return _Start(best, reached, True, True)
+    return _Start(best, reached, converged, False)
+
+
+@old_parameters("n_components")
 class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     r"""Mixture of exchangeable variable models: a latent class, and blocks of exchangeable variables in every class.
 
@@ -36,21 +78,26 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     times s K n if no block has more than s < g variables.
     Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
 
-    :param int n_components: Number of classes K.
+    :param int n_components: Number K of classes, at least 1.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
         starts with independent variables. ``"welch"`` finds them by :func:`welch_partition` in every iteration, as in
         the paper. ``"welch+merge"`` merges the latter's. ``"independent"`` is a latent naive Bayes model.
-    :param float smoothing: Added to the number of rows of every value, and of every count of a block, in every class.
-    :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param int max_iter: Largest number of iterations.
-    :param int n_init: Number of random starts. The best mixture has the largest log-likelihood: of the validation rows,
-        if there are any.
+    :param float smoothing: Positive number, added to the number of rows of every value, and of every count of a block,
+        in every class.
+    :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
+    :param int max_iter: Largest number of iterations, at least 1.
+    :param int n_init: Number of random starts, at least 1. The best mixture has the largest log-likelihood: of the
+        validation rows, if there are any.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
-    :param float level: Significance level of Welch's tests.
-    :param str linkage: Which means are compared; see :func:`welch_partition`.
-    :param str correction: Of the level; see :func:`welch_partition`.
-    :param random_state: Seed, or ``numpy.random.RandomState``, of the random starts.
+    :param float level: Significance level of Welch's tests, between 0 and 1.
+    :param str linkage: Pairs of means that are compared, ``"anchor"`` or ``"single"``, as for :func:`welch_partition`.
+    :param str correction: Correction of the level, ``"none"`` or ``"bonferroni"``, as for :func:`welch_partition`.
+    :param n_jobs: Number of processes for the random starts, as for scikit-learn; results are the same. Where values
+        are missing and blocks are merged, starts draw from one generator, so that one process makes them all.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of the random starts, and of samples.
     :ivar n_iter\_: Iterations that led to the mixture, from its start.
     :ivar weights\_: Probabilities of the classes, shape ``(K,)``.
     :ivar partition\_: Blocks of all classes, a :class:`~pyro_structured.structures.Partition` of batch shape ``(K,)``.
@@ -72,8 +119,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_components: int = 20,
         *,
+        n_components: int = 20,
         structure: str = "merge",
         smoothing: float = 0.1,
         tol: float = 1e-3,
@@ -83,6 +130,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         level: float = 0.1,
         linkage: str = "anchor",
         correction: str = "none",
+        n_jobs: int | None = None,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -95,17 +144,22 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         self.level = level
         self.linkage = linkage
         self.correction = correction
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, sample_weight: Any = None, X_val: Any = None) -> "MEVMDensity":
+    @old_spellings("sample_weight", "X_val")
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, X_val: Any = None) -> "MEVMDensity":
         """Learns blocks and parameters.
 
         An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
-        :param y: Ignored.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0: so many times a row counts.
-        :param X_val: Validation rows. The best of all starts, and of all numbers of structure steps, is chosen by them.
+        :param y: Not used.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
+        :param X_val: Validation rows, shape ``(M, n)``. The best of all starts, and of all numbers of structure steps,
+            is chosen by them.
         """
         self._check_parameters()
         check_count("n_components", self.n_components)
@@ -117,25 +171,35 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         check_count("n_components", self.n_components, most)
         held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
         rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
-        learner = self._learner(rows)
-        best, reached = None, -np.inf
-        try:
-            for _ in tqdm(range(self.n_init), desc="starts", unit="start", disable=None, leave=False):
-                for phase in learner.run(self._deal(len(rows), rng), rng):
-                    score = phase.log_likelihood
-                    if held_out is not None:
-                        score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
-                    if best is None or score > reached:
-                        best, reached = phase, score
-        except KeyboardInterrupt:
-            if best is None:
-                raise
-            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=2)
-        assert best is not None
+        best = self._best_of_starts(self._learner(rows), held_out, rng)
         self._mixture, self.n_iter_ = best.mixture, best.num_iterations
         self.weights_ = np.exp(self._mixture.parameters.log_classes)
         self.partition_ = self._mixture.partition
         return self
+
+    def _best_of_starts(self, learner: StructuralEM, held_out: BinaryRows | None, rng: np.random.Generator) -> Phase:
+        rows = learner.rows
+        tasks = ((learner, self._deal(len(rows), rng), held_out, rng) for _ in range(self.n_init))
+        draws = rows.gaps is not None and "merge" in self.structure
+        best, reached, converged = None, -np.inf, True
+        try:
+            with verbosity(self.verbose):
+                shown = {"desc": "starts", "unit": "start"}
+                for start in in_parallel(_run_start, tasks, self.n_init, 1 if draws else self.n_jobs, **shown):
+                    if best is None or start.score > reached:
+                        best, reached = start.best, start.score
+                    converged &= start.converged
+                    if start.interrupted:
+                        raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=frames_below_user())
+        if not converged:
+            message = f"no convergence in {self.max_iter} iterations"
+            warnings.warn(message, ConvergenceWarning, stacklevel=frames_below_user())
+        assert best is not None
+        return best
 
     def _deal(self, number: int, rng: np.random.Generator) -> np.ndarray:
         """Rows dealt to the classes at random, as probabilities of the classes."""
@@ -152,12 +216,33 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         scores: np.ndarray = logsumexp(self._log_joint(X), axis=1)
         return scores
 
-    def score(self, X: Any, y: None = None, sample_weight: Any = None) -> float:
-        """Mean log-probability of rows."""
-        scores = self.score_samples(X)
-        return float(np.average(scores, weights=self._check_weights(sample_weight, scores)))
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean log-probability of rows.
+
+        :param y: Not used.
+        :param sample_weight: Weights of the rows, as for :meth:`fit`.
+        """
+        return weighted_mean(self.score_samples(X), sample_weight)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of every row, shape ``(N,)``; ``to_pyro().posterior`` has the probabilities."""
+        """The most probable class of every row, shape ``(N,)``."""
         classes: np.ndarray = self._log_joint(X).argmax(1)
         return classes
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes for every row, shape ``(N, K)``."""
+        probabilities: np.ndarray = softmax(self._log_joint(X), axis=1)
+        return probabilities
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows: zeros and ones, uint8, shape ``(n_samples, n)``.
+
+        :param int n_samples: Number of rows, at least 1.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is none of these.
+        """
+        density = self.to_pyro()
+        check_count("n_samples", n_samples)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return density.sample((n_samples,)).numpy().astype(np.uint8)

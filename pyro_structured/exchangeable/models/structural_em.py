@@ -2,15 +2,12 @@
 
 __all__ = ["STRUCTURES", "Phase", "StructuralEM"]
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from tqdm import tqdm
 
 from pyro_structured.exchangeable.models.block_mixture import BlockMixture
 from pyro_structured.exchangeable.models.merge_partition import merge_labels
@@ -25,6 +22,7 @@ from pyro_structured.exchangeable.ops.expectation_maximization import (
 )
 from pyro_structured.exchangeable.ops.packed_counts import PackedCounts
 from pyro_structured.exchangeable.structures.partition import Partition
+from pyro_structured.foundation.ops.progress import progress_bar
 
 # So many times what an iteration has to gain, a phase with merged blocks has to gain.
 WORTHWHILE = 10
@@ -32,16 +30,18 @@ STRUCTURES = ("merge", "welch+merge", "welch", "independent")
 
 
 class Phase(NamedTuple):
-    """What a phase of :class:`StructuralEM` leads to.
+    """Result of a phase of :class:`StructuralEM`.
 
     :ivar BlockMixture mixture: The mixture.
     :ivar float log_likelihood: Of the training rows.
     :ivar int num_iterations: Since the start.
+    :ivar bool converged: Whether there were iterations enough.
     """
 
     mixture: BlockMixture
     log_likelihood: float
     num_iterations: int
+    converged: bool = True
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class StructuralEM:
             state = self._start(self._labels(state, rng), posterior)
         iteration, tried, reached = 0, None, -np.inf
         try:
-            for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+            for iteration in progress_bar(range(self.max_iter), desc="EM", unit="iteration"):
                 best = self._advance(state)
                 settled = best.objective - state.objective < self.smallest
                 if settled:
@@ -121,8 +121,7 @@ class StructuralEM:
         except KeyboardInterrupt:
             yield Phase(state.mixture, state.log_likelihood, iteration)
             raise
-        warnings.warn(f"no convergence in {self.max_iter} iterations", ConvergenceWarning, stacklevel=3)
-        yield Phase(state.mixture, state.log_likelihood, self.max_iter)
+        yield Phase(state.mixture, state.log_likelihood, self.max_iter, converged=False)
 
     def _start(self, labels: np.ndarray, posterior: np.ndarray) -> _State:
         """The best parameters for a structure and probabilities of the classes."""

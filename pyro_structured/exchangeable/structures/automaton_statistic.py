@@ -134,6 +134,7 @@ class NestedThreshold(AutomatonStatistic):
     def __init__(self, groups: Sequence[Sequence[int]], threshold: int) -> None:
         check_size("threshold", threshold, 0)
         groups = checked_partition("groups", groups)
+        self.groups, self.threshold = tuple(map(tuple, groups)), threshold
         # Counts are cut off above.
         threshold = min(threshold, max(map(len, groups)))
         # A state is the number of groups above the threshold so far, and the count of the present one, cut off above.

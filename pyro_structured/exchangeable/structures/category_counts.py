@@ -177,3 +177,4 @@ class BlockCounts(Product):
         groups = checked_partition("blocks", blocks)
         check_levels("blocks", math.prod(len(group) + 1 for group in groups), INSTEAD)
         super().__init__([Count(len(group)) for group in groups], groups)
+        self.blocks = self.groups

@@ -16,9 +16,10 @@ from pyro_structured.foundation.structures.argument_checks import (
     checked_broadcast,
     checked_groups,
 )
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class Partition:
+class Partition(Represented):
     r"""Blocks of variables, one partition or a batch of them.
 
     Every block is named after its smallest variable, so that equal partitions have equal labels; labels are given in

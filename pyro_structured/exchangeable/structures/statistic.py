@@ -10,10 +10,10 @@ from torch import Tensor
 
 from pyro_structured.exchangeable.ops.level_sets import normalize
 from pyro_structured.foundation.ops.log_space import logsumexp
-from pyro_structured.foundation.structures.representation import represent
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class Statistic(ABC):
+class Statistic(Represented, ABC):
     r"""A function :math:`T` of n discrete variables with few values, whose level sets
     :math:`S_t = \{x : T(x) = t\}` can be counted, completed and sampled.
 
@@ -39,9 +39,6 @@ class Statistic(ABC):
     num_variables: int
     num_levels: int
     num_categories: int = 2
-
-    def __repr__(self) -> str:
-        return represent(self)
 
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:

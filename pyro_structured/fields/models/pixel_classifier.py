@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, silu
-from tqdm import tqdm
 
-from pyro_structured.foundation.models.argument_checks import checked_masks
+from pyro_structured.foundation.models.argument_checks import checked_masks, plain_array
+from pyro_structured.foundation.models.number_tables import named_conversions
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
+from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 # Pixels for a step of the training; where there are few, a pass takes this many steps.
@@ -24,6 +27,7 @@ BATCH_SIZE, FEWEST_STEPS = 1024, 20
 CHUNK = 2**15
 
 
+@old_parameters("n_hidden", num_hidden="n_hidden", num_epochs="max_iter")
 class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     r"""Classifies pixels one by one: a network with one hidden layer sees the descriptor of each.
 
@@ -40,10 +44,14 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     What is learned on top of the log-odds, such as pairwise terms, should see those of pictures that the network has
     not: :meth:`cross_decision_function`.
 
-    :param int num_hidden: Number of hidden units K.
-    :param float weight_decay: What a step takes off the weights, for each unit of the step's size; at least 0.
+    :param int n_hidden: Number K of hidden units, at least 1.
+    :param float weight_decay: Share of the weights that a step takes off, for each unit of the step's size; at least 0.
     :param float learning_rate: Size of the first step, positive.
-    :param int num_epochs: Passes over all pixels.
+    :param int max_iter: Number of passes over all pixels, at least 1; none is left out.
+    :param n_jobs: Number of processes for the folds of :meth:`cross_decision_function`, as for scikit-learn; results
+        are the same.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``: of the first weights, of the order of pixels, and of the
         folds. Torch's generator stays as it is.
     :ivar int n_features_in\_: Number of features F.
@@ -67,38 +75,44 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        num_hidden: int = 50,
         *,
+        n_hidden: int = 50,
         weight_decay: float = 0.1,
         learning_rate: float = 0.01,
-        num_epochs: int = 6,
+        max_iter: int = 6,
+        n_jobs: int | None = None,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
-        self.num_hidden = num_hidden
+        self.n_hidden = n_hidden
         self.weight_decay = weight_decay
         self.learning_rate = learning_rate
-        self.num_epochs = num_epochs
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, features: Any, masks: Any) -> "PixelClassifier":
+    @old_spellings(features="X", masks="y")
+    def fit(self, X: Any, y: Any) -> "PixelClassifier":
         """Learns the weights.
 
-        :param features: Numbers, shape ``(N, H, W, F)``.
-        :param masks: Zeros and ones, of both some, shape ``(N, H, W)``.
+        :param X: Numbers that describe pixels, shape ``(N, H, W, F)``.
+        :param y: Zeros and ones, of both some, shape ``(N, H, W)``.
         :raises ValueError: if a parameter is out of range, or shapes do not fit.
         """
         self._check_parameters()
-        pictures = _checked_features(features)
-        labels = checked_masks(masks, pictures.shape[:3])
+        pictures = _checked_features(X)
+        labels = checked_masks(y, pictures.shape[:3], "y")
         if labels.all() or not labels.any():
-            raise ValueError("masks: expected zeros and ones, got only one of them")
+            raise ValueError("y: expected zeros and ones, got only one of them")
         self.n_features_in_ = pictures.shape[-1]
         seed = int(checked_generator(self.random_state).randint(2**31))
-        self._weights = self._train(pictures.reshape(-1, self.n_features_in_), labels.ravel(), seed)
+        with verbosity(self.verbose):
+            self._weights = self._train(pictures.reshape(-1, self.n_features_in_), labels.ravel(), seed)
         return self
 
     def _check_parameters(self) -> None:
-        for name in ("num_hidden", "num_epochs"):
+        for name in ("n_hidden", "max_iter"):
             check_size(name, getattr(self, name))
         for name, least in (("weight_decay", "at least 0"), ("learning_rate", "more than 0")):
             value = getattr(self, name)
@@ -121,13 +135,13 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         inputs = torch.from_numpy((rows - means) / scales)
         targets = torch.from_numpy(labels.astype(np.float32))
         generator = torch.Generator().manual_seed(seed)
-        weights = _first_weights(inputs.shape[1], self.num_hidden, generator)
+        weights = _first_weights(inputs.shape[1], self.n_hidden, generator)
         size = min(BATCH_SIZE, math.ceil(len(inputs) / FEWEST_STEPS))
         decayed: list[dict[str, Any]] = [{"params": weights[::2]}, {"params": weights[1::2], "weight_decay": 0.0}]
         optimizer = torch.optim.AdamW(decayed, lr=self.learning_rate, weight_decay=self.weight_decay)
-        steps = self.num_epochs * math.ceil(len(inputs) / size)
+        steps = self.max_iter * math.ceil(len(inputs) / size)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        for _ in range(self.num_epochs):
+        for _ in progress_bar(range(self.max_iter), desc="passes", unit="pass"):
             for batch in torch.randperm(len(inputs), generator=generator).split(size):
                 optimizer.zero_grad()
                 loss = binary_cross_entropy_with_logits(_log_odds(inputs[batch], weights), targets[batch])
@@ -138,65 +152,80 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         inner = inner / torch.from_numpy(scales)[:, None]
         return [inner, shift - torch.from_numpy(means) @ inner, outer, bias]
 
-    def decision_function(self, features: Any) -> np.ndarray:
+    @old_spellings(features="X")
+    def decision_function(self, X: Any) -> np.ndarray:
         """Log-odds that pixels are foreground, float32, shape ``(N, H, W)``.
 
-        :param features: As for :meth:`fit`, with the same F.
+        :param X: As for :meth:`fit`, with the same F.
         """
         check_is_fitted(self)
-        pictures = _checked_features(features)
+        pictures = _checked_features(X)
         if pictures.shape[-1] != self.n_features_in_:
-            raise ValueError(f"features: expected {self.n_features_in_} for each pixel, got {pictures.shape[-1]}")
+            raise ValueError(f"X: expected {self.n_features_in_} for each pixel, got {pictures.shape[-1]}")
         rows = torch.from_numpy(pictures.reshape(-1, self.n_features_in_))
         with torch.no_grad():
             parts = [_log_odds(part, self._weights) for part in rows.split(CHUNK)]
         odds: np.ndarray = torch.cat(parts).numpy()
         return odds.reshape(pictures.shape[:3])
 
-    def cross_decision_function(self, features: Any, masks: Any, num_folds: int = 5) -> np.ndarray:
+    @old_spellings(features="X", masks="y", num_folds="n_splits")
+    def cross_decision_function(self, X: Any, y: Any, n_splits: int = 5) -> np.ndarray:
         """Log-odds of the pixels of each picture by a classifier that has learned from other pictures.
 
         Pictures are parted into folds at random; for each fold, a copy of this classifier learns from all others. This
         one stays as it is.
 
-        :param features: As for :meth:`fit`.
-        :param masks: As for :meth:`fit`.
-        :param int num_folds: Number of folds, from 2 to the number of pictures.
-        :return: float32, shape ``(N, H, W)``. The cost is about that of ``num_folds - 1`` calls of :meth:`fit`.
+        :param X: As for :meth:`fit`.
+        :param y: As for :meth:`fit`.
+        :param int n_splits: Number of folds, from 2 to the number of pictures.
+        :return: float32, shape ``(N, H, W)``. The cost is about that of ``n_splits - 1`` calls of :meth:`fit`.
         :raises ValueError: as for :meth:`fit`, or if the number of folds is out of range.
         """
-        pictures = _checked_features(features)
-        labels = checked_masks(masks, pictures.shape[:3])
-        check_size("num_folds", num_folds)
-        if not 2 <= num_folds <= len(pictures):
-            raise ValueError(f"num_folds: expected 2 to {len(pictures)}, the number of pictures, got {num_folds}")
+        pictures = _checked_features(X)
+        labels = checked_masks(y, pictures.shape[:3], "y")
+        check_size("n_splits", n_splits)
+        if not 2 <= n_splits <= len(pictures):
+            raise ValueError(f"n_splits: expected 2 to {len(pictures)}, the number of pictures, got {n_splits}")
         random = checked_generator(self.random_state)
         order = random.permutation(len(pictures))
-        found = np.empty(labels.shape, dtype=np.float32)
-        for fold in tqdm(np.array_split(order, num_folds), desc="folds", disable=None, leave=False):
-            others = np.setdiff1d(order, fold)
-            if labels[others].all() or not labels[others].any():
-                raise ValueError(
-                    "masks: expected zeros and ones in the pictures outside every fold, got only one of them"
-                )
-            copied = clone(self).set_params(random_state=int(random.randint(2**31)))
-            found[fold] = copied.fit(pictures[others], labels[others]).decision_function(pictures[fold])
-        return found
+        folds = np.array_split(order, n_splits)
+        others = [np.setdiff1d(order, fold) for fold in folds]
+        if any(labels[rows].all() or not labels[rows].any() for rows in others):
+            raise ValueError("y: expected zeros and ones in the pictures outside every fold, got only one of them")
+        tasks = (
+            (
+                clone(self).set_params(random_state=int(random.randint(2**31))),
+                pictures[rows],
+                labels[rows],
+                pictures[fold],
+            )
+            for rows, fold in zip(others, folds, strict=True)
+        )
+        log_odds = np.empty(labels.shape, dtype=np.float32)
+        with verbosity(self.verbose):
+            parts = in_parallel(_held_out_odds, tasks, n_splits, self.n_jobs, desc="folds", unit="fold")
+            for fold, odds in zip(folds, parts, strict=True):
+                log_odds[fold] = odds
+        return log_odds
 
 
-def _checked_features(features: Any) -> np.ndarray:
+def _held_out_odds(classifier: PixelClassifier, X: np.ndarray, y: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Log-odds of other pictures."""
+    return classifier.fit(X, y).decision_function(held_out)
+
+
+def _checked_features(X: Any) -> np.ndarray:
     """Finite float32, or a ValueError."""
-    try:
-        # Torch takes neither axes that go backwards nor what must not be written to.
-        with np.errstate(over="ignore"):
-            found: np.ndarray = np.require(features, dtype=np.float32, requirements=["C", "W"])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"features: expected numbers, got others: {error}") from None
-    if found.ndim != 4 or 0 in found.shape:
-        raise ValueError(f"features: expected shape (N, H, W, F), not empty, got {found.shape}")
-    if not np.isfinite(found).all():
-        raise ValueError("features: expected finite numbers, got others")
-    return found
+    # Torch takes neither axes that go backwards nor what must not be written to.
+    options = {"dtype": np.float32, "order": "C", "force_writeable": True, "ensure_min_samples": 0}
+    with named_conversions("X"), np.errstate(over="ignore"):
+        values = plain_array(X)
+        features: np.ndarray = check_array(
+            values, input_name="X", ensure_2d=False, allow_nd=True, ensure_min_features=0, **options
+        )
+    if features.ndim != 4 or 0 in features.shape:
+        raise ValueError(f"X: expected shape (N, H, W, F), not empty, got {features.shape}")
+    return features
 
 
 def _first_weights(num_features: int, num_hidden: int, generator: torch.Generator) -> list[Tensor]:

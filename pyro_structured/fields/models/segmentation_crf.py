@@ -12,6 +12,7 @@ import torch
 from pyro.optim import PyroOptim
 from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -31,8 +32,11 @@ from pyro_structured.foundation.models.argument_checks import (
     checked_pictures,
     picture_scale,
     remedy,
+    weighted_mean,
 )
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
 
 # Steps between looks at the validation pictures, and how many looks without improvement end the training.
@@ -43,6 +47,7 @@ SHIFTS = np.linspace(-1.0, 1.0, 11)
 MOST_LOG = math.log(1000)
 
 
+@old_parameters("n_patterns", patterns="n_patterns", max_steps="max_iter")
 class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     r"""Tells foreground from background in pictures of one size, by a field of labels with patterns that are learned.
 
@@ -62,7 +67,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     optima, by expectation maximisation with exact cuts. ``to_pyro`` returns the field itself, whose queries say what
     they are.
 
-    :param int patterns: Number J of patterns; 0: there are none.
+    :param int n_patterns: Number J of patterns, at least 0.
     :param bool image_dependent: Whether the biases c of patterns depend on the picture, linearly in an overview of o.
     :param str composition: ``"sum"``: any number of patterns is used in a picture; ``"min"``: one; ``"counts"``: any
         number, whose log-weights are learned with the rest, in ``field_.count_logits``, of shape ``(J + 1,)``.
@@ -71,14 +76,18 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         approximation says that they are more likely 1 than not, which is what learning is about; or ``"map"``, labels
         that are most probable together, as far as ``map("em", num_switches=0)`` finds them.
     :param str loss: ``"intersection_over_union"`` or ``"logistic"``, as for ``MeanFieldLoss``.
-    :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned.
+    :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned; its
+        folds are learned in parallel if it says so, ``PixelClassifier(n_jobs=-1)``.
     :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
         pictures of things that are not in one place.
     :param float learning_rate: Of Adam, positive.
     :param float weight_decay: What a step takes off W, and off the weights of the overview, for each unit of the
         learning rate; at least 0.
-    :param int max_steps: Largest number of steps, of 50 pictures each.
-    :param float validation_fraction: Share of the pictures that validate, unless :meth:`fit` is given others.
+    :param int max_iter: Largest number of steps, of 50 pictures each, at least 1.
+    :param float validation_fraction: Share of the pictures that validate, between 0 and 1, unless :meth:`fit` is given
+        others.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``. Torch's generator and Pyro's parameters stay as they
         are.
     :ivar SegmentationField field\_: The module that was learned, with ``weights``, of shape ``(J, H, W)``.
@@ -100,7 +109,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         >>> from pyro_structured.datasets import ellipse_figures, noisy_observations
         >>> masks = ellipse_figures(0, 150, seed=0)
         >>> images = noisy_observations(masks, seed=1)
-        >>> model = SegmentationCRF(patterns=8, max_steps=50, random_state=0).fit(images[:100], masks[:100])
+        >>> model = SegmentationCRF(n_patterns=8, max_iter=50, random_state=0).fit(images[:100], masks[:100])
         >>> model.predict(images[100:]).shape
         (50, 32, 32)
         >>> model.score(images[100:], masks[100:]) > 0.7
@@ -109,8 +118,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        patterns: int = 32,
         *,
+        n_patterns: int = 32,
         image_dependent: bool = False,
         composition: str = "sum",
         positioned: bool = True,
@@ -120,11 +129,12 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         shifts: int = 0,
         learning_rate: float = 0.003,
         weight_decay: float = 1.0,
-        max_steps: int = 1000,
+        max_iter: int = 1000,
         validation_fraction: float = 0.2,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
-        self.patterns = patterns
+        self.n_patterns = n_patterns
         self.image_dependent = image_dependent
         self.composition = composition
         self.positioned = positioned
@@ -134,66 +144,67 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         self.shifts = shifts
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
-        self.max_steps = max_steps
+        self.max_iter = max_iter
         self.validation_fraction = validation_fraction
+        self.verbose = verbose
         self.random_state = random_state
 
+    @old_spellings("X_val", "y_val", images="X", masks="y", images_val="X_val", masks_val="y_val")
     # Also where gradients are switched off.
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def fit(self, images: Any, masks: Any, images_val: Any = None, masks_val: Any = None) -> "SegmentationCRF":
+    def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> "SegmentationCRF":
         """Learns the classifier and the field.
 
-        :param images: Pictures as for :func:`pixel_features`, in colour, shape ``(N, H, W, 3)``, grey, ``(N, H, W)``
+        :param X: Pictures as for :func:`pixel_features`, in colour, shape ``(N, H, W, 3)``, grey, ``(N, H, W)``
             or ``(N, H, W, 1)``, or with transparency, ``(N, H, W, 4)``; or other numbers for each pixel, shape ``(N, H,
             W)`` or ``(N, H, W, F)``, with the same penalty everywhere: floats not all from 0 to 1, integers of other
             types, or any number F but 1, 3 and 4. What these pictures are, all others have to be.
-        :param masks: Zeros and ones, shape ``(N, H, W)``.
-        :param images_val: Pictures to validate with; ``None``: some of ``images``.
-        :param masks_val: Their masks.
+        :param y: Zeros and ones, shape ``(N, H, W)``.
+        :param X_val: Validation pictures, of the size of X; ``None``: some of X.
+        :param y_val: Masks of ``X_val``.
         :raises ValueError: if a parameter is out of range, or shapes do not fit.
         """
         self._check_parameters()
-        pictures = _numbers(images, "images")
-        truth = checked_array("masks", masks)
-        if truth.shape != pictures.shape[:3] and remedy(pictures.shape):
+        pictures = _numbers(X, "X")
+        truth = checked_array("y", y)
+        if truth.shape != pictures.shape[:3] and remedy(pictures.shape, "X"):
             raise ValueError(
-                f"images: expected shape (N, H, W, F), and masks of shape (N, H, W), got {pictures.shape} and "
-                f"{truth.shape}{remedy(pictures.shape)}"
+                f"X: expected shape (N, H, W, F), and y of shape (N, H, W), got {pictures.shape} and "
+                f"{truth.shape}{remedy(pictures.shape, 'X')}"
             )
-        truth = checked_masks(truth, pictures.shape[:3])
+        truth = checked_masks(truth, pictures.shape[:3], "y")
         self._are_pictures = _are_pictures(pictures)
         pixels, edges = self._described(pictures)
         self._shape = pixels.shape[1:3] if self._are_pictures else pixels.shape[1:]
         random = checked_generator(self.random_state)
-        if (images_val is None) != (masks_val is None):
-            raise ValueError("masks_val: expected both images_val and masks_val, or neither, got one of them")
-        if images_val is None:
+        if (X_val is None) != (y_val is None):
+            raise ValueError("y_val: expected both X_val and y_val, or neither, got one of them")
+        if X_val is None:
             order = random.permutation(len(pixels))
             number = round(self.validation_fraction * len(pixels))
             if not 0 < number < len(pixels):
-                raise ValueError(f"images: expected enough to keep some for validation, got {len(pixels)}")
+                raise ValueError(f"X: expected enough to keep some for validation, got {len(pixels)}")
             kept, rest = order[:number], order[number:]
             validation = pixels[kept], edges[kept], truth[kept]
             pixels, edges, truth = pixels[rest], edges[rest], truth[rest]
         else:
-            others = self._described(images_val, "images_val", "like images, of shape {}")
-            validation = *others, checked_masks(masks_val, others[0].shape[:3], "masks_val")
+            others = self._described(X_val, "X_val", "like X, of shape {}")
+            validation = *others, checked_masks(y_val, others[0].shape[:3], "y_val")
         if len(pixels) < 2:
-            raise ValueError(f"images: expected at least 2 to learn from, got {len(pixels)}")
+            raise ValueError(f"X: expected at least 2 to learn from, got {len(pixels)}")
         classifier = PixelClassifier() if self.classifier is None else clone(self.classifier)
         self.classifier_ = classifier.set_params(random_state=int(random.randint(2**31)))
-        odds = self.classifier_.cross_decision_function(pixels, truth, min(5, len(pixels)))
-        self.classifier_.fit(pixels, truth)
+        with verbosity(self.verbose):
+            odds = self.classifier_.cross_decision_function(pixels, truth, min(5, len(pixels)))
+            self.classifier_.fit(pixels, truth)
         held_out = _data(self.classifier_.decision_function(validation[0]), *validation[1:])
-        with torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
+        with verbosity(self.verbose), torch.random.fork_rng(devices=[]), pyro.get_param_store().scope():
             torch.manual_seed(int(random.randint(2**31)))
             self._train(_data(odds, edges, truth), held_out)
         return self
 
-    def _described(
-        self, images: Any, name: str = "images", expected: str | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _described(self, images: Any, name: str = "X", expected: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``.
 
         :param str expected: What pictures should be that are not of the shape of those that were learned from.
@@ -205,7 +216,9 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             colours = checked_pictures(numbers, name)
         if expected and numbers.shape[1 : 1 + len(self._shape)] != self._shape:
             got = np.shape(images)
-            raise ValueError(f"{name}: expected pictures {expected.format(self._shape)}, got {got[1:]}{remedy(got)}")
+            raise ValueError(
+                f"{name}: expected pictures {expected.format(self._shape)}, got {got[1:]}{remedy(got, name)}"
+            )
         grid = Grid(*numbers.shape[1:3])
         if colours is not None:
             return pixel_features(colours), edge_features(colours, grid)
@@ -220,7 +233,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"composition: expected 'sum', 'min' or 'counts', got {self.composition!r}")
         if not isinstance(self.inference, str) or self.inference not in ("mean_field", "map"):
             raise ValueError(f"inference: expected 'mean_field' or 'map', got {self.inference!r}")
-        for name, least in (("patterns", int(self.composition == "min")), ("shifts", 0), ("max_steps", 1)):
+        for name, least in (("n_patterns", int(self.composition == "min")), ("shifts", 0), ("max_iter", 1)):
             check_size(name, getattr(self, name), least)
         for name in ("image_dependent", "positioned"):
             if not isinstance(getattr(self, name), bool | np.bool_):
@@ -237,7 +250,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"weight_decay: expected a number of at least 0, got {self.weight_decay!r}")
 
     def _train(self, data: SegmentationData, validation: SegmentationData) -> None:
-        field = SegmentationField(data, self.patterns, self.composition, self.image_dependent, self.positioned)
+        field = SegmentationField(data, self.n_patterns, self.composition, self.image_dependent, self.positioned)
 
         def model() -> None:
             learned = pyro.module("field", field)
@@ -251,7 +264,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
         learner = MeanFieldLoss(model, lambda: None, PyroOptim(torch.optim.AdamW, options), self.loss)
         stopping = EarlyStopping(learner, lambda: self._score(field, validation), STEPS, PATIENCE)
-        stopping.run(self.max_steps)
+        stopping.run(self.max_iter)
         self.field_ = field.requires_grad_(False)
         first = field.shift.clone()
         scores = [self._shifted_score(first + shift, validation) for shift in SHIFTS]
@@ -269,12 +282,12 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return float(intersection_over_union(self._labels(self._fields(field, data)), data.masks).mean())
 
     def _fields(self, field: torch.nn.Module, data: SegmentationData) -> PatternCRF:
-        found: PatternCRF = field(data.odds, data.edges)
-        if not bool(found.pairwise.isfinite().all()):
+        fields: PatternCRF = field(data.odds, data.edges)
+        if not bool(fields.pairwise.isfinite().all()):
             raise ValueError(
                 f"learning_rate: expected one with which penalties stay finite, got {self.learning_rate!r}"
             )
-        return found
+        return fields
 
     def _labels(self, field: PatternCRF) -> Tensor:
         if self.inference == "map":
@@ -282,43 +295,52 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         logits = field.mean_field_logits()
         return (logits > 0).to(logits.dtype)
 
-    def to_pyro(self, images: Any) -> PatternCRF:
+    @old_spellings(images="X")
+    def to_pyro(self, X: Any) -> PatternCRF:
         """The labels of pictures as a distribution, of batch shape ``(N,)`` and event shape ``(H, W)``.
 
-        :param images: As for :meth:`fit`, of the same size.
+        :param X: As for :meth:`fit`, of the same size.
         """
         check_is_fitted(self)
-        pixels, edges = self._described(images, "images", "of shape {}, as in fit")
+        pixels, edges = self._described(X, "X", "of shape {}, as in fit")
         data = _data(self.classifier_.decision_function(pixels), edges, np.zeros(pixels.shape[:3]))
         with torch.no_grad():
-            found: PatternCRF = self.field_(data.odds, data.edges)
-        return found
-
-    def predict(self, images: Any) -> np.ndarray:
-        """Labels of pictures.
-
-        :param images: As for :meth:`fit`, of the same size.
-        :return: Zeros and ones, uint8, shape ``(N, H, W)``.
-        """
-        labels: np.ndarray = self._labels(self.to_pyro(images)).numpy().astype(np.uint8)
+            labels: PatternCRF = self.field_(data.odds, data.edges)
         return labels
 
-    def predict_proba(self, images: Any) -> np.ndarray:
+    @old_spellings(images="X")
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels of pictures.
+
+        :param X: As for :meth:`fit`, of the same size.
+        :return: Zeros and ones, uint8, shape ``(N, H, W)``.
+        """
+        labels: np.ndarray = self._labels(self.to_pyro(X)).numpy().astype(np.uint8)
+        return labels
+
+    @old_spellings(images="X")
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities that pixels are foreground: log-odds of a mean-field approximation, which are too sure as a
         rule, divided by ``temperature_``.
 
-        :param images: As for :meth:`fit`, of the same size.
+        :param X: As for :meth:`fit`, of the same size.
         :return: Shape ``(N, H, W)``.
         """
-        probs: np.ndarray = (self.to_pyro(images).mean_field_logits() / self.temperature_).sigmoid().numpy()
+        probs: np.ndarray = (self.to_pyro(X).mean_field_logits() / self.temperature_).sigmoid().numpy()
         return probs
 
-    def score(self, images: Any, masks: Any) -> float:
-        """Mean over pictures of the intersection over union of predictions and masks."""
-        labels = self.predict(images)
-        truth = checked_masks(masks, labels.shape)
+    @old_spellings(images="X", masks="y")
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean over pictures of the intersection over union of predictions and masks.
+
+        :param X: As for :meth:`fit`, of the same size.
+        :param y: Zeros and ones, shape ``(N, H, W)``.
+        :param sample_weight: Weights of the pictures, at least 0, not all 0, shape ``(N,)``.
+        """
+        labels = self.predict(X)
+        truth = checked_masks(y, labels.shape, "y")
         each = intersection_over_union(torch.from_numpy(labels).double(), torch.from_numpy(truth).double())
-        return float(each.mean())
+        return weighted_mean(each.numpy(), sample_weight)
 
 
 def _numbers(images: Any, name: str) -> np.ndarray:
@@ -327,8 +349,9 @@ def _numbers(images: Any, name: str) -> np.ndarray:
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(
             f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of "
-            f"{pictures.shape}{remedy(pictures.shape)}"
+            f"{pictures.shape}{remedy(pictures.shape, name)}"
         )
+    assert_all_finite(pictures, input_name=name, estimator_name="SegmentationCRF")
     return pictures
 
 
@@ -341,7 +364,7 @@ def _are_pictures(numbers: np.ndarray) -> bool:
 
 
 def _calibrating_temperature(logits: Tensor, masks: Tensor) -> float:
-    """What log-odds have to be divided by for the smallest logistic loss, between 1/1000 and 1000.
+    """Temperature, from 1/1000 to 1000, by which log-odds are divided for the smallest logistic loss.
 
     One pixel more of each kind is taken for one of the other kind (Platt), so that log-odds stay finite where all
     labels are right.

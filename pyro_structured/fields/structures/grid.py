@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.structures.argument_checks import check_last_axis, check_size
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class Grid:
+class Grid(Represented):
     """The pairs of neighbours in a grid of pixels.
 
     Pixels are numbered row by row. The pairs come in one order everywhere: first those of a pixel and the one below it,

@@ -29,6 +29,7 @@ from pyro_structured.foundation.inference.object_state import ObjectState
 from pyro_structured.foundation.inference.random_state import load_random_state, random_state, same_random_state
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_flag, check_size, checked_path
+from pyro_structured.foundation.structures.representation import Represented
 
 # Relative: rounding differs between machines. Few of many discrete values may differ with it.
 TOLERANCE = 1e-4
@@ -71,7 +72,7 @@ def other_sites(sums: dict[str, float], stored: dict[str, float]) -> list[str]:
     return sorted(found)
 
 
-class Checkpoint(MCMCKernel):
+class Checkpoint(Represented, MCMCKernel):
     r"""Keeps draws and state of any kernel in a file, so that a run that was killed goes on; a kernel for ``MCMC``.
 
     A run that goes on, in a new process, returns the draws of the uninterrupted one bit for bit, on the same kind of

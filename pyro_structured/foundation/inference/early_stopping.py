@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyro.infer import SVI
-from tqdm import tqdm
 
 from pyro_structured.foundation.inference.learner import Learner
 from pyro_structured.foundation.inference.learning_state import LearningState
 from pyro_structured.foundation.inference.plain_data import plain_copy
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.representation import Represented
 
 
 @dataclass
@@ -38,7 +39,7 @@ class _Progress:
     present: dict[str, Any] | None = None
 
 
-class EarlyStopping:
+class EarlyStopping(Represented):
     """Runs a learner with steps, looks from time to time at how good its parameters are, and keeps the best of them.
 
     The start is looked at as well, and kept if nothing is better. What is kept are all parameters in Pyro's store, and
@@ -94,7 +95,8 @@ class EarlyStopping:
         check_size("max_steps", max_steps)
         self._state.prepare(args, kwargs)
         progress = self._begin()
-        with tqdm(total=max_steps, initial=progress.num_steps, desc=type(self.learner).__name__, disable=None) as bar:
+        options = {"initial": progress.num_steps, "desc": type(self.learner).__name__, "leave": True}
+        with progress_bar(total=max_steps, **options) as bar:
             try:
                 while True:
                     if self._is_due(progress, max_steps):

@@ -1,1 +1,1 @@
-"""What every family of models stands on: estimators."""
+"""Foundation of the estimators of all families."""

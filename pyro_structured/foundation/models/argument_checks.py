@@ -12,6 +12,7 @@ __all__ = [
     "picture_scale",
     "plain_array",
     "remedy",
+    "weighted_mean",
 ]
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from torch import Tensor
 
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -43,7 +45,7 @@ def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
 
 
 def plain_array(values: Any, name: str = "X") -> Any:
-    """A tensor as an array, whatever its device, its precision and its gradient; anything else as it is.
+    """An array of a tensor of any device, precision and gradient; other values as they are.
 
     :raises ValueError: for tensors that no array can be like, and data frames whose columns have the same names.
     """
@@ -51,9 +53,9 @@ def plain_array(values: Any, name: str = "X") -> Any:
         raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
     if not isinstance(values, Tensor):
         return values
-    found = values.detach().cpu()
+    tensor = values.detach().cpu()
     try:
-        return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     except TypeError as error:
         raise ValueError(f"{name}: expected a dense tensor of numbers, got another: {error}") from None
 
@@ -93,20 +95,35 @@ def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
     return np.broadcast_to(weights, number)
 
 
+def weighted_mean(values: np.ndarray, sample_weight: Any) -> float:
+    """Mean of values with the weights of their rows, ``None`` for equal ones; rows of weight 0 are left out."""
+    weights = checked_weights(sample_weight, len(values))
+    counted = weights > 0
+    return float(np.average(values[counted], weights=weights[counted]))
+
+
 def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
     """One number or several, finite and at least 0; otherwise, raises a ValueError with the argument's name."""
     numbers = (value,) if isinstance(value, Real) else value
     try:
-        found = tuple(float(number) for number in numbers)
+        checked = tuple(float(number) for number in numbers)
     except (TypeError, ValueError):
-        found = ()
-    if not found or not all(0 <= number < np.inf for number in found) or isinstance(value, (str, bool)):
+        checked = ()
+    if not checked or not all(0 <= number < np.inf for number in checked) or isinstance(value, (str, bool)):
         raise ValueError(f"{name}: expected a number of at least 0, or several, got {value!r}")
-    return found
+    return checked
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
-    """An array, or a ValueError, for pictures of several sizes, for example."""
+    """An array, or an error, for pictures of several sizes, or sparse matrices.
+
+    :raises TypeError: for sparse data, in scikit-learn's words.
+    """
+    if issparse(value):
+        raise TypeError(
+            f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert to a dense "
+            "numpy array."
+        )
     try:
         return np.asarray(plain_array(value, name))
     except (TypeError, ValueError) as error:
@@ -125,7 +142,7 @@ def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
     if not (grey or (len(shape) == 4 and shape[-1] in CHANNELS)) or 0 in shape[1:3]:
         raise ValueError(
             f"{name}: expected shape (N, H, W, 3), got {shape}, or (N, H, W) or (N, H, W, 1) if grey, or (N, H, W, 4) "
-            f"with transparency{remedy(shape)}"
+            f"with transparency{remedy(shape, name)}"
         )
     scale = picture_scale(pictures.dtype)
     if not scale:
@@ -140,30 +157,30 @@ def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
 
 
 def picture_scale(dtype: np.dtype[Any]) -> float:
-    """What full intensity is in pictures of a dtype, as a double; 0 if they have none."""
+    """Full intensity of pictures of a dtype, as a double; 0 if they have none."""
     if dtype.kind in "bf":
         return 1.0
     return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 0.0
 
 
-def remedy(shape: tuple[int, ...]) -> str:
-    """What to do about pictures of this shape, if it looks like a usual mistake."""
+def remedy(shape: tuple[int, ...], name: str) -> str:
+    """Remedy of a usual mistake about the shape of pictures, for a message; empty if there is none."""
     if len(shape) == 2 or (len(shape) == 3 and shape[-1] in CHANNELS):
-        return "; a single picture has to be images[None]"
+        return f"; a single picture has to be {name}[None]"
     if len(shape) == 4 and shape[1] in CHANNELS and shape[-1] not in CHANNELS:
-        return "; channels come last: images.transpose(0, 2, 3, 1)"
+        return f"; channels come last: {name}.transpose(0, 2, 3, 1)"
     return ""
 
 
 def checked_masks(masks: Any, shape: tuple[int, ...], name: str = "masks") -> np.ndarray:
     """Masks of pictures, booleans, or a ValueError unless they are zeros and ones of this shape, ``(N, H, W)``."""
-    found = checked_array(name, masks)
-    if found.shape != shape:
-        change = f"; without its last axis: {name}[..., 0]" if found.shape == (*shape, 1) else ""
-        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {found.shape}{change}")
-    if found.dtype.kind not in "biuf" or not ((found == 0) | (found == 1)).all():
+    labels = checked_array(name, masks)
+    if labels.shape != shape:
+        change = f"; without its last axis: {name}[..., 0]" if labels.shape == (*shape, 1) else ""
+        raise ValueError(f"{name}: expected shape {shape}, one number for each pixel, got {labels.shape}{change}")
+    if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
         change = ""
-        if found.dtype.kind in "iuf" and ((found == 0) | (found == 255)).all():
+        if labels.dtype.kind in "iuf" and ((labels == 0) | (labels == 255)).all():
             change = f"; those of 0 and 255 are {name} > 0"
         raise ValueError(f"{name}: expected zeros and ones, got others{change}")
-    return found.astype(bool)
+    return labels.astype(bool)

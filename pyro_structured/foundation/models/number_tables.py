@@ -1,20 +1,22 @@
 """Tables of numbers, as estimators are given them."""
 
-__all__ = ["named_conversions", "nan_for_missing", "read_numbers"]
+__all__ = ["named_conversions", "nan_for_missing", "number_tensor", "read_numbers"]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+import torch
+from sklearn.utils.validation import check_array, validate_data
+from torch import Tensor
 
 from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
 
 
 def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
-    """What scikit-learn's ``validate_data`` makes of X, in float64: perhaps a view of it, which must not be changed.
+    """X in float64, after scikit-learn's ``validate_data``: perhaps a view of X, which must not be changed.
 
     :param estimator: Whose columns these are.
     :param X: An array, a tensor, a data frame, a sparse matrix or lists.
@@ -35,6 +37,23 @@ def nan_for_missing(values: Any, name: str = "X") -> Any:
     if hasattr(values, "notna") and np.ndim(values) == 2 and "object" in map(str, values.dtypes):
         return values.where(values.notna(), np.nan)
     return values
+
+
+def number_tensor(values: Any, name: str) -> Tensor:
+    """A tensor as it is; an array, a data frame or lists of complete numbers as one, in double precision.
+
+    :param str name: Of the argument, for messages.
+    """
+    if isinstance(values, Tensor):
+        return values
+    try:
+        with named_conversions(name):
+            numbers = check_array(nan_for_missing(values, name), dtype=np.float64, input_name=name)
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(message if message.startswith(f"{name}: ") else f"{name}: {message}") from None
+    return torch.from_numpy(np.array(numbers))
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """How objects show what they are made of."""
 
-__all__ = ["represent", "shortened"]
+__all__ = ["Represented", "represent", "shortened"]
 
 import inspect
 from collections.abc import Callable
+from html import escape
 from typing import Any
 
 from torch import Tensor
@@ -26,13 +27,39 @@ def represent(value: Any, **more: Any) -> str:
         >>> represent(Chain(3, torch.zeros(2)))
         'Chain(length=3, weights=torch.Size([2]))'
     """
+    parts = [f"{name}={shortened(argument)}" for name, argument in {**_shown_arguments(value), **more}.items()]
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _shown_arguments(value: Any) -> dict[str, Any]:
+    """Arguments that an object keeps and that are no defaults."""
     shown = {}
     for name, parameter in inspect.signature(type(value)).parameters.items():
         argument = getattr(value, name, parameter.default)
         if argument is not parameter.default and not (_is_plain(argument) and argument == parameter.default):
             shown[name] = argument
-    parts = [f"{name}={shortened(argument)}" for name, argument in {**shown, **more}.items()]
-    return f"{type(value).__name__}({', '.join(parts)})"
+    return shown
+
+
+class Represented:
+    """Base of what shows the arguments it was made of, as text and, in notebooks, as a table.
+
+    Example::
+
+        >>> class Chain(Represented):
+        ...     def __init__(self, length):
+        ...         self.length = length
+        >>> Chain(3), Chain(3)._repr_html_()
+        (Chain(length=3), '<table><caption>Chain</caption><tr><th>length</th><td>3</td></tr></table>')
+    """
+
+    def __repr__(self) -> str:
+        return represent(self)
+
+    def _repr_html_(self) -> str:
+        rows = {escape(name): escape(shortened(argument)) for name, argument in _shown_arguments(self).items()}
+        cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>{escape(type(self).__name__)}</caption>{cells}</table>"
 
 
 def shortened(value: Any) -> str:

@@ -12,12 +12,13 @@ import torch
 
 from pyro_structured.foundation.ops.ancestral_order import ancestral_order
 from pyro_structured.foundation.structures.argument_checks import checked_parents
+from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 
 @dataclass(frozen=True, eq=False)
-class BayesianNetwork:
+class BayesianNetwork(Represented):
     r"""Discrete variables, each with a distribution given others.
 
     .. math::

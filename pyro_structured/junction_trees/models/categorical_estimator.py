@@ -1,4 +1,4 @@
-"""What estimators of categorical data have in common."""
+"""Bases of estimators of categorical data."""
 
 __all__ = ["CategoricalDensity", "CategoricalEstimator"]
 
@@ -13,7 +13,12 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, validate_data
 
-from pyro_structured.foundation.models.argument_checks import listed_columns, plain_array
+from pyro_structured.foundation.models.argument_checks import (
+    checked_weights,
+    listed_columns,
+    plain_array,
+    weighted_mean,
+)
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -48,10 +53,12 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 
-    def _learn_categories(self, X: Any) -> np.ndarray:
-        """Codes of rows that are learned from; -1 where a value is missing."""
+    def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Codes of rows that are learned from, -1 where a value is missing; and their weights, more than 0."""
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
         values = validate_data(self, typed_columns(X), **TABLES)
+        weights = checked_weights(sample_weight, len(values))
+        values, weights = values[weights > 0], weights[weights > 0]
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
@@ -65,9 +72,9 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
                 f"X: each of more than {MOST_FRACTIONS} different numbers, not all of them integers, is a category of "
                 f"its own in {listed_columns(self, measured)}; put them into bins, for example with "
                 "sklearn.preprocessing.KBinsDiscretizer, or give categories",
-                stacklevel=3,
+                stacklevel=frames_below_user(),
             )
-        return self._codes(values, "X")
+        return self._codes(values, "X"), weights
 
     def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
         codes = np.empty(values.shape, dtype=np.int64)
@@ -125,8 +132,8 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _plain(column: np.ndarray) -> np.ndarray:
     """Numbers as such."""
-    found = np.array(column.tolist())
-    return found if found.dtype.kind in "biuf" else column
+    typed = np.array(column.tolist())
+    return typed if typed.dtype.kind in "biuf" else column
 
 
 def _is_measured(column: np.ndarray) -> bool:
@@ -136,7 +143,7 @@ def _is_measured(column: np.ndarray) -> bool:
 
 def _present(values: np.ndarray) -> list[list[Any]]:
     """The different values of each column that are not missing, in order."""
-    found = []
+    columns = []
     for place, column in enumerate(values.T):
         try:
             present = set(column[~find_missing(column)].tolist())
@@ -151,8 +158,8 @@ def _present(values: np.ndarray) -> list[list[Any]]:
                 f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
                 "categories"
             )
-        found.append(_sorted(present, place))
-    return found
+        columns.append(_sorted(present, place))
+    return columns
 
 
 def _sorted(values: set[Any], place: int) -> list[Any]:
@@ -197,6 +204,8 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
 
 # Of the rows, where none are given for validation.
 HELD_OUT = 0.1
+# With integers for weights, rows are divided as if each stood there so many times, where memory allows.
+MOST_DEALT = 2**26
 
 
 class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[misc]
@@ -206,21 +215,28 @@ class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[mi
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats."""
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-probability of rows, in nats."""
-        return float(self.score_samples(X).mean())
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean log-probability of rows, in nats.
+
+        :param y: Not used.
+        :param sample_weight: Weights of the rows, as for ``fit``.
+        """
+        return weighted_mean(self.score_samples(X), sample_weight)
 
     def _divide(
-        self, codes: np.ndarray, X_val: Any, generator: np.random.RandomState
+        self, codes: np.ndarray, weights: np.ndarray, X_val: Any, generator: np.random.RandomState
     ) -> tuple[CategoricalRows, CategoricalRows]:
         """Rows to learn from, and rows to choose by: a tenth of all, at random, if there are no others."""
         if X_val is not None:
-            return self._rows(codes), self._rows(self._read_held_out(X_val))
+            return self._rows(codes, weights), self._rows(self._read_held_out(X_val))
+        if (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:
+            codes, weights = codes.repeat(weights.astype(int), axis=0), np.ones(int(weights.sum()))
         if len(codes) == 1:
-            return self._rows(codes), self._rows(codes)
+            return self._rows(codes, weights), self._rows(codes, weights)
         order = generator.permutation(len(codes))
         number = max(1, round(HELD_OUT * len(codes)))
-        return self._rows(codes[order[number:]]), self._rows(codes[order[:number]])
+        judged, training = order[:number], order[number:]
+        return self._rows(codes[training], weights[training]), self._rows(codes[judged], weights[judged])
 
-    def _rows(self, codes: np.ndarray) -> CategoricalRows:
-        return CategoricalRows(codes, self._num_states, known=self._num_known)
+    def _rows(self, codes: np.ndarray, weights: np.ndarray | None = None) -> CategoricalRows:
+        return CategoricalRows(codes, self._num_states, weights, known=self._num_known)

@@ -1,17 +1,19 @@
 """Information of labels about each other given features and other labels."""
 
-__all__ = ["ConditionalScore", "PairScore", "ShownScore", "held_out_logits"]
+__all__ = ["ConditionalScore", "PairScore", "ShownScore", "dealt_rows", "held_out_logits"]
 
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pyro_structured.foundation.models.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.models.chordal_search import EdgeScore
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField
 from pyro_structured.junction_trees.models.crf_training import FieldData, FieldOptions, train_field
@@ -21,29 +23,63 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 FOLDS = 5
 # Of the small regressions: enough for states that are never together.
 RIDGE = 1.0
+# Larger integers are no exact floating point numbers.
+MOST_DEALT = 2**53
+
+
+def dealt_rows(data: FieldData) -> tuple[FieldData, Tensor]:
+    """Rows, and the folds that they are dealt to in turn, shape ``(R,)``.
+
+    With integers for weights, a row is dealt as if it stood there so many times: it comes once for each of its folds.
+    """
+    number = len(data.weights)
+    if bool((data.weights % 1 != 0).any()) or data.weights.sum() > MOST_DEALT:
+        return data, torch.arange(number) % min(FOLDS, number)
+    ends = data.weights.long().cumsum(0).unsqueeze(-1)
+    folds = min(FOLDS, int(ends[-1]))
+    # Of the rows before each end, those in each fold.
+    before = (ends + folds - 1 - torch.arange(folds)) // folds
+    times = before.diff(dim=0, prepend=torch.zeros_like(before[:1]))
+    rows, fold = times.nonzero(as_tuple=True)
+    return data.part(rows)._replace(weights=times[rows, fold].to(data.weights)), fold
+
+
+def _fitted_logits(
+    data: FieldData, held_out: Tensor, field: ConditionalField, feature_map: torch.nn.Module, options: FieldOptions
+) -> Tensor | None:
+    """Log-weights of the states of some rows, learned from the others; ``None`` if it was interrupted."""
+    fit = train_field(field, data.part(~held_out), feature_map, False, options)
+    if fit.interrupted:
+        return None
+    with torch.no_grad():
+        return field.distribution(fit.feature_map(data.inputs[held_out]), fit.weights).clique_logits
 
 
 def held_out_logits(
-    data: FieldData, cardinalities: Sequence[int], feature_map: torch.nn.Module, options: FieldOptions
+    data: FieldData,
+    folds: Tensor,
+    cardinalities: Sequence[int],
+    feature_map: torch.nn.Module,
+    options: FieldOptions,
+    n_jobs: Any = None,
 ) -> list[Tensor]:
-    """Log-weights of the labels' states given the features alone, by logistic regressions on the other rows.
+    """Log-weights of the labels' states given the features alone, by logistic regressions on the rows of other folds.
 
-    Rows are dealt to five folds in turn.
-
+    :param Tensor folds: Numbers of the rows' folds, shape ``(N,)``.
+    :param n_jobs: Number of processes.
     :return: For each label, those of all states but the first, less that of the first, shape ``(N, states - 1)``.
     """
     tree = CliqueTree.from_edges([], cardinalities)
     field = ConditionalField(tree, [])
-    fold = torch.arange(len(data.inputs)) % min(FOLDS, len(data.inputs))
-    found = torch.zeros(len(fold), tree.table_size, dtype=torch.double)
-    for number in tqdm(fold.unique().tolist(), desc="folds", unit="fold", disable=None, leave=False):
-        fit = train_field(field, data.part(fold != number), feature_map, False, options)
-        if fit.interrupted:
+    held_out = [folds == number for number in folds.unique()]
+    clique_logits = torch.zeros(len(folds), tree.table_size, dtype=torch.double)
+    tasks = ((data, rows, field, feature_map, options) for rows in held_out)
+    parts = in_parallel(_fitted_logits, tasks, len(held_out), n_jobs, desc="folds", unit="fold")
+    for rows, part in zip(held_out, parts, strict=True):
+        if part is None:
             raise KeyboardInterrupt
-        held_out = fold == number
-        with torch.no_grad():
-            found[held_out] = field.distribution(fit.feature_map(data.inputs[held_out]), fit.weights).clique_logits
-    return [part[:, 1:] - part[:, :1] for part in found.split(tree.table_sizes, 1)]
+        clique_logits[rows] = part
+    return [part[:, 1:] - part[:, :1] for part in clique_logits.split(tree.table_sizes, 1)]
 
 
 class ConditionalScore:
@@ -67,25 +103,25 @@ class ConditionalScore:
         self._gains: dict[tuple[tuple[int, int], frozenset[int]], float] = {}
 
     def gain(self, pair: tuple[int, int], separator: frozenset[int]) -> float:
-        """What an edge between labels with these common neighbours adds, in nats."""
-        found = self._gains.get((pair, separator))
-        if found is None:
+        """Gain of an edge between labels with these common neighbours, in nats."""
+        gain_of_pair = self._gains.get((pair, separator))
+        if gain_of_pair is None:
             one, other = pair
             both = self._information(one, [other], separator) + self._information(other, [one], separator)
-            found = self._gains[pair, separator] = float(both) / 2 - self._cost(one, other)
-        return found
+            gain_of_pair = self._gains[pair, separator] = float(both) / 2 - self._cost(one, other)
+        return gain_of_pair
 
     def pair_gains(self) -> np.ndarray:
         """Gains of all pairs without common neighbours, at least 0, shape ``(n, n)``."""
         number = len(self.sizes)
-        found = np.zeros((number, number))
-        for one in tqdm(range(number), desc="pairs", unit="label", disable=None, leave=False):
+        information = np.zeros((number, number))
+        for one in progress_bar(range(number), desc="pairs", unit="label"):
             for size in set(self.sizes):
                 others = [other for other in range(number) if other != one and self.sizes[other] == size]
                 if others:
-                    found[one, others] = self._information(one, others, frozenset())
+                    information[one, others] = self._information(one, others, frozenset())
         free = np.array(self.sizes) - 1
-        gains: np.ndarray = (found + found.T) / 2 - self._price * np.outer(free, free)
+        gains: np.ndarray = (information + information.T) / 2 - self._price * np.outer(free, free)
         for one, other in combinations(range(number), 2):
             self._gains[(one, other), frozenset()] = float(gains[one, other])
         np.fill_diagonal(gains, 0.0)
@@ -108,7 +144,7 @@ class ConditionalScore:
         return logistic_likelihood(extended, *arguments) - logistic_likelihood(without, *arguments)
 
     def _parts(self, label: int) -> tuple[Tensor, Tensor]:
-        """What features tell about a label, and its states but the first."""
+        """Held-out log-odds of a label, shape ``(N, states - 1)``, and indicators of its states but the first."""
         hits = torch.nn.functional.one_hot(self.data.labels[:, label], self.sizes[label])
         return self.logits[label], hits[:, 1:].double()
 

@@ -10,8 +10,8 @@ import torch
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
 from torch.func import functional_call
-from tqdm import tqdm
 
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField, FieldWeights
 from pyro_structured.junction_trees.ops.junction_tree import log_partition_of_tree
 
@@ -48,7 +48,7 @@ class FieldOptions(NamedTuple):
 
 
 class FieldFit(NamedTuple):
-    """What was learned: the weights, the module that makes features of inputs, the number of iterations, whether the
+    """Result of training: the weights, the module that makes features of inputs, the number of iterations, whether the
     tolerance was reached, and whether it was interrupted from the keyboard, which keeps the last of them.
     """
 
@@ -108,23 +108,28 @@ class _Objective:
     def gradient(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         leaf = torch.from_numpy(vector).requires_grad_()
         value = self(leaf)
-        (found,) = torch.autograd.grad(value, leaf)
-        return float(value.detach()), found.numpy()
+        (slopes,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), slopes.numpy()
 
 
 @torch.no_grad()
 def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
     """How many the module makes of some rows, or a ValueError if it does not make any of them."""
     try:
-        found = feature_map(inputs)
+        output = feature_map(inputs)
     except RuntimeError as error:
         raise ValueError(
             f"feature_map: expected a module for inputs of shape (N, {inputs.shape[1]}), got one that fails: {error}"
         ) from error
-    if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != len(inputs) or found.dtype != torch.double:
-        got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    if (
+        not isinstance(output, Tensor)
+        or output.dim() != 2
+        or len(output) != len(inputs)
+        or output.dtype != torch.double
+    ):
+        got = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"feature_map: expected an output in float64 of shape ({len(inputs)}, p), got {got}")
-    return found.shape[1]
+    return output.shape[1]
 
 
 def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
@@ -197,13 +202,13 @@ def train_field(
 
 
 def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -> tuple[np.ndarray, int, float | None]:
-    """What the last iteration reached, how many there were, and the largest entry of the projected gradient; ``None``
-    if it was interrupted.
+    """Parameters after the last iteration, the number of iterations, and the largest entry of the projected gradient,
+    ``None`` if there was an interrupt.
     """
     reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
     limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
     bounds = Bounds(split.lower, np.inf) if len(split.lower) else None
-    with tqdm(total=options.max_iter, desc="L-BFGS", unit="iteration", disable=None, leave=False) as bar:
+    with progress_bar(total=options.max_iter, desc="L-BFGS", unit="iteration") as bar:
 
         def keep(parts: np.ndarray) -> None:
             nonlocal reached, number
@@ -211,13 +216,13 @@ def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -
             bar.update()
 
         try:
-            found = minimize(
+            solution = minimize(
                 split.gradient, reached, jac=True, method="L-BFGS-B", bounds=bounds, callback=keep, options=limits
             )
         except KeyboardInterrupt:
             return reached, number, None
     # Without any weights, there is no gradient.
-    return reached, number, split.slope(found.x, found.get("jac", found.x))
+    return reached, number, split.slope(solution.x, solution.get("jac", solution.x))
 
 
 @torch.no_grad()

@@ -14,10 +14,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from tqdm import tqdm
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights
 from pyro_structured.foundation.models.number_tables import read_numbers
+from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, checked_groups
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.chordal_search import grow_chordal_graph
@@ -25,6 +27,7 @@ from pyro_structured.junction_trees.models.conditional_information import (
     ConditionalScore,
     PairScore,
     ShownScore,
+    dealt_rows,
     held_out_logits,
 )
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField
@@ -37,6 +40,7 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 METHODS = ("chordal", "pairwise", "graph_cut")
 
 
+@old_parameters("treewidth")
 class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Classifies several labels together: a conditional random field on a graph of small treewidth that is learned.
 
@@ -57,7 +61,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     up to ``tol``, where the objective is convex, which is so without missing labels and feature map; L1 gives exact
     zeros. The graph is found greedily.
 
-    :param int treewidth: Cliques have at most one label more.
+    :param int treewidth: Largest treewidth, at least 1: cliques have at most one label more.
     :param str method: ``"chordal"`` adds the edge of largest information given the labels that both are neighbours
         of, which keeps the graph chordal. ``"pairwise"`` adds those of largest information given the features alone;
         for the treewidth 1 it is a maximum spanning forest. ``"graph_cut"`` gives this information to
@@ -74,8 +78,12 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         copy is trained jointly with the weights, in evaluation mode, but for parameters that require no gradient;
         ``l2`` penalises what is trained, ``l1`` does not.
         ``None``: the features are X.
-    :param float tol: Largest entry of the projected gradient of the objective for each row.
-    :param int max_iter: Largest number of iterations of L-BFGS.
+    :param float tol: Tolerance, at least 0: largest entry of the projected gradient of the objective for each row.
+    :param int max_iter: Largest number of iterations of L-BFGS, at least 1.
+    :param n_jobs: Number of processes for the folds of rows that find the graph, as for scikit-learn; results are the
+        same.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :ivar classes\_: Labels of each column, a list of arrays; one array for a single label.
     :ivar tree\_: The :class:`~pyro_structured.structures.CliqueTree`.
     :ivar edges\_: Pairs of labels that have potentials.
@@ -112,8 +120,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        treewidth: int = 2,
         *,
+        treewidth: int = 2,
         method: str = "chordal",
         penalty: float = 0.5,
         edges: Iterable[Iterable[int]] | None = None,
@@ -123,6 +131,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_map: torch.nn.Module | None = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
+        n_jobs: int | None = None,
+        verbose: bool | None = None,
     ) -> None:
         self.treewidth = treewidth
         self.method = method
@@ -134,6 +144,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_map = feature_map
         self.tol = tol
         self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     # Also where gradients are switched off.
     @torch.inference_mode(False)
@@ -143,9 +155,8 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         :param X: Numbers, shape ``(N, columns)``.
         :param y: Labels of any type, shape ``(N, n)``, a column for each of the n labels, or ``(N,)`` for a single one;
             NaN, ``None`` or pandas' NA if missing.
-        :param sample_weight: Weights of the rows, at least 0, not all 0: so many times a row counts. Copies of a row do
-            the same where the edges are given; where they are learned, copies may be in different folds of the
-            cross-validation, which changes the information of pairs.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         :raises ValueError: if a parameter is out of range, a column has no label, or the features are so large that no
             step of the training improves the objective.
         """
@@ -154,6 +165,11 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start = torch.nn.Identity() if self.feature_map is None else copy.deepcopy(self.feature_map).double().eval()
         options = FieldOptions(self.l2, self.l1, self.tol, self.max_iter)
         sizes = [len(each) for each in self._labels.classes]
+        with verbosity(self.verbose):
+            self._learn(data, sizes, start, options)
+        return self
+
+    def _learn(self, data: FieldData, sizes: list[int], start: torch.nn.Module, options: FieldOptions) -> None:
         given = self._learned_edges(data, sizes, start, options) if self.edges is None else self.edges
         pairs = checked_groups("edges", given)
         self.tree_ = CliqueTree.from_edges(pairs, sizes)
@@ -163,12 +179,13 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._weights, self.feature_map_, self.n_iter_ = fit.weights, fit.feature_map, fit.num_iterations
         if not fit.converged:
             reason = "it was interrupted" if fit.interrupted else "there is no convergence"
-            warnings.warn(f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=3)
+            warnings.warn(
+                f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=frames_below_user()
+            )
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
         self.intercept_, self.coef_ = [each[0] for each in nodes], [each[1:].T for each in nodes]
         self.edge_intercept_ = [each[0] for each in edges]
         self.edge_coef_ = [np.moveaxis(each[1:], 0, -1) for each in edges]
-        return self
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):
@@ -205,19 +222,23 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Those of a graph of small treewidth."""
         if sum(size > 1 for size in sizes) < 2:
             return []
-        score = ConditionalScore(held_out_logits(data, sizes, feature_map, options), data, self.penalty)
+        data, folds = dealt_rows(data)
+        logits = held_out_logits(data, folds, sizes, feature_map, options, self.n_jobs)
+        score = ConditionalScore(logits, data, self.penalty)
         gains = score.pair_gains()
         if self.method == "graph_cut":
             return cut_graph(gains, self.treewidth, np.log(sizes).tolist())
         neighbors = neighbor_sets(len(sizes), [])
         try:
-            with tqdm(desc="edges", unit="gain", disable=None, leave=False) as bar:
+            with progress_bar(desc="edges", unit="gain") as bar:
                 shown = ShownScore(score if self.method == "chordal" else PairScore(gains), bar)
                 grow_chordal_graph(shown, neighbors, self.treewidth)
         except KeyboardInterrupt:
             if not any(neighbors):
                 raise
-            warnings.warn("the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=4)
+            warnings.warn(
+                "the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=frames_below_user()
+            )
         return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
 
     def to_pyro(self, X: Any) -> JunctionTree:
@@ -243,10 +264,10 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the label is a single one.
         """
         marginals = self.to_pyro(X).marginals.numpy()
-        found: list[np.ndarray] = [
+        probabilities: list[np.ndarray] = [
             marginals[:, number, : len(classes)] for number, classes in enumerate(self._labels.classes)
         ]
-        return found[0] if self._labels.single else found
+        return probabilities[0] if self._labels.single else probabilities
 
     def log_prob(self, X: Any, y: Any) -> np.ndarray:
         """Exact log-probabilities of the labels of each row together, given its features, shape ``(N,)``, in nats.
@@ -257,17 +278,17 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_consistent_length(X, y)
         states, known = map(torch.from_numpy, self._labels.encode(y))
         log_probs = labels.marginal_log_prob(states.clamp(min=0), known)
-        found: np.ndarray = log_probs.masked_fill((states < 0).any(1), -torch.inf).numpy()
-        return found
+        known_log_probs: np.ndarray = log_probs.masked_fill((states < 0).any(1), -torch.inf).numpy()
+        return known_log_probs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows of which all labels are predicted rightly, as for scikit-learn's other classifiers of several
         labels (missing ones count as right); the mean of :meth:`log_prob` is the log-likelihood.
         """
-        found = self.to_pyro(X).mode.numpy()
+        predicted = self.to_pyro(X).mode.numpy()
         check_consistent_length(X, y)
         states, known = self._labels.encode(y)
-        right = ((found == states) | ~known).all(1)
+        right = ((predicted == states) | ~known).all(1)
         return float(np.average(right, weights=checked_weights(sample_weight, len(right))))
 
     def __sklearn_tags__(self) -> Tags:

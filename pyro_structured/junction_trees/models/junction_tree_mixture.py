@@ -11,15 +11,17 @@ import numpy as np
 import torch
 from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
+from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.progress import verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
-from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 
 
 class MixtureCandidate(NamedTuple):
@@ -41,6 +43,28 @@ class MixtureCandidate(NamedTuple):
     objectives: list[float]
 
 
+def _run_start(
+    learner: TreeMixtureEM, responsibilities: np.ndarray, penalty: float, smoothing: float, n_iter_no_change: int
+) -> tuple[MixtureCandidate | None, bool]:
+    """The best mixture of a start, if there was one before an interrupt from the keyboard, and whether there was that.
+
+    :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
+    """
+    best, objectives = None, []
+    try:
+        for phase in learner.run(responsibilities):
+            objectives.append(phase.objective)
+            if best is None or phase.score > best.score:
+                number = len(objectives)
+                best = MixtureCandidate(phase.mixture, penalty, smoothing, phase.score, number, objectives[:])
+            elif len(objectives) - best.num_iterations >= n_iter_no_change:
+                break
+    except KeyboardInterrupt:
+        return best, True
+    return best, False
+
+
+@old_parameters("n_components")
 class JunctionTreeMixture(CategoricalDensity):
     r"""Density of categorical vectors: a mixture of junction trees, each with cliques of its own, learned from rows.
 
@@ -59,20 +83,25 @@ class JunctionTreeMixture(CategoricalDensity):
     **Exact**: the treewidth is never exceeded; log-probabilities, responsibilities, and samples, also where entries are
     missing. Each start leads to a local optimum.
 
-    :param int n_components: Number of components K. With one, the tree is that of :class:`ThinJunctionTree` with the
-        same settings, apart from the prior.
-    :param int treewidth: The largest treewidth, at least 1, which makes mixtures of trees.
+    :param int n_components: Number K of components, at least 1. With one, the tree is that of :class:`ThinJunctionTree`
+        with the same settings, apart from the prior.
+    :param int treewidth: Largest treewidth, at least 1; 1 makes mixtures of trees.
     :param penalty: What a parameter costs, c, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
     :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
         frequencies in all of the data, to each of which one row of every category is added. A number, or several to
         choose from.
-    :param int n_init: Number of random starts with each setting.
-    :param float tol: Nats per row: a smaller increase of the objective, also by new structures, ends the iterations.
-    :param int max_iter: Largest number of iterations.
-    :param int n_iter_no_change: After so many iterations without a better validation score, a start ends.
+    :param int n_init: Number of random starts with each setting, at least 1.
+    :param float tol: Nats per row, at least 0: a smaller increase of the objective, also by new structures, ends the
+        iterations.
+    :param int max_iter: Largest number of iterations, at least 1.
+    :param int n_iter_no_change: Number of iterations without a better validation score after which a start ends, at
+        least 1.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
+    :param n_jobs: Number of processes for the starts, as for scikit-learn; results are the same.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of the starts, of the choice of validation rows, and of
         samples.
     :ivar weights\_: Weights of the components, shape ``(K,)``.
@@ -99,7 +128,7 @@ class JunctionTreeMixture(CategoricalDensity):
         >>> rng = np.random.default_rng(0)
         >>> kind, a, b = rng.integers(2, size=(3, 1000))
         >>> X = np.stack([a, np.where(kind, a, b), np.where(kind, b, a), kind, kind], 1)
-        >>> model = JunctionTreeMixture(2, treewidth=1, random_state=0).fit(X)
+        >>> model = JunctionTreeMixture(n_components=2, treewidth=1, random_state=0).fit(X)
         >>> responsibilities = model.predict_proba([[0, 0, 1, 1, 1], [0, 1, np.nan, 0, np.nan]]).round(1)
         >>> bool((responsibilities.max(1) == 1).all() and (responsibilities.sum(0) == 1).all())
         True
@@ -117,8 +146,8 @@ class JunctionTreeMixture(CategoricalDensity):
 
     def __init__(
         self,
-        n_components: int = 10,
         *,
+        n_components: int = 10,
         treewidth: int = 2,
         penalty: float | Sequence[float] = 0.5,
         smoothing: float | Sequence[float] = 5.0,
@@ -128,6 +157,8 @@ class JunctionTreeMixture(CategoricalDensity):
         n_iter_no_change: int = 10,
         categories: str | int | Sequence[Any] = "auto",
         handle_unknown: str = "other",
+        n_jobs: int | None = None,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -140,66 +171,64 @@ class JunctionTreeMixture(CategoricalDensity):
         self.n_iter_no_change = n_iter_no_change
         self.categories = categories
         self.handle_unknown = handle_unknown
+        self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "JunctionTreeMixture":
+    @old_spellings("X_val")
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "JunctionTreeMixture":
         """Learns components and their weights.
 
         An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: More rows, on which the mixture is chosen. ``None``: a tenth of the rows, at random, from which
-            nothing is learned then.
+        :param X_val: Validation rows, shape ``(M, n)``, on which the mixture is chosen. ``None``: a tenth of the rows,
+            at random, from which nothing is learned then.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
             has no value, or there is a category that ``handle_unknown`` makes an error.
         """
         settings = self._settings()
-        codes = self._learn_categories(X)
+        codes, weights = self._learn_categories(X, sample_weight)
         generator = checked_generator(self.random_state)
-        training, judged = self._divide(codes, X_val, generator)
-        if training.total < self.n_components:
+        training, judged = self._divide(codes, weights, X_val, generator)
+        number = max(round(training.total), len(training.weights))
+        if number < self.n_components:
             raise ValueError(
-                f"n_components: expected at most as many as rows to learn from, n_samples = {training.total:.0f}, got "
+                f"n_components: expected at most as many as rows to learn from, n_samples = {number}, got "
                 f"{self.n_components}"
             )
         self.candidates_: list[MixtureCandidate] = []
+        tasks = (
+            (
+                TreeMixtureEM(training, judged, self.treewidth, *setting, self.tol, self.max_iter),
+                near_random_rows(training, self.n_components, generator),
+                *setting,
+                self.n_iter_no_change,
+            )
+            for setting in settings
+            for _ in range(self.n_init)
+        )
         try:
-            with tqdm(total=len(settings) * self.n_init, desc="starts", unit="start", disable=None, leave=False) as bar:
-                for setting in settings:
-                    for _ in range(self.n_init):
-                        self._start(training, judged, *setting, generator)
-                        bar.update()
+            with verbosity(self.verbose):
+                total, shown = len(settings) * self.n_init, {"desc": "starts", "unit": "start"}
+                for candidate, interrupted in in_parallel(_run_start, tasks, total, self.n_jobs, **shown):
+                    self.candidates_ += [] if candidate is None else [candidate]
+                    if interrupted:
+                        raise KeyboardInterrupt
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
-            warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=2)
+            message = "fit was interrupted: the best mixture so far is kept"
+            warnings.warn(message, stacklevel=frames_below_user())
         best = max(self.candidates_, key=lambda candidate: candidate.score)
         self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_ = best
         self.weights_ = np.exp(self._mixture.log_weights)
         self.components_ = list(self._mixture.components)
         self.trees_ = [each.tree for each in self.components_]
         return self
-
-    def _start(
-        self,
-        training: CategoricalRows,
-        judged: CategoricalRows,
-        penalty: float,
-        smoothing: float,
-        generator: np.random.RandomState,
-    ) -> None:
-        """Appends its best mixture to the candidates, and replaces it by better ones."""
-        learner = TreeMixtureEM(training, judged, self.treewidth, penalty, smoothing, self.tol, self.max_iter)
-        place, objectives = len(self.candidates_), []
-        for phase in learner.run(near_random_rows(training, self.n_components, generator)):
-            objectives.append(phase.objective)
-            if place == len(self.candidates_) or phase.score > self.candidates_[place].score:
-                self.candidates_[place:] = [
-                    MixtureCandidate(phase.mixture, penalty, smoothing, phase.score, len(objectives), objectives[:])
-                ]
-            elif len(objectives) - self.candidates_[place].num_iterations >= self.n_iter_no_change:
-                return
 
     def _settings(self) -> list[tuple[float, float]]:
         for name in ("n_components", "treewidth", "n_init", "max_iter", "n_iter_no_change"):
@@ -217,13 +246,13 @@ class JunctionTreeMixture(CategoricalDensity):
         :param X: Categories, shape ``(N, n)``.
         :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
         """
-        found: np.ndarray = logsumexp(self._log_joint(X), axis=1)
-        return found
+        log_probs: np.ndarray = logsumexp(self._log_joint(X), axis=1)
+        return log_probs
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable component of each row, given the entries that are not missing, shape ``(N,)``."""
-        found: np.ndarray = self._log_joint(X).argmax(1)
-        return found
+        components: np.ndarray = self._log_joint(X).argmax(1)
+        return components
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the components, given the entries of a row that are not missing.
@@ -231,8 +260,8 @@ class JunctionTreeMixture(CategoricalDensity):
         :param X: Categories and gaps, shape ``(N, n)``.
         :return: Shape ``(N, K)``.
         """
-        found: np.ndarray = softmax(self._log_joint(X), axis=1)
-        return found
+        responsibilities: np.ndarray = softmax(self._log_joint(X), axis=1)
+        return responsibilities
 
     def _log_joint(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
+from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings, warn_of_old_name
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
@@ -51,6 +53,7 @@ class TreeCandidate(NamedTuple):
     score: float
 
 
+@old_parameters("treewidth")
 class ThinJunctionTree(CategoricalDensity):
     r"""Density of categorical vectors: a junction tree with cliques of at most k + 1 variables, learned from rows.
 
@@ -80,16 +83,19 @@ class ThinJunctionTree(CategoricalDensity):
         least 0. A number, or several to choose from.
     :param information: Weights of graph cuts: ``"mutual"`` information, or the ``"least"`` information of two variables
         given none or any one other. One, or both to choose from.
-    :param float tolerance: Nats that a graph cut may lose to split a clique, or to have a smaller separator.
-    :param float polish: Seconds of processor time in which the chosen tree is improved by simulated annealing. How far
-        it gets depends on the machine.
+    :param float tolerance: Nats, at least 0, that a graph cut may lose to split a clique, or to have a smaller
+        separator.
+    :param float polish: Seconds of processor time, at least 0, in which the chosen tree is improved by simulated
+        annealing. How far it gets depends on the machine.
     :param categories: ``"auto"``: those in the data. Otherwise, all that there are: a list for each column, in their
         order; or one list, or one number k of categories 0, ..., k - 1, for all columns.
     :param str handle_unknown: What a value that is not among a column's categories is. ``"other"``: the reserve state
         that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a probability, as
         if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
         ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
-    :param int max_iter: Largest number of iterations of expectation maximisation.
+    :param int max_iter: Largest number of iterations of expectation maximisation, at least 1.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
         samples.
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
@@ -114,14 +120,14 @@ class ThinJunctionTree(CategoricalDensity):
         >>> model = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=1.0).fit(X)
         >>> model.tree_.cliques, round(float(np.exp(model.score_samples([[0, 1, 1]])[0])), 2)
         (((0, 1, 2),), 0.23)
-        >>> model.predict_proba([[0, 1, np.nan]])[0, 2].round(2)
+        >>> model.predict_missing_proba([[0, 1, np.nan]])[0, 2].round(2)
         array([0., 1.])
     """
 
     def __init__(
         self,
-        treewidth: int = 3,
         *,
+        treewidth: int = 3,
         method: str = "chordal",
         penalty: float | Sequence[float] | None = None,
         smoothing: float | Sequence[float] = (0.1, 1.0, 10.0, 100.0),
@@ -132,6 +138,7 @@ class ThinJunctionTree(CategoricalDensity):
         categories: str | int | Sequence[Any] = "auto",
         handle_unknown: str = "other",
         max_iter: int = 100,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.treewidth = treewidth
@@ -145,9 +152,11 @@ class ThinJunctionTree(CategoricalDensity):
         self.categories = categories
         self.handle_unknown = handle_unknown
         self.max_iter = max_iter
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, X_val: Any = None) -> "ThinJunctionTree":
+    @old_spellings("X_val")
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "ThinJunctionTree":
         """Learns the cliques and their tables.
 
         An interrupt from the keyboard ends the search, and the best tree so far is kept; or the iterations that learn
@@ -155,15 +164,17 @@ class ThinJunctionTree(CategoricalDensity):
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: More rows, on which settings are chosen. ``None``: a tenth of the rows, at random, from which only
-            the tables of the chosen tree are learned.
+        :param X_val: Validation rows, shape ``(M, n)``, on which settings are chosen. ``None``: a tenth of the rows, at
+            random, from which only the tables of the chosen tree are learned.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
             ``handle_unknown`` makes an error.
         :raises NotImplementedError: if there are too many categories for graph cuts.
         """
         smoothings = checked_numbers("smoothing", self.smoothing)
         self._check_parameters()
-        codes = self._learn_categories(X)
+        codes, weights = self._learn_categories(X, sample_weight)
         number = sum(self._num_known)
         if self.method == "graph_cut" and number > MOST_PAIRED:
             raise NotImplementedError(
@@ -171,12 +182,13 @@ class ThinJunctionTree(CategoricalDensity):
                 f"{MOST_PAIRED}; take 'chordal'"
             )
         generator = checked_generator(self.random_state)
-        training, judged = self._divide(codes, X_val, generator)
+        training, judged = self._divide(codes, weights, X_val, generator)
         self.candidates_: list[TreeCandidate] = []
-        best = self._search(training, judged, smoothings, generator)
+        with verbosity(self.verbose):
+            best = self._search(training, judged, smoothings, generator)
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
-        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes), best)
+        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes, weights), best)
         self._warn_of_unknown(judged.values.T, "X_val")
         return self
 
@@ -187,7 +199,7 @@ class ThinJunctionTree(CategoricalDensity):
             warnings.warn(
                 f"{name}: without smoothing, values that were not in the data learned from have probability 0, so that "
                 f"rows have log-probability -inf: {listed_columns(self, columns)}",
-                stacklevel=3,
+                stacklevel=frames_below_user(),
             )
 
     def _search(
@@ -209,7 +221,7 @@ class ThinJunctionTree(CategoricalDensity):
             self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
 
         try:
-            for setting in tqdm(self._settings(), desc="trees", disable=None, leave=False):
+            for setting in progress_bar(self._settings(), desc="trees", unit="tree"):
                 try_tree(search.tree(setting), setting)
             if self.polish:
                 start = self._best()
@@ -221,19 +233,21 @@ class ThinJunctionTree(CategoricalDensity):
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
-            warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=3)
+            warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=frames_below_user())
         return self._best()
 
     def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
         """Those of a tree, or of the last iteration before an interrupt."""
-        found: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
+        learned: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
         try:
-            found.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
+            learned.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
         except KeyboardInterrupt:
-            if not found:
+            if not learned:
                 raise
-            warnings.warn("fit was interrupted: the tables of the last iteration are kept", stacklevel=3)
-        return found[0]
+            warnings.warn(
+                "fit was interrupted: the tables of the last iteration are kept", stacklevel=frames_below_user()
+            )
+        return learned[0]
 
     def _best(self) -> TreeCandidate:
         return max(self.candidates_, key=lambda candidate: candidate.score)
@@ -278,7 +292,7 @@ class ThinJunctionTree(CategoricalDensity):
         self._warn_of_unknown(codes, "X")
         return log_probs_of_codes(self._distribution, codes)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_missing_proba(self, X: Any) -> np.ndarray:
         """Probabilities of all categories of each variable, given the entries of a row that are not missing.
 
         :param X: Categories and gaps, shape ``(N, n)``.
@@ -294,6 +308,11 @@ class ThinJunctionTree(CategoricalDensity):
             raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
         parts = parts_of_codes(codes, self.tree_.table_size)
         return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Old name of :meth:`predict_missing_proba`."""
+        warn_of_old_name("predict_proba", "predict_missing_proba")
+        return self.predict_missing_proba(X)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.

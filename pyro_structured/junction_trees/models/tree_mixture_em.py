@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from scipy.special import logsumexp, softmax
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting
 from pyro_structured.junction_trees.models.tree_fitting import (
@@ -49,12 +49,12 @@ class TreeMixture:
     def log_joint(self, codes: np.ndarray) -> np.ndarray:
         """Log-probabilities of rows together with each component, shape ``(N, K)``."""
         parts = [log_probs_of_codes(each, codes) for each in self.components]
-        found: np.ndarray = np.stack(parts, 1) + self.log_weights
-        return found
+        log_joints: np.ndarray = np.stack(parts, 1) + self.log_weights
+        return log_joints
 
 
 class TreeMixturePhase(NamedTuple):
-    """What an iteration leads to.
+    """Result of an iteration.
 
     :ivar TreeMixture mixture: The mixture.
     :ivar float objective: That of the training rows, per row.
@@ -84,7 +84,7 @@ class _Component:
 
 
 class _Expectation(NamedTuple):
-    """What a mixture says about the training rows.
+    """Expected numbers of the training rows, given a mixture.
 
     :ivar np.ndarray log_probs: Shape ``(R,)``.
     :ivar np.ndarray shares: Expected numbers of the rows that are from each component, shape ``(R, K)``.
@@ -144,7 +144,7 @@ class TreeMixtureEM:
         shares = self.training.weights[:, None] * responsibilities
         components = [self._component(independent, share) for share in shares.T]
         reached, settled = -math.inf, False
-        for iteration in tqdm(range(self.max_iter), desc="EM", unit="iteration", disable=None, leave=False):
+        for iteration in progress_bar(range(self.max_iter), desc="EM", unit="iteration"):
             structural = settled or iteration % REGROWN == 0
             if structural:
                 components = [self._regrown(*each) for each in zip(components, shares.T, strict=True)]
@@ -173,22 +173,22 @@ class TreeMixtureEM:
             return _Expectation(log_probs, shares, counts)
         # Beliefs about missing entries are too many to be kept: each is used for everything at once.
         size = sum(each.distribution.tree.table_size for each in components)
-        parts, found = [each.training.beliefs(each.distribution, size) for each in components], []
+        parts, shared = [each.training.beliefs(each.distribution, size) for each in components], []
         counts = [torch.zeros_like(each.prior) for each in components]
         for beliefs in zip(*parts, strict=True):
             joint = torch.stack([log_probs for log_probs, _ in beliefs], 1).numpy() + log_weights
-            found.append(_shared(joint, weights[: len(joint)]))
+            shared.append(_shared(joint, weights[: len(joint)]))
             weights = weights[len(joint) :]
-            for count, (_, marginals), share in zip(counts, beliefs, found[-1][1].T, strict=True):
+            for count, (_, marginals), share in zip(counts, beliefs, shared[-1][1].T, strict=True):
                 count += torch.from_numpy(share) @ marginals
-        log_probs, shares = map(np.concatenate, zip(*found, strict=True))
+        log_probs, shares = map(np.concatenate, zip(*shared, strict=True))
         return _Expectation(log_probs, shares, counts)
 
     def _component(self, tree: CliqueTree, share: np.ndarray) -> _Component:
         rows = self.training.reweighted(share)
-        found, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self._singles)
+        distribution, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self._singles)
         prior = pseudo_counts(tree, self.smoothing, self._singles)
-        return _Component(self.training, self.judged, found, prior)
+        return _Component(self.training, self.judged, distribution, prior)
 
     def _regrown(self, component: _Component, share: np.ndarray) -> _Component:
         """With another structure if that is better."""
@@ -203,7 +203,7 @@ class TreeMixtureEM:
         return max(component, self._component(tree, share), key=lambda each: self._value(each, share))
 
     def _value(self, component: _Component, share: np.ndarray) -> float:
-        """What a component adds to the bound on the objective."""
+        """A component's part of the bound on the objective."""
         log_probs = component.training.log_probs(component.distribution)
         return float(share @ log_probs) + self._regularisation(component)
 
@@ -226,5 +226,5 @@ def near_random_rows(rows: CategoricalRows, number: int, generator: np.random.Ra
     chosen = generator.choice(len(rows.weights), number, replace=number > len(rows.weights))
     known = rows.observed.T.astype(float)
     different = known @ known[chosen].T - rows.hits @ rows.hits[chosen].T
-    found: np.ndarray = softmax(-NEARNESS * different / len(rows.cardinalities), axis=1)
-    return found
+    responsibilities: np.ndarray = softmax(-NEARNESS * different / len(rows.cardinalities), axis=1)
+    return responsibilities

@@ -19,6 +19,7 @@ from pyro_structured.foundation.structures.argument_checks import (
     checked_indices,
     checked_sequence,
 )
+from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.junction_trees.ops.chordal_graph import (
     HEURISTICS,
     clique_forest,
@@ -30,7 +31,7 @@ from pyro_structured.junction_trees.ops.clique_plan import CliquePlan
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 
-class CliqueTree:
+class CliqueTree(Represented):
     r"""Cliques of discrete variables that make a junction tree: where a variable occurs, the tree is connected.
 
     Every clique has a table with a number for each joint state of its variables, which are in increasing order, the

@@ -8,12 +8,13 @@ import pyro
 import pyro.distributions as dist
 from pyro.infer.reparam.reparam import Reparam
 
+from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.optima.distributions.argmin import Argmin
 from pyro_structured.optima.distributions.randomized_optimum import RandOM
 from pyro_structured.optima.inference.cost_sites import UNSEEN_ROWS
 
 
-class CostsReparam(Reparam):
+class CostsReparam(Represented, Reparam):
     """Rewrites a :class:`~pyro_structured.distributions.RandOM` site as latent costs and the optimum for these costs.
 
     The site ``y`` gets a companion ``y_costs``, drawn from its base distribution. If ``y`` is observed, it stays so, as

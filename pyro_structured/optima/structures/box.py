@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pyro_structured.foundation.structures.representation import Represented
 
-@dataclass(frozen=True)
-class Box:
+
+@dataclass(frozen=True, repr=False)
+class Box(Represented):
     """Entries of the costs that may vary, each between its own bounds, while all other entries stay as they are.
 
     It is exactly what the inverse set of a value leaves of these entries: inside, the value is optimal; outside, it is

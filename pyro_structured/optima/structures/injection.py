@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class Injection(constraints.Constraint):
+class Injection(Represented, constraints.Constraint):
     """Constrains vectors to different integers from 0 to ``num_values - 1``; permutations if there are as many.
 
     :param int size: Length of the vectors.

@@ -13,7 +13,7 @@ from torch.distributions import constraints
 
 from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.structures.immutable import Immutable
-from pyro_structured.foundation.structures.representation import represent
+from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.optima.ops.ray_shooting import chord
 from pyro_structured.optima.structures.box import Box
 
@@ -23,7 +23,7 @@ TOLERANCE = 1e-9
 Self = TypeVar("Self", bound="Problem")
 
 
-class Problem(Immutable, ABC):
+class Problem(Represented, Immutable, ABC):
     r"""A family of optimisation problems with the same feasible values :math:`\mathcal{Y}`, one for each vector of
     costs :math:`w`.
 
@@ -58,9 +58,6 @@ class Problem(Immutable, ABC):
     cost_low: float | Tensor = -torch.inf
     # Tensors whose leading axes are those of the batch, with the number of the others.
     _data: dict[str, int] = {}
-
-    def __repr__(self) -> str:
-        return represent(self)
 
     @property
     @abstractmethod

@@ -258,6 +258,13 @@ def test_numbers_that_are_binarised_are_named():
     model.set_params(binarize=0.0).fit(counts, X_val=counts)
 
 
+@pytest.mark.parametrize("weight", [1e31, 1e-31])
+def test_weights_that_single_precision_does_not_have(weight):
+    rows = classes_of_blocks(10)
+    with pytest.raises(ValueError, match=r"sample_weight: expected 0, or 1e-30 to 1e\+30, got others"):
+        small().fit(rows, sample_weight=np.full(10, weight))
+
+
 def test_too_few_steps():
     with pytest.warns(ConvergenceWarning, match="no convergence in 1 steps of 2 of 2 networks") as caught:
         small(max_iter=1).fit(classes_of_blocks(100))

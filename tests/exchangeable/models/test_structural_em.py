@@ -1,11 +1,8 @@
 """Structural EM against closed forms where the classes are known, and the objective that it is to increase."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from pyro_structured.distributions import ExchangeablePartition
 from pyro_structured.exchangeable.models.structural_em import STRUCTURES, StructuralEM
@@ -53,7 +50,7 @@ def test_known_classes_have_closed_forms(structure, scale):
     values, z = random_values()
     weights = scale * np.random.default_rng(2).random(len(z))
     learner = make_learner(BinaryRows.from_matrix(values, weights), structure, allowed=one_hot(z))
-    *_, (mixture, log_likelihood, _) = learner.run(one_hot(z), np.random.default_rng(0))
+    *_, (mixture, log_likelihood, *_) = learner.run(one_hot(z), np.random.default_rng(0))
     x, weights = torch.from_numpy(values), torch.from_numpy(one_hot(z) * weights)
     assert mixture.partition == expected_partition(structure, x, weights)
     expected, found = ExchangeablePartition.from_data(x, mixture.partition, 0.1, weights), mixture.to_pyro()
@@ -85,9 +82,7 @@ def test_a_step_never_lowers_the_objective(structure, missing):
     posterior = np.random.default_rng(1).dirichlet(np.ones(2), len(rows)).T
     found = []
     for steps in range(1, 12):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            *_, last = make_learner(rows, structure, steps).run(posterior, np.random.default_rng(0))
+        *_, last = make_learner(rows, structure, steps).run(posterior, np.random.default_rng(0))
         found.append(last.log_likelihood + last.mixture.parameters.log_prior)
     assert np.diff(found).min() > -1e-9 and found[-1] > found[0] + 1
 
@@ -122,6 +117,5 @@ def test_no_convergence():
     values, _ = random_values()
     rows = BinaryRows.from_matrix(values)
     posterior = np.random.default_rng(0).dirichlet(np.ones(2), len(rows)).T
-    with pytest.warns(ConvergenceWarning, match="no convergence in 2 iterations"):
-        (phase,) = make_learner(rows, "independent", max_iter=2).run(posterior, np.random.default_rng(0))
-    assert phase.num_iterations == 2
+    (phase,) = make_learner(rows, "independent", max_iter=2).run(posterior, np.random.default_rng(0))
+    assert phase.num_iterations == 2 and not phase.converged

@@ -12,7 +12,7 @@ from pyro_structured.structures import Grid
 
 def test_a_field_of_clusters_is_their_mixture():
     masks = ellipse_figures(2, 60, seed=0)[:, ::2, ::2]
-    weights, biases = clustered_patterns(masks, 5, seed=0)
+    weights, biases = clustered_patterns(masks, 5, random_state=0)
     assert weights.shape == (5, 16, 16)
     field = PatternCRF(torch.zeros(16, 16).double(), None, weights, biases, Grid(16, 16), "min")
     probs = weights.sigmoid()
@@ -34,7 +34,7 @@ def test_separate_clusters_are_found():
     shapes = np.zeros((3, 4, 4))
     shapes[0, :2], shapes[1, 2:], shapes[2, :, :2] = 1, 1, 1
     label = np.repeat(np.arange(3), (20, 30, 50))
-    weights, biases = clustered_patterns(shapes[label], 3, seed=1)
+    weights, biases = clustered_patterns(shapes[label], 3, random_state=1)
     order = (biases - torch.nn.functional.logsigmoid(-weights).sum((1, 2))).argsort()
     np.testing.assert_array_equal((weights > 0).numpy()[order], shapes > 0)
 
@@ -44,13 +44,13 @@ def test_separate_clusters_are_found():
     [
         ({"masks": np.zeros((3, 4))}, r"masks: expected shape \(N, H, W\), got \(3, 4\)"),
         ({"masks": np.full((3, 2, 2), 2)}, "masks: expected zeros and ones"),
-        ({"num_patterns": 0}, "num_patterns: expected"),
-        ({"num_patterns": 3}, "num_patterns: expected at most 2, the number of different masks, got 3"),
-        ({"seed": -1}, "seed: expected an integer of at least 0, got -1"),
-        ({"seed": None}, "seed: expected an integer of at least 0, got None"),
+        ({"n_patterns": 0}, "n_patterns: expected"),
+        ({"n_patterns": 3}, "n_patterns: expected at most 2, the number of different masks, got 3"),
+        ({"random_state": -1}, "random_state: expected None, an integer .*, got -1"),
+        ({"random_state": "a"}, "random_state: expected None, an integer .*, got 'a'"),
     ],
 )
 def test_bad_arguments(change, message):
-    arguments = {"masks": np.array([[[0, 1]], [[0, 1]], [[1, 1]]]), "num_patterns": 2, "seed": 0} | change
+    arguments = {"masks": np.array([[[0, 1]], [[0, 1]], [[1, 1]]]), "n_patterns": 2, "random_state": 0} | change
     with pytest.raises(ValueError, match=message):
         clustered_patterns(**arguments)

@@ -26,7 +26,7 @@ def loss(odds, masks):
 def test_learns_what_no_linear_classifier_does():
     features, masks = task()
     test_features, test_masks = task(seed=1)
-    classifier = PixelClassifier(num_epochs=20, random_state=0).fit(features, masks)
+    classifier = PixelClassifier(max_iter=20, random_state=0).fit(features, masks)
     odds = classifier.decision_function(test_features)
     assert odds.shape == test_masks.shape
     assert odds.dtype == np.float32
@@ -103,14 +103,14 @@ def test_pictures_alone_equal_pictures_together():
     np.testing.assert_allclose(corner, classifier.decision_function(features)[:, :3, :5], atol=1e-4)
 
 
-@pytest.mark.parametrize("num_folds", [2, 5, 8])
-def test_cross_fitted_log_odds_have_not_seen_the_picture(num_folds):
+@pytest.mark.parametrize("n_splits", [2, 5, 8])
+def test_cross_fitted_log_odds_have_not_seen_the_picture(n_splits):
     """Labels are noise that one feature tells for each picture: only who has seen the picture knows them."""
     generator = np.random.default_rng(0)
     masks = generator.random((8, 10, 10)) < 0.5
     features = np.eye(800).reshape(8, 10, 10, 800)
-    classifier = PixelClassifier(weight_decay=0.0, num_epochs=30, random_state=0)
-    cross = classifier.cross_decision_function(features, masks, num_folds)
+    classifier = PixelClassifier(weight_decay=0.0, max_iter=30, random_state=0)
+    cross = classifier.cross_decision_function(features, masks, n_splits)
     seen = clone(classifier).fit(features, masks).decision_function(features)
     assert ((seen > 0) == masks).mean() > 0.95
     assert abs(((cross > 0) == masks).mean() - 0.5) < 0.1
@@ -120,15 +120,15 @@ def test_cross_fitted_log_odds_have_not_seen_the_picture(num_folds):
 
 def test_cross_fitted_log_odds_are_about_as_good():
     features, masks = task()
-    classifier = PixelClassifier(num_epochs=20, random_state=0)
+    classifier = PixelClassifier(max_iter=20, random_state=0)
     assert ((classifier.cross_decision_function(features, masks) > 0) == masks).mean() > 0.95
 
 
 @pytest.mark.parametrize(
     "parameters, message",
     [
-        ({"num_hidden": 0}, "num_hidden: expected an integer of at least 1, got 0"),
-        ({"num_epochs": 1.5}, "num_epochs: expected an integer of at least 1, got 1.5"),
+        ({"n_hidden": 0}, "n_hidden: expected an integer of at least 1, got 0"),
+        ({"max_iter": 1.5}, "max_iter: expected an integer of at least 1, got 1.5"),
         ({"weight_decay": -1.0}, "weight_decay: expected a number of at least 0, got -1.0"),
         ({"weight_decay": float("nan")}, "weight_decay: expected a number of at least 0, got nan"),
         ({"learning_rate": 0}, "learning_rate: expected a number of more than 0, got 0"),
@@ -146,15 +146,15 @@ def test_bad_parameters(parameters, message):
         (
             np.zeros((2, 3, 4)),
             np.zeros((2, 3, 4)),
-            r"features: expected shape \(N, H, W, F\), not empty, got \(2, 3, 4\)",
+            r"X: expected shape \(N, H, W, F\), not empty, got \(2, 3, 4\)",
         ),
-        (np.zeros((0, 3, 4, 1)), np.zeros((0, 3, 4)), r"features: expected .* not empty, got \(0, 3, 4, 1\)"),
-        (np.full((1, 1, 2, 1), np.nan), np.array([[[0, 1]]]), "features: expected finite numbers, got others"),
-        ([[[["a"]]]], np.array([[[1]]]), "features: expected numbers, got others"),
-        (np.zeros((1, 2, 2, 1)), np.zeros((1, 2, 3)), r"masks: expected shape \(1, 2, 2\), .* got \(1, 2, 3\)"),
-        (np.zeros((1, 1, 2, 1)), np.array([[[0, 2]]]), "masks: expected zeros and ones, got others"),
-        (np.zeros((1, 1, 2, 1)), np.array([[["a", "b"]]]), "masks: expected zeros and ones, got others"),
-        (np.zeros((1, 1, 2, 1)), np.array([[[0, 0]]]), "masks: expected zeros and ones, got only one of them"),
+        (np.zeros((0, 3, 4, 1)), np.zeros((0, 3, 4)), r"X: expected .* not empty, got \(0, 3, 4, 1\)"),
+        (np.full((1, 1, 2, 1), np.nan), np.array([[[0, 1]]]), "Input X contains NaN"),
+        ([[[["a"]]]], np.array([[[1]]]), "X: expected numbers, got others"),
+        (np.zeros((1, 2, 2, 1)), np.zeros((1, 2, 3)), r"y: expected shape \(1, 2, 2\), .* got \(1, 2, 3\)"),
+        (np.zeros((1, 1, 2, 1)), np.array([[[0, 2]]]), "y: expected zeros and ones, got others"),
+        (np.zeros((1, 1, 2, 1)), np.array([[["a", "b"]]]), "y: expected zeros and ones, got others"),
+        (np.zeros((1, 1, 2, 1)), np.array([[[0, 0]]]), "y: expected zeros and ones, got only one of them"),
     ],
 )
 def test_bad_data(features, masks, message):
@@ -162,14 +162,14 @@ def test_bad_data(features, masks, message):
         PixelClassifier().fit(features, masks)
 
 
-@pytest.mark.parametrize("num_folds", [1, 5])
-def test_bad_number_of_folds(num_folds):
-    with pytest.raises(ValueError, match=f"num_folds: expected 2 to 4, the number of pictures, got {num_folds}"):
-        PixelClassifier().cross_decision_function(*task(number=4), num_folds=num_folds)
+@pytest.mark.parametrize("n_splits", [1, 5])
+def test_bad_number_of_folds(n_splits):
+    with pytest.raises(ValueError, match=f"n_splits: expected 2 to 4, the number of pictures, got {n_splits}"):
+        PixelClassifier().cross_decision_function(*task(number=4), n_splits=n_splits)
 
 
 def test_other_number_of_features():
     features, masks = task(number=3)
     classifier = PixelClassifier().fit(features, masks)
-    with pytest.raises(ValueError, match="features: expected 4 for each pixel, got 3"):
+    with pytest.raises(ValueError, match="X: expected 4 for each pixel, got 3"):
         classifier.decision_function(features[..., :3])

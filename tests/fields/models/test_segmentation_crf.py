@@ -123,7 +123,7 @@ def test_probabilities_are_calibrated(figures):
     """Those of a field that are worse than the classifier's alone are better afterwards; labels stay."""
     images, masks = figures
     tests, truth = images[100:], masks[100:]
-    model = SegmentationCRF(patterns=0, max_steps=150, random_state=0, learning_rate=0.03)
+    model = SegmentationCRF(n_patterns=0, max_iter=150, random_state=0, learning_rate=0.03)
     model.fit(images[:100], masks[:100])
     logits = model.to_pyro(tests).mean_field_logits().numpy()
     alone, probs = model.classifier_.decision_function(tests[..., None]), model.predict_proba(tests).astype(float)
@@ -135,16 +135,16 @@ def test_probabilities_are_calibrated(figures):
 
 def test_patterns_help(figures):
     images, masks = figures
-    options = {"max_steps": 75, "random_state": 0, "shifts": 0, "learning_rate": 0.03}
+    options = {"max_iter": 75, "random_state": 0, "shifts": 0, "learning_rate": 0.03}
     state, params = torch.get_rng_state(), set(pyro.get_param_store())
     scores, models = {}, {}
     for name, changes in {
-        "pairs": {"patterns": 0, "positioned": False},
-        "positions": {"patterns": 0},
-        "patterns": {"patterns": 16},
-        "one": {"patterns": 16, "composition": "min"},
-        "counts": {"patterns": 16, "composition": "counts"},
-        "depends": {"patterns": 16, "image_dependent": True},
+        "pairs": {"n_patterns": 0, "positioned": False},
+        "positions": {"n_patterns": 0},
+        "patterns": {"n_patterns": 16},
+        "one": {"n_patterns": 16, "composition": "min"},
+        "counts": {"n_patterns": 16, "composition": "counts"},
+        "depends": {"n_patterns": 16, "image_dependent": True},
     }.items():
         models[name] = SegmentationCRF(**options, **changes).fit(images[:100], masks[:100])
         scores[name] = models[name].score(images[100:], masks[100:])
@@ -173,8 +173,8 @@ def test_colours_and_validation_pictures(figures):
         -55, 56, (*masks.shape, 3)
     )
     images = colours.astype(np.uint8)
-    model = SegmentationCRF(patterns=2, max_steps=25, random_state=0, loss="logistic")
-    model.fit(images[:20], masks[:20], images[20:30], masks[20:30])
+    model = SegmentationCRF(n_patterns=2, max_iter=25, random_state=0, loss="logistic")
+    model.fit(images[:20], masks[:20], X_val=images[20:30], y_val=masks[20:30])
     assert model.score(images[30:], masks[30:]) > 0.9
     assert model.validation_score_ == pytest.approx(model.score(images[20:30], masks[20:30]), abs=1e-6)
     assert model.field_.log_penalties.shape == (3,)
@@ -192,7 +192,7 @@ def test_grey_and_transparent_pictures(figures):
     masks = figures[1][:12]
     images = small_pictures(masks)
     grey = images.mean(-1).astype(np.uint8)
-    model = SegmentationCRF(patterns=1, max_steps=3, random_state=0)
+    model = SegmentationCRF(n_patterns=1, max_iter=3, random_state=0)
 
     def probabilities(pictures):
         fitted = clone(model).fit(pictures, masks)
@@ -205,7 +205,7 @@ def test_grey_and_transparent_pictures(figures):
     opaque = np.concatenate([images, np.full((*masks.shape, 1), 255, dtype=np.uint8)], -1)
     np.testing.assert_allclose(probabilities(opaque), probabilities(images), atol=1e-5)
     fitted = clone(model).fit(grey, masks)
-    with pytest.raises(ValueError, match="images: expected floats from 0 to 1, got"):
+    with pytest.raises(ValueError, match="X: expected floats from 0 to 1, got"):
         fitted.predict(2.0 * grey)
     # What is no picture stays what it is.
     for numbers in (2.0 * grey, grey.astype(int), np.stack([grey, grey], -1), np.stack([2.0 * grey] * 4, -1)):
@@ -217,14 +217,14 @@ def test_grey_and_transparent_pictures(figures):
 def test_usual_mistakes_are_named(figures):
     masks = figures[1][:12]
     images = small_pictures(masks)
-    model = SegmentationCRF(patterns=1, max_steps=1, random_state=0)
-    single, last = r"a single picture has to be images\[None\]", r"channels come last: images.transpose\(0, 2, 3, 1\)"
+    model = SegmentationCRF(n_patterns=1, max_iter=1, random_state=0)
+    single, last = r"a single picture has to be X\[None\]", r"channels come last: X.transpose\(0, 2, 3, 1\)"
     for pictures, truth, message in (
         (images[0], masks[0], single),
         (images[0, ..., 0], masks[0], single),
         (images.transpose(0, 3, 1, 2), masks, last),
-        (images, 255 * masks, "masks: expected zeros and ones, got others; those of 0 and 255 are masks > 0"),
-        (images, masks[..., None], r"without its last axis: masks\[..., 0\]"),
+        (images, 255 * masks, "y: expected zeros and ones, got others; those of 0 and 255 are y > 0"),
+        (images, masks[..., None], r"without its last axis: y\[..., 0\]"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(pictures, truth)
@@ -232,8 +232,8 @@ def test_usual_mistakes_are_named(figures):
     for pictures, message in (
         (images[0], single),
         (images.transpose(0, 3, 1, 2), last),
-        (images[:, :8], r"images: expected pictures of shape \(10, 12\), as in fit, got \(8, 12, 3\)"),
-        (images[:, :8, :, 0], r"images: expected pictures of shape \(10, 12\), as in fit, got \(8, 12\)"),
+        (images[:, :8], r"X: expected pictures of shape \(10, 12\), as in fit, got \(8, 12, 3\)"),
+        (images[:, :8, :, 0], r"X: expected pictures of shape \(10, 12\), as in fit, got \(8, 12\)"),
     ):
         with pytest.raises(ValueError, match=message):
             model.predict(pictures)
@@ -243,7 +243,7 @@ def test_usual_mistakes_are_named(figures):
 @pytest.mark.parametrize("inference", ["mean_field", "map"])
 def test_where_gradients_are_off_or_numbers_are_long(figures, inference, capfd):
     images, masks = figures[0][:30], figures[1][:30]
-    model = SegmentationCRF(patterns=2, inference=inference, max_steps=5, random_state=0)
+    model = SegmentationCRF(n_patterns=2, inference=inference, max_iter=5, random_state=0)
     expected = model.fit(images, masks).predict_proba(images)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
@@ -263,18 +263,18 @@ def test_other_numbers_of_pixels(figures):
     """A classifier of one's own, on two numbers for each pixel."""
     images, masks = figures
     both = np.stack([images, images**2], -1)[:60]
-    classifier = PixelClassifier(num_hidden=3, num_epochs=2)
-    model = SegmentationCRF(patterns=0, classifier=classifier, max_steps=25, random_state=0).fit(both, masks[:60])
+    classifier = PixelClassifier(n_hidden=3, max_iter=2)
+    model = SegmentationCRF(n_patterns=0, classifier=classifier, max_iter=25, random_state=0).fit(both, masks[:60])
     assert model.classifier_.n_features_in_ == 2 and not hasattr(classifier, "n_features_in_")
     assert model.score(both, masks[:60]) > 0.4
 
 
-@pytest.mark.parametrize("max_steps", [1, 2])
-def test_penalties_that_diverge(max_steps):
+@pytest.mark.parametrize("max_iter", [1, 2])
+def test_penalties_that_diverge(max_iter):
     """After the first step, the field is looked at; with another one, it is learned from."""
     masks, images = np.zeros((20, 10, 12)), np.random.default_rng(0).random((20, 10, 12, 3))
     masks[:, 2:8, 3:9] = 1
-    model = SegmentationCRF(1, learning_rate=1e6, max_steps=max_steps, random_state=0)
+    model = SegmentationCRF(n_patterns=1, learning_rate=1e6, max_iter=max_iter, random_state=0)
     with pytest.raises(ValueError, match="learning_rate: expected one with which penalties stay finite, got 1000000.0"):
         model.fit(images, masks)
 
@@ -283,15 +283,15 @@ def test_bad_input(figures):
     images, masks = figures
     images, masks = images[:20], masks[:20]
     cases = [
-        ({"patterns": -1}, "patterns: expected an integer of at least 0, got -1"),
-        ({"patterns": 0, "composition": "min"}, "patterns: expected an integer of at least 1, got 0"),
+        ({"n_patterns": -1}, "n_patterns: expected an integer of at least 0, got -1"),
+        ({"n_patterns": 0, "composition": "min"}, "n_patterns: expected an integer of at least 1, got 0"),
         ({"composition": "max"}, "composition: expected 'sum', 'min' or 'counts', got 'max'"),
         ({"inference": "cut"}, "inference: expected 'mean_field' or 'map', got 'cut'"),
         ({"shifts": 1.5}, "shifts: expected an integer of at least 0, got 1.5"),
-        ({"max_steps": 0}, "max_steps: expected an integer of at least 1, got 0"),
+        ({"max_iter": 0}, "max_iter: expected an integer of at least 1, got 0"),
         ({"learning_rate": 0}, "learning_rate: expected a number between 0 and inf, got 0"),
         ({"validation_fraction": 1.0}, "validation_fraction: expected a number between 0 and 1, got 1.0"),
-        ({"validation_fraction": 0.01}, "images: expected enough to keep some for validation, got 20"),
+        ({"validation_fraction": 0.01}, "X: expected enough to keep some for validation, got 20"),
         ({"weight_decay": -1}, "weight_decay: expected a number of at least 0, got -1"),
         ({"positioned": "no"}, "positioned: expected True or False, got 'no'"),
         ({"image_dependent": 1}, "image_dependent: expected True or False, got 1"),
@@ -302,41 +302,44 @@ def test_bad_input(figures):
     ]
     for options, message in cases:
         with pytest.raises(ValueError, match=message):
-            SegmentationCRF(**{"max_steps": 1, "patterns": 1, "random_state": 0, **options}).fit(images, masks)
-    model = SegmentationCRF(patterns=1, max_steps=1, random_state=0)
-    with pytest.raises(ValueError, match=r"masks: expected shape \(20, 10, 12\)"):
+            SegmentationCRF(**{"max_iter": 1, "n_patterns": 1, "random_state": 0, **options}).fit(images, masks)
+    model = SegmentationCRF(n_patterns=1, max_iter=1, random_state=0)
+    with pytest.raises(ValueError, match=r"y: expected shape \(20, 10, 12\)"):
         model.fit(images, masks[:, :8])
-    with pytest.raises(ValueError, match=r"images: expected numbers of shape \(N, H, W, F\)"):
+    with pytest.raises(ValueError, match=r"X: expected numbers of shape \(N, H, W, F\)"):
         model.fit(images[0], masks)
-    with pytest.raises(ValueError, match="masks_val: expected both"):
-        model.fit(images, masks, images)
-    with pytest.raises(ValueError, match="images_val: expected pictures like images"):
-        model.fit(images, masks, images[:, :8], masks[:, :8])
+    with pytest.raises(ValueError, match="y_val: expected both"):
+        model.fit(images, masks, X_val=images)
+    with pytest.raises(ValueError, match="X_val: expected pictures like X"):
+        model.fit(images, masks, X_val=images[:, :8], y_val=masks[:, :8])
     for wrong, message in (
-        ((images, masks * 255), "masks_val: expected zeros and ones, got others; those of 0 and 255 are masks_val > 0"),
-        ((images, 254 * masks), "masks_val: expected zeros and ones, got others$"),
+        ((images, masks * 255), "y_val: expected zeros and ones, got others; those of 0 and 255 are y_val > 0"),
+        ((images, 254 * masks), "y_val: expected zeros and ones, got others$"),
         (
             (images, masks[..., None]),
-            r"masks_val: .* \(20, 10, 12, 1\); without its last axis: masks_val\[..., 0\]",
+            r"y_val: .* \(20, 10, 12, 1\); without its last axis: y_val\[..., 0\]",
         ),
-        ((images, masks[:, :8]), r"masks_val: expected shape \(20, 10, 12\)"),
-        ((images * np.nan, masks), "images_val: expected finite numbers"),
-        ((images[0], masks), r"images_val: expected numbers of shape \(N, H, W, F\)"),
-        ((np.stack([images] * 3, -1), masks), "images_val: expected floats from 0 to 1"),
+        ((images, masks[:, :8]), r"y_val: expected shape \(20, 10, 12\)"),
+        ((images * np.nan, masks), "Input X_val contains NaN"),
+        ((images[0], masks), r"X_val: expected numbers of shape \(N, H, W, F\)"),
+        ((np.stack([images] * 3, -1), masks), "X_val: expected floats from 0 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            model.fit(images, masks, *wrong)
-    for number in (np.nan, 1e300):
-        with pytest.raises(ValueError, match="images: expected finite numbers in single precision"):
+            model.fit(images, masks, X_val=wrong[0], y_val=wrong[1])
+    for number, message in (
+        (np.nan, "Input X contains NaN"),
+        (1e300, "X: expected finite numbers in single precision"),
+    ):
+        with pytest.raises(ValueError, match=message):
             model.fit(images * number, masks)
-    with pytest.raises(ValueError, match="images: expected an array, of pictures of one size"):
+    with pytest.raises(ValueError, match="X: expected an array, of pictures of one size"):
         model.fit([*images, images[0, :8]], masks)
-    with pytest.raises(ValueError, match="masks: expected an array, of pictures of one size"):
+    with pytest.raises(ValueError, match="y: expected an array, of pictures of one size"):
         model.fit(images, [*masks[1:], masks[0, :8]])
-    with pytest.raises(ValueError, match="masks: expected zeros and ones in the pictures outside every fold"):
+    with pytest.raises(ValueError, match="y: expected zeros and ones in the pictures outside every fold"):
         model.fit(images, np.zeros_like(masks))
     model.fit(images, masks)
-    with pytest.raises(ValueError, match=r"images: expected pictures of shape \(10, 12, 1\), as in fit"):
+    with pytest.raises(ValueError, match=r"X: expected pictures of shape \(10, 12, 1\), as in fit"):
         model.predict(images[:, :8])
-    with pytest.raises(ValueError, match=r"masks: expected shape \(20, 10, 12\)"):
+    with pytest.raises(ValueError, match=r"y: expected shape \(20, 10, 12\)"):
         model.score(images, masks[:5])

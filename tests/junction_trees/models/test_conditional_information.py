@@ -15,6 +15,7 @@ from pyro_structured.junction_trees.models.conditional_information import (
     ConditionalScore,
     PairScore,
     ShownScore,
+    dealt_rows,
     held_out_logits,
 )
 from pyro_structured.junction_trees.models.crf_training import FieldData, FieldOptions
@@ -43,12 +44,27 @@ def data_of(X, y, weights=None):
 
 def score_of(data, penalty=0.0):
     sizes = (data.labels.max(0).values + 1).tolist()
-    return ConditionalScore(held_out_logits(data, sizes, torch.nn.Identity(), OPTIONS), data, penalty)
+    return ConditionalScore(held_out_logits(*dealt_rows(data), sizes, torch.nn.Identity(), OPTIONS), data, penalty)
+
+
+def test_a_row_of_integer_weight_is_dealt_as_so_many_rows():
+    weights = torch.tensor([3.0, 1.0, 7.0], dtype=torch.double)
+    data = FieldData(torch.arange(3.0).double()[:, None], torch.zeros(3, 1).long(), torch.ones(3, 1).bool(), weights)
+    rows, folds = dealt_rows(data._replace(weights=weights))
+    expected = torch.arange(11) % 5
+    place = torch.arange(3).repeat_interleave(weights.long())
+    for row in range(3):
+        for fold in range(5):
+            chosen = (rows.inputs[:, 0] == row) & (folds == fold)
+            assert rows.weights[chosen].sum() == ((place == row) & (expected == fold)).sum()
+    assert rows.weights.sum() == 11 and len(rows.weights) == 9
+    rows, folds = dealt_rows(data._replace(weights=weights / 2))
+    assert folds.tolist() == [0, 1, 2] and torch.equal(rows.weights, weights / 2)
 
 
 def test_held_out_logits_are_those_of_logistic_regressions_on_other_rows():
     data = rows(203, sizes=(2, 3))
-    found = held_out_logits(data, [2, 3], torch.nn.Identity(), OPTIONS)
+    found = held_out_logits(*dealt_rows(data), [2, 3], torch.nn.Identity(), OPTIONS)
     split = PredefinedSplit(np.arange(203) % FOLDS)
     for d, logits in enumerate(found):
         peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000)
@@ -109,7 +125,7 @@ def test_penalty_and_cache():
 
 def test_weights_are_copies_and_missing_labels_do_not_count():
     data = rows(300)
-    logits = held_out_logits(data, [2, 2, 2], torch.nn.Identity(), OPTIONS)
+    logits = held_out_logits(*dealt_rows(data), [2, 2, 2], torch.nn.Identity(), OPTIONS)
     weights = torch.arange(300) % 3
     copies = torch.arange(300).repeat_interleave(weights)
     known = data.known.clone()
@@ -126,7 +142,7 @@ def test_weights_are_copies_and_missing_labels_do_not_count():
 def test_constant_labels_have_no_information():
     data = rows(100)
     data.labels[:, 1] = 0
-    score = ConditionalScore(held_out_logits(data, [2, 1, 2], torch.nn.Identity(), OPTIONS), data, 0.0)
+    score = ConditionalScore(held_out_logits(*dealt_rows(data), [2, 1, 2], torch.nn.Identity(), OPTIONS), data, 0.0)
     gains = score.pair_gains()
     assert not gains[1].any() and gains[0, 2] > 0
 

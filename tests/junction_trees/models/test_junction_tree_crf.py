@@ -131,7 +131,7 @@ def test_wider_graphs_fit_better():
     rng = np.random.default_rng(0)
     y = (rng.normal(size=(500, 8)) + rng.normal(size=(500, 1)) > 0).astype(int)
     X = np.zeros((500, 1))
-    scores = [JunctionTreeCRF(k, l2=0.1).fit(X, y).log_prob(X, y).mean() for k in (1, 2, 4)]
+    scores = [JunctionTreeCRF(treewidth=k, l2=0.1).fit(X, y).log_prob(X, y).mean() for k in (1, 2, 4)]
     assert scores == sorted(scores)
 
 

@@ -36,9 +36,21 @@ def all_states(cardinalities):
     return torch.tensor(list(itertools.product(*map(range, cardinalities))))
 
 
-@parametrize_with_checks([ThinJunctionTree(treewidth=1, smoothing=1.0), ThinJunctionTree(2, method="graph_cut")])
+@parametrize_with_checks(
+    [ThinJunctionTree(treewidth=1, smoothing=1.0), ThinJunctionTree(treewidth=2, method="graph_cut")]
+)
+@pytest.mark.filterwarnings("ignore:predict_proba is now called predict_missing_proba")
 def test_scikit_learn(estimator, check):
     check(estimator)
+
+
+def test_the_old_name_of_a_method_goes_on_working():
+    values = np.random.default_rng(0).integers(2, size=(40, 3))
+    model = ThinJunctionTree(treewidth=1).fit(values)
+    with pytest.warns(FutureWarning, match="predict_proba is now called predict_missing_proba") as caught:
+        found = model.predict_proba(values)
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, model.predict_missing_proba(values))
 
 
 # Random weights are in test_graph_cut_search.py, and 2,000 of them in benchmarks/junction_trees/thin_structures.py.
@@ -60,7 +72,7 @@ def test_wider_is_never_worse():
     for method in ("chordal", "graph_cut"):
         scores = []
         for treewidth in (1, 2, 3):
-            model = ThinJunctionTree(treewidth, method=method).fit(values[:300], X_val=values[300:])
+            model = ThinJunctionTree(treewidth=treewidth, method=method).fit(values[:300], X_val=values[300:])
             scores.append(max(each.score for each in model.candidates_))
             assert model.score(values[300:]) == pytest.approx(scores[-1], abs=1e-9)
             assert model.tree_.treewidth <= treewidth
@@ -87,12 +99,12 @@ def test_queries_are_those_of_brute_force(seed):
     data = np.where(values < 0, np.nan, values)
     data[0] = 0
     names = [list(range(size)) for size in cardinalities]
-    model = ThinJunctionTree(2, smoothing=1.0, penalty=0.25, categories=names).fit(data)
+    model = ThinJunctionTree(treewidth=2, smoothing=1.0, penalty=0.25, categories=names).fit(data)
     states = all_states(cardinalities)
     joint = np.exp(model.score_samples(states.numpy()))
     assert joint.sum() == pytest.approx(1.0)
     rows = data[:8]
-    log_probs, posteriors = model.score_samples(rows), model.predict_proba(rows)
+    log_probs, posteriors = model.score_samples(rows), model.predict_missing_proba(rows)
     for index, row in enumerate(rows):
         known = ~np.isnan(row)
         agrees = (states.numpy()[:, known] == row[known]).all(1)
@@ -149,20 +161,23 @@ def test_categories_of_any_kind():
     color = rng.choice(["red", "green"], 300)
     data = np.array([color, np.where(color == "red", 1.5, 7.0), rng.choice([True, None], 300)], dtype=object).T
     data[0, 0] = None
-    model = ThinJunctionTree(1, categories=[["red", "green", "blue"], [7.0, 1.5], [False, True]]).fit(data)
+    model = ThinJunctionTree(treewidth=1, categories=[["red", "green", "blue"], [7.0, 1.5], [False, True]]).fit(data)
     assert [column.tolist() for column in model.categories_] == [["red", "green", "blue"], [7.0, 1.5], [False, True]]
     drawn = model.sample(50)
     assert set(drawn[:, 0]) <= {"red", "green", "blue"} and (1.5 == drawn[drawn[:, 0] == "red", 1]).mean() > 0.9
-    probabilities = model.predict_proba([["red", np.nan, None]])
+    probabilities = model.predict_missing_proba([["red", np.nan, None]])
     assert probabilities[0, 1, 1] > 0.9 and probabilities[0, 0].tolist() == [1.0, 0.0, 0.0]
     assert np.isfinite(model.score_samples([["blue", 7.0, False]])).all()
-    assert model.sample(2).dtype == object and ThinJunctionTree(1).fit([[1, 2], [0, 2]]).sample().dtype.kind in "iu"
+    assert (
+        model.sample(2).dtype == object
+        and ThinJunctionTree(treewidth=1).fit([[1, 2], [0, 2]]).sample().dtype.kind in "iu"
+    )
 
 
 def test_data_frames():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"kind": ["a", "b", None, "a"], "size": [1.0, 2.0, np.nan, 1.0]})
-    model = ThinJunctionTree(1).fit(frame)
+    model = ThinJunctionTree(treewidth=1).fit(frame)
     assert np.isfinite(model.score_samples(frame)).all()
 
 
@@ -171,16 +186,16 @@ def test_columns_of_data_frames_with_na(kind):
     pandas = pytest.importorskip("pandas")
     kinds, sizes = ["a", "b", pandas.NA, "a", "a"], [1, 2, 1, pandas.NA, 1]
     frame = pandas.DataFrame({"kind": pandas.Series(kinds, dtype=kind), "size": pandas.Series(sizes, dtype="Int64")})
-    model = ThinJunctionTree(1, random_state=0).fit(frame)
+    model = ThinJunctionTree(treewidth=1, random_state=0).fit(frame)
     assert [column.tolist() for column in model.categories_] == [["a", "b"], [1, 2]]
     gaps = np.array([["a", 1], ["b", 2], [None, 1], ["a", None], ["a", 1]], dtype=object)
-    expected = ThinJunctionTree(1, random_state=0).fit(gaps).score_samples(gaps)
+    expected = ThinJunctionTree(treewidth=1, random_state=0).fit(gaps).score_samples(gaps)
     np.testing.assert_array_equal(model.score_samples(frame), expected)
 
 
 def test_categories_as_an_array():
     given = np.array([["a", "b"], ["y", "x"]])
-    model = ThinJunctionTree(1, categories=given).fit([["a", "x"], ["b", "x"]])
+    model = ThinJunctionTree(treewidth=1, categories=given).fit([["a", "x"], ["b", "x"]])
     assert [column.tolist() for column in model.categories_] == given.tolist()
 
 
@@ -246,7 +261,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="X_val: expected categories of column 0"):
         model.fit(data, X_val=[[5, 1]])
     with pytest.raises(ValueError, match="X: expected rows of positive probability, got others, such as row 1"):
-        ThinJunctionTree(1, smoothing=0.0).fit([[0, 1], [1, 0]] * 20).predict_proba([[0, 1], [0, 0]])
+        ThinJunctionTree(treewidth=1, smoothing=0.0).fit([[0, 1], [1, 0]] * 20).predict_missing_proba([[0, 1], [0, 0]])
     with pytest.raises(ValueError, match="n_samples"):
         model.sample(0)
 
@@ -262,7 +277,9 @@ def test_constants_are_alone(penalty):
 def test_large_tables_are_avoided():
     values = np.arange(2000)[:, None] // np.array([1, 1, 1, 2, 2])
     for method in ("chordal", "graph_cut"):
-        model = ThinJunctionTree(4, method=method, penalty=0.0, discount=0.1, information="mutual", smoothing=1.0)
+        model = ThinJunctionTree(
+            treewidth=4, method=method, penalty=0.0, discount=0.1, information="mutual", smoothing=1.0
+        )
         model.fit(values % 500, X_val=values[:10] % 500)
         assert max(model.tree_.table_sizes) <= 2**20
 
@@ -278,10 +295,10 @@ def test_an_interrupt_keeps_the_best_tree(monkeypatch):
 
     monkeypatch.setattr(TreeSearch, "tree", interrupted)
     with pytest.warns(UserWarning, match="fit was interrupted: the best tree so far is kept"):
-        model = ThinJunctionTree(2).fit(values)
+        model = ThinJunctionTree(treewidth=2).fit(values)
     assert len(model.candidates_) == 2 and np.isfinite(model.score(values))
     with pytest.raises(KeyboardInterrupt):
-        ThinJunctionTree(2, penalty=0.25).fit(values)
+        ThinJunctionTree(treewidth=2, penalty=0.25).fit(values)
 
 
 def test_an_interrupt_keeps_the_last_tables(monkeypatch):
@@ -298,7 +315,7 @@ def test_an_interrupt_keeps_the_last_tables(monkeypatch):
         return expectation(entries, distribution)
 
     monkeypatch.setattr(tree_fitting, "_expectation", counted)
-    model = ThinJunctionTree(1, penalty=0.5, smoothing=1.0)
+    model = ThinJunctionTree(treewidth=1, penalty=0.5, smoothing=1.0)
     whole = clone(model).fit(gappy, X_val=gappy[:20])
     number, allowed = 0, number - len(whole.log_likelihoods_) + 3
     with pytest.warns(UserWarning, match="fit was interrupted: the tables of the last iteration are kept") as caught:
@@ -309,7 +326,7 @@ def test_an_interrupt_keeps_the_last_tables(monkeypatch):
 
 def test_polishing_is_judged_too():
     _, values, _ = random_data(4, 8, 300)
-    model = ThinJunctionTree(3, method="graph_cut", polish=0.1, random_state=0).fit(values)
+    model = ThinJunctionTree(treewidth=3, method="graph_cut", polish=0.1, random_state=0).fit(values)
     assert [each.setting.polish > 0 for each in model.candidates_[-2:]] == [False, True]
     best = max(model.candidates_, key=lambda each: each.score)
     assert model.tree_ == best.tree and model.smoothing_ == best.smoothing and model.tree_.treewidth <= 3
@@ -318,7 +335,7 @@ def test_polishing_is_judged_too():
 def test_picture():
     pytest.importorskip("matplotlib")
     _, values, _ = random_data(5, 8)
-    model = ThinJunctionTree(2, penalty=0.0).fit(values)
+    model = ThinJunctionTree(treewidth=2, penalty=0.0).fit(values)
     ax = model.plot()
     assert len(ax.texts) == len(model.tree_.cliques) and len(ax.lines) == len(model.separators_)
     shown = "".join(text.get_text() for text in model.plot(feature_names=list("abcdefgh")).texts)
@@ -339,7 +356,7 @@ def words():
 
 def test_unknown_values_have_a_reserve_state(words):
     rows, other = words
-    model = ThinJunctionTree(2, penalty=0.0, smoothing=3.0, random_state=0).fit(rows)
+    model = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=3.0, random_state=0).fit(rows)
     assert model.to_pyro().tree.cardinalities == (2, 2, 4)
     assert [column.tolist() for column in model.categories_] == [["a"], ["a", "b"], ["a", "b", "c"]]
     # All of the states are all there is.
@@ -372,48 +389,50 @@ def test_reserve_states_and_gaps(missing):
 
 def test_unknown_values_cost_those_that_are_known_next_to_nothing(words):
     rows, _ = words
-    model = ThinJunctionTree(2, penalty=0.0, smoothing=1.0, random_state=0).fit(rows)
-    plain = ThinJunctionTree(2, penalty=0.0, smoothing=1.0, handle_unknown="error", random_state=0).fit(rows)
+    model = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=1.0, random_state=0).fit(rows)
+    plain = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=1.0, handle_unknown="error", random_state=0).fit(rows)
     assert model.tree_.cliques == plain.tree_.cliques and plain.to_pyro().tree.cardinalities == (1, 2, 3)
     assert abs(model.score(rows) - plain.score(rows)) < 1e-3
 
 
 def test_unknown_values_that_are_errors_or_missing(words):
     rows, other = words
-    model = ThinJunctionTree(1, handle_unknown="error", random_state=0).fit(rows)
+    model = ThinJunctionTree(treewidth=1, handle_unknown="error", random_state=0).fit(rows)
     with pytest.raises(ValueError, match=r"X: expected categories of column 0 among \['a'\], got 'z' in row 0"):
         model.score_samples(other)
     with pytest.raises(ValueError, match=r"X_val: expected categories of column 0 among \['a'\], got 'z' in row 0"):
         model.fit(rows, X_val=other)
-    model = ThinJunctionTree(1, handle_unknown="missing", random_state=0).fit(rows, X_val=other)
+    model = ThinJunctionTree(treewidth=1, handle_unknown="missing", random_state=0).fit(rows, X_val=other)
     gaps = np.where(other == "z", None, other)
     np.testing.assert_array_equal(model.score_samples(other), model.score_samples(gaps))
-    np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(gaps))
-    missing = ThinJunctionTree(1, handle_unknown="missing", categories=["a", "b"], random_state=0).fit(rows)
+    np.testing.assert_array_equal(model.predict_missing_proba(other), model.predict_missing_proba(gaps))
+    missing = ThinJunctionTree(treewidth=1, handle_unknown="missing", categories=["a", "b"], random_state=0).fit(rows)
     assert missing.tree_.cardinalities == (2, 2, 2) and np.isfinite(missing.score(rows))
 
 
 def test_unknown_values_are_impossible_without_smoothing(words):
     rows, other = words
     frame = pytest.importorskip("pandas").DataFrame(rows, columns=["kind", "side", "size"])
-    model = ThinJunctionTree(1, smoothing=0.0, random_state=0).fit(frame)
+    model = ThinJunctionTree(treewidth=1, smoothing=0.0, random_state=0).fit(frame)
     with pytest.warns(UserWarning, match="X: without smoothing, .* -inf: columns 'kind', 'size'$"):
         log_probs = model.score_samples(frame.iloc[:3].assign(kind=["z", "a", "a"], size=["a", "z", "a"]))
     assert np.isneginf(log_probs).tolist() == [True, True, False]
     with pytest.warns(UserWarning, match="X_val: without smoothing, .* -inf: columns 0, 2$"):
-        ThinJunctionTree(1, smoothing=0.0, random_state=0).fit(rows, X_val=other)
+        ThinJunctionTree(treewidth=1, smoothing=0.0, random_state=0).fit(rows, X_val=other)
 
 
 def test_unknown_values_among_validation_rows_choose_a_smoothing(words):
     rows, other = words
-    model = ThinJunctionTree(1, smoothing=(0.0, 1.0, 50.0), random_state=0).fit(rows, X_val=np.vstack([rows, other]))
+    model = ThinJunctionTree(treewidth=1, smoothing=(0.0, 1.0, 50.0), random_state=0).fit(
+        rows, X_val=np.vstack([rows, other])
+    )
     assert model.smoothing_ > 0 and np.isfinite(max(each.score for each in model.candidates_))
 
 
 def test_unknown_values_given_and_where_nothing_is_known(words):
     rows, _ = words
-    model = ThinJunctionTree(2, penalty=0.0, smoothing=3.0, random_state=0).fit(rows)
-    found = model.predict_proba([["z", None, "c"], [None, None, "z"]])
+    model = ThinJunctionTree(treewidth=2, penalty=0.0, smoothing=3.0, random_state=0).fit(rows)
+    found = model.predict_missing_proba([["z", None, "c"], [None, None, "z"]])
     assert found.shape == (2, 3, 4)
     assert found[0, 0].tolist() == [0.0, 1.0, 0.0, 0.0] and found[0, 2].tolist() == [0.0, 0.0, 1.0, 0.0]
     np.testing.assert_allclose(found.sum(-1), 1.0)
@@ -425,7 +444,7 @@ def test_unknown_values_given_and_where_nothing_is_known(words):
 def test_samples_are_of_known_values():
     """With so much smoothing that unknown ones are frequent."""
     rows = np.array([[0, 0, 5], [0, 1, 6], [0, 2, 7], [0, 1, 6]])
-    model = ThinJunctionTree(2, smoothing=100.0, penalty=0.0, random_state=0).fit(rows, X_val=rows)
+    model = ThinJunctionTree(treewidth=2, smoothing=100.0, penalty=0.0, random_state=0).fit(rows, X_val=rows)
     drawn = model.sample(20_000)
     states = all_states((1, 3, 3))
     assert model.to_pyro().tree.cardinalities == (2, 4, 4)
@@ -445,10 +464,10 @@ def test_one_list_or_number_of_categories_for_all_columns():
         (np.arange(3), [0, 1, 2]),
         (torch.arange(3), [0, 1, 2]),
     ]:
-        model = ThinJunctionTree(1, categories=categories).fit(data)
+        model = ThinJunctionTree(treewidth=1, categories=categories).fit(data)
         assert [column.tolist() for column in model.categories_] == [found] * 2
         assert model.to_pyro().tree.cardinalities == (len(found),) * 2
-    model = ThinJunctionTree(1, categories=["no", "yes"]).fit([["no", "yes"]])
+    model = ThinJunctionTree(treewidth=1, categories=["no", "yes"]).fit([["no", "yes"]])
     assert [column.tolist() for column in model.categories_] == [["no", "yes"]] * 2
     with pytest.raises(
         ValueError, match=r"X: expected categories of column 0 among \['no', 'yes'\], got 'nein' in row 0"
@@ -460,16 +479,16 @@ def test_measurements_are_no_categories():
     data = np.random.default_rng(0).normal(size=(100, 3))
     data[:, 1] = data[:, 1] > 0
     with pytest.warns(UserWarning, match="each of more than 20 different numbers, .* columns 0, 2; put them into bins"):
-        model = ThinJunctionTree(1).fit(data)
+        model = ThinJunctionTree(treewidth=1).fit(data)
     assert len(model.categories_[0]) == 100
     # Halves are as good as integers, and lists of categories are what they are.
-    ThinJunctionTree(1).fit(data.round() / 2)
-    ThinJunctionTree(1, smoothing=1.0, categories=[np.unique(column) for column in data.T]).fit(data)
+    ThinJunctionTree(treewidth=1).fit(data.round() / 2)
+    ThinJunctionTree(treewidth=1, smoothing=1.0, categories=[np.unique(column) for column in data.T]).fit(data)
 
 
 def test_samples_have_a_seed():
     _, values, _ = random_data(3)
-    model = ThinJunctionTree(1, penalty=1.0, smoothing=1.0).fit(values, X_val=values)
+    model = ThinJunctionTree(treewidth=1, penalty=1.0, smoothing=1.0).fit(values, X_val=values)
     state = torch.random.get_rng_state()
     first = model.sample(20, random_state=3)
     np.testing.assert_array_equal(model.sample(20, random_state=3), first)
@@ -490,22 +509,22 @@ def test_samples_have_a_seed():
 
 def test_more_treewidth_than_columns():
     data = np.array([[0, 1], [1, 0], [1, 1]])
-    model = ThinJunctionTree(2**30, penalty=0.0, smoothing=1.0).fit(data)
+    model = ThinJunctionTree(treewidth=2**30, penalty=0.0, smoothing=1.0).fit(data)
     assert model.tree_.treewidth == 1 and len(model.candidates_) == 1
 
 
 def test_columns_without_order():
     things = [object(), object()]
     with pytest.raises(ValueError, match="X: expected categories that have an order, got others in column 0; give"):
-        ThinJunctionTree(1).fit([[things[0]], [things[1]]])
-    model = ThinJunctionTree(1, categories=[things]).fit([[things[0]], [things[1]]])
+        ThinJunctionTree(treewidth=1).fit([[things[0]], [things[1]]])
+    model = ThinJunctionTree(treewidth=1, categories=[things]).fit([[things[0]], [things[1]]])
     assert np.isfinite(model.score([[things[1]]]))
     with pytest.raises(ValueError, match="X: expected numbers, strings or other categories in column 0: unhashable"):
-        ThinJunctionTree(1).fit(np.array([[[0], 1], [{}, 1]], dtype=object))
+        ThinJunctionTree(treewidth=1).fit(np.array([[[0], 1], [{}, 1]], dtype=object))
 
 
 def test_too_many_categories_for_cuts():
     with pytest.raises(
         NotImplementedError, match="method: 'graph_cut' counts pairs of all categories, .* 20000 in X, mo"
     ):
-        ThinJunctionTree(1, method="graph_cut", categories=10_000).fit([[0, 1], [1, 0]])
+        ThinJunctionTree(treewidth=1, method="graph_cut", categories=10_000).fit([[0, 1], [1, 0]])
