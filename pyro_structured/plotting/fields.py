@@ -93,8 +93,8 @@ def plot_pictures(rows: Sequence[Any], names: Sequence[str] | None = None, ax: A
         from 0 to 255, of shape ``(P, H, W, 3)``.
     :param names: Names of the R rows, written at their left; ``None``: none.
     :param ax: Matplotlib axes; ``None``: the current ones.
-    :param options: ``cmap``, ``vmin`` and ``vmax`` of numbers; numbers of a row from 0 to 1 are drawn from black to
-        white, others over their range.
+    :param options: ``cmap``, ``vmin`` and ``vmax`` of numbers, which are drawn from black to white: those of a row from
+        0 to 1 if they are, others over their range.
     :return: The axes.
     :raises ValueError: if there are no pictures, or a shape is another one.
 
@@ -125,8 +125,8 @@ def plot_pictures(rows: Sequence[Any], names: Sequence[str] | None = None, ax: A
             whole = table / 255 if table.size and table.max() > 1 else table
             table = np.concatenate([whole, np.ones_like(whole[..., :1])], -1)
         else:
-            colors = {**_limits(table), **options}
-            drawn = ScalarMappable(cmap=colors.get("cmap"))
+            colors = {"cmap": "gray", **_limits(table), **options}
+            drawn = ScalarMappable(cmap=colors["cmap"])
             drawn.set_clim(colors["vmin"], colors["vmax"])
             table = drawn.to_rgba(np.ma.masked_invalid(table.reshape(-1, table.shape[-1]))).reshape(*table.shape, 4)
         tables.append(table)

@@ -100,8 +100,7 @@ def test_pictures(ax):
     assert drawn.shape == (8, 8, 4)
     assert np.allclose(drawn[:2, 3:5, :3], np.eye(2)[..., None])
     assert np.allclose(drawn[3:5, 6:8, :3], colored[2] / 255)
-    viridis = matplotlib.colormaps["viridis"]
-    assert np.allclose(drawn[6, :2], viridis([0.0, 1.0])) and np.allclose(drawn[7, 1], viridis(0.5))
+    assert np.allclose(drawn[6, :2, 0], [0, 1]) and np.allclose(drawn[7, 1, :3], 0.5, atol=0.01)
     assert drawn[7, 0, 3] == 0
     assert np.allclose(drawn[2], 1) and np.allclose(ax.get_yticks(), [0.5, 3.5, 6.5])
 
@@ -163,7 +162,7 @@ def test_nested_subsets(ax):
     assert boxes[0][:, 0].min() == boxes[3][:, 0].min()
     assert sorted(label.get_text() for label in ax.get_xticklabels()) == list("abcde")
     means = [float(table.double() @ torch.arange(len(table)).double()) for table in tables]
-    assert [text.get_text() for text in ax.texts] == [f"mean {mean:.3g}" for mean in means]
+    assert [text.get_text() for text in ax.texts] == [f"{mean:.3g}" for mean in means]
 
 
 def test_chains(ax):
