@@ -1,1 +1,1 @@
-"""What every family of models stands on."""
+"""Layers that every family of models stands on."""

@@ -51,7 +51,7 @@ class FieldDistribution(DiscreteVector):
     _derived = ("_field", "_sums")
     # The arguments with the log-weights of labels and the biases of patterns.
     _labels_argument, _biases_argument = "unary_logits", "pattern_logits"
-    # What to do about sums that would take too long.
+    # Advice in errors about sums that would take too long.
     _remedies = (
         "log_prob_bounds, unnormalized_log_prob, and log_prob with estimator=AnnealedImportanceSampling() have no limit"
     )

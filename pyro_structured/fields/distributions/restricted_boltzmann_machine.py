@@ -34,7 +34,7 @@ class RBM(FieldDistribution):
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
         its own.
     :param Tensor hidden_logits: Biases c, shape ``(..., J)``, less than +inf.
-    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+    :param FieldEstimator estimator: Estimator of log Z for :meth:`log_prob` where sums would take too long, and for
         :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
         example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range.

@@ -90,7 +90,7 @@ def _all_places(sizes: torch.Size) -> tuple[Tensor, ...]:
 
 
 class ChainLearner(FieldLearner):
-    """What learners share that move labels of observed fields by block Gibbs sweeps.
+    """Base of learners that move labels of observed fields by block Gibbs sweeps.
 
     :param optim: A Pyro optimiser.
     :param int num_chains: For each row.

@@ -40,7 +40,7 @@ class ContrastiveDivergence(ChainLearner):
     :param bool persistent: Whether chains go on from step to step.
     :param int num_sweeps: Block Gibbs sweeps k in each step, at least 1.
     :param int num_chains: Number of chains C for each row, at least 1.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the

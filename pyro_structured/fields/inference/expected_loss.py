@@ -49,7 +49,7 @@ class ExpectedLoss(ChainLearner):
         ``map("em")`` finds of it; also where the observed labels of a row are not those that it had before; if
         they change in every step, as those of pictures that are moved at random, take more sweeps.
     :param int num_sweeps: Block Gibbs sweeps in each step, at least 1.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the

@@ -22,9 +22,8 @@ LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class FieldLearner(Learner[ObservedBatch]):
-    """What learners of models share that observe a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF;
-    parameters as for
-    :class:`Learner`.
+    """Base of learners of models that observe a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF; its
+    parameters are those of :class:`Learner`.
 
     Where log Z can be computed, ``SVI`` maximises the likelihood itself.
     """
@@ -34,7 +33,7 @@ class FieldLearner(Learner[ObservedBatch]):
         """The loss of every element of the batch.
 
         :param Tensor value: The observed labels, of the batch and event shape.
-        :param Tensor samples: What was drawn for the site, with an axis of chains before; ``None``: nothing was.
+        :param Tensor samples: Labels that were drawn for the site, with an axis of chains before; ``None``: none were.
         """
 
     def _observe(self, args: Any, kwargs: Any) -> ObservedBatch:

@@ -39,7 +39,7 @@ class MeanFieldLoss(FieldLearner):
         a differentiable function of probabilities and observed labels, both of shape ``batch_shape + event_shape``,
         that returns finite losses of shape ``batch_shape``.
     :param int num_rounds: Rounds of updates, at least 1.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the

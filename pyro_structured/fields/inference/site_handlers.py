@@ -1,4 +1,4 @@
-"""What kernels and learners do at sites of fields, registered: log partition functions may be out of reach."""
+"""Sites of fields, registered for kernels and learners: log partition functions may be out of reach."""
 
 __all__: list[str] = []
 

@@ -84,7 +84,7 @@ def _mean_of_each(squares: np.ndarray) -> np.ndarray:
 
 
 def _edge_probabilities(colours: np.ndarray) -> np.ndarray:
-    """How sure the gradient is of an edge at each pixel, shape ``(N, H, W)``."""
+    """Probabilities of an edge at each pixel by the size of the gradient, shape ``(N, H, W)``."""
     channels = np.moveaxis(lab_pictures(colours), -1, 0)
     squares = np.sum([gradient_magnitudes(channel) ** 2 for channel in channels], 0)
     probabilities: np.ndarray = np.maximum(-np.expm1(-squares / _mean_of_each(squares)), LEAST_PROBABILITY)

@@ -41,7 +41,7 @@ from pyro_structured.foundation.structures.argument_checks import check_choice, 
 
 # Steps between looks at the validation pictures, and how many looks without improvement end the training.
 STEPS, PATIENCE = 25, 8
-# What is added to all log-odds at the end, as validation pictures say.
+# Shifts of all log-odds among which validation pictures choose.
 SHIFTS = np.linspace(-1.0, 1.0, 11)
 # The largest logarithm of a temperature.
 MOST_LOG = math.log(1000)
@@ -81,8 +81,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
         pictures of things that are not in one place.
     :param float learning_rate: Of Adam, positive.
-    :param float weight_decay: What a step takes off W, and off the weights of the overview, for each unit of the
-        learning rate; at least 0.
+    :param float weight_decay: Decay of W and of the weights of the overview in a step, for each unit of the learning
+        rate; at least 0.
     :param int max_iter: Largest number of steps, of 50 pictures each, at least 1.
     :param float validation_fraction: Share of the pictures that validate, between 0 and 1, unless :meth:`fit` is given
         others.
@@ -93,7 +93,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :ivar SegmentationField field\_: The module that was learned, with ``weights``, of shape ``(J, H, W)``.
     :ivar classifier\_: The classifier that was learned.
     :ivar float validation_score\_: Mean intersection over union of the validation pictures.
-    :ivar float temperature\_: What the log-odds of the mean-field approximation are divided by for probabilities.
+    :ivar float temperature\_: Divisor of the log-odds of the mean-field approximation in :meth:`predict_proba`.
 
     A step costs O(50 J H W); a prediction, O(J H W), or a few minimum cuts.
 
@@ -207,7 +207,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     def _described(self, images: Any, name: str = "X", expected: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``.
 
-        :param str expected: What pictures should be that are not of the shape of those that were learned from.
+        :param str expected: Expected shape, for the error about pictures of another shape than those of ``fit``.
         """
         numbers = _numbers(images, name)
         numbers = numbers if numbers.ndim == 4 else numbers[..., None]

@@ -14,10 +14,10 @@ from pyro_structured.fields.structures.grid import Grid
 
 
 class SegmentationData(NamedTuple):
-    """What is known of N pictures; all in single precision.
+    """Features and masks of N pictures, in single precision.
 
     :ivar Tensor odds: Log-odds of the pixels by themselves, shape ``(N, H, W)``.
-    :ivar Tensor edges: Numbers of at least 0 that penalties of unequal neighbours are made of, shape ``(N, E, K)``.
+    :ivar Tensor edges: Features of pairs of neighbours, at least 0, of which penalties are linear, shape ``(N, E, K)``.
     :ivar Tensor masks: Zeros and ones, shape ``(N, H, W)``.
     """
 

@@ -31,7 +31,7 @@ SAME = 1.0
 class _FieldModes(NamedTuple):
     """Independent pixels around each mode, the best first.
 
-    :ivar Tensor tilts: What a mode adds to the log-odds of the pixels, finite, shape ``(rows, modes, D)``.
+    :ivar Tensor tilts: Shifts of the log-odds of the pixels, finite, shape ``(rows, modes, D)``.
     :ivar Tensor bounds: Lower bounds of log Z that they prove, shape ``(rows, modes)``; -inf where a row has fewer.
     """
 
@@ -119,10 +119,12 @@ class _AnnealedPath(NamedTuple):
 
     :ivar Field field: With an axis of chains in its table, at a temperature at which chains can move.
     :ivar float temperature: That of the field.
-    :ivar Tensor odds: Of the pixels by themselves, shape ``(rows, 1, D)``.
-    :ivar Tensor tilts: What modes add to them, shape ``(rows, modes, D)``.
-    :ivar Tensor levels: What the means of the pixels add to the activations, shape ``(rows, modes, J)``.
-    :ivar Tensor log_shares: Of the modes at the start, shape ``(rows, modes)``; -inf where a row has fewer.
+    :ivar Tensor odds: Log-odds of the pixels by themselves, shape ``(rows, 1, D)``.
+    :ivar Tensor tilts: Shifts of these log-odds in each mode, shape ``(rows, modes, D)``.
+    :ivar Tensor levels: Activations of the hidden units at the means of the pixels, without the biases, shape ``(rows,
+        modes, J)``.
+    :ivar Tensor log_shares: Log-probabilities of the modes at the start, shape ``(rows, modes)``; -inf where a row has
+        fewer.
     :ivar Tensor log_starts: Log Z of pixels and hidden units of each mode, shape ``(rows, modes)``.
     """
 

@@ -67,7 +67,7 @@ class _Messages(NamedTuple):
 def _propagate(field: Field, level: float, num_rounds: int) -> tuple[Tensor, Tensor]:
     """Probabilities that pixels and hidden units are on.
 
-    :param float level: What the first messages are, as a share of the largest ones possible.
+    :param float level: First messages, as a share of the largest ones possible.
     """
     rows, number = field.num_rows, field.num_patterns
     odds = _odds(field).expand(rows, -1)
@@ -79,10 +79,10 @@ def _propagate(field: Field, level: float, num_rounds: int) -> tuple[Tensor, Ten
     told = _Messages(level * weights.abs(), level * weights.abs(), level * both.abs())
     for _ in range(num_rounds):
         into_pixels = (odds + told.down.sum(1)).index_add(1, targets, told.side)
-        # What the other end of each pair knows, without what this one told it.
-        known = into_pixels[:, targets] - told.side
-        other = torch.cat(known.chunk(2, -1)[::-1], -1)
-        side = torch.logaddexp(other, -both) - torch.logaddexp(other - both, torch.zeros_like(both))
+        # Cavity log-odds of the other pixel of each pair, shape (rows, 2 E): without this pixel's own message.
+        cavity = into_pixels[:, targets] - told.side
+        across = torch.cat(cavity.chunk(2, -1)[::-1], -1)
+        side = torch.logaddexp(across, -both) - torch.logaddexp(across - both, torch.zeros_like(both))
         up = _through(into_pixels.unsqueeze(1) - told.down, weights)
         down = _through((biases + told.up.sum(-1)).unsqueeze(-1) - told.up, weights)
         told = _Messages(*(old.lerp(new, DAMPING) for old, new in zip(told, (up, down, side), strict=True)))

@@ -1,4 +1,4 @@
-"""What patterns add to the log-weight of a labelling where hidden units over them say which go together."""
+"""Potentials of patterns under a second layer of hidden units, which say which patterns go together."""
 
 __all__ = ["deep_pattern_potential", "deep_pattern_slopes", "deep_states", "number_of_deep_states", "upper_worth"]
 
@@ -25,7 +25,7 @@ def deep_pattern_potential(activations: Tensor, upper_weights: Tensor, upper_log
         f(a) = \log \sum_h \exp\Bigl(a^\top h + \sum_k \log\bigl(1 + e^{d_k + V_k^\top h}\bigr)\Bigr) = \log \sum_g
         \exp\Bigl(d^\top g + \sum_j \log\bigl(1 + e^{a_j + V_{\cdot j}^\top g}\bigr)\Bigr).
 
-    :param Tensor activations: What it is worth to switch each pattern on, :math:`a_j = c_j + w_j^\top y`, shape ``(...,
+    :param Tensor activations: Log-weights of switching patterns on, :math:`a_j = c_j + w_j^\top y`, shape ``(...,
         J)``, less than +inf.
     :param Tensor upper_weights: V, finite, shape ``(..., K, J)``.
     :param Tensor upper_logits: d, shape ``(..., K)``, less than +inf.
@@ -59,7 +59,7 @@ def deep_states(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor
 
 
 def upper_worth(states: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> Tensor:
-    """What upper units add to the log-weights of states of the patterns, summed out, shape ``(..., S)``.
+    """Potentials of upper units, summed out, in S states of the patterns, shape ``(..., S)``.
 
     :param Tensor states: Shape ``(S, J)``.
     """
@@ -72,7 +72,7 @@ def upper_worth(states: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> 
 
 
 def number_of_deep_states(number: int, upper: int) -> int:
-    """How many :func:`deep_states` there are for so many patterns and units over them."""
+    r"""Number of :func:`deep_states` of J patterns and K units over them, :math:`2^{\min(J, K)}`."""
     return int(2 ** min(number, upper))
 
 
@@ -106,7 +106,7 @@ def _log_weights(activations: Tensor, upper_weights: Tensor, upper_logits: Tenso
 
 
 def _worth(logits: Tensor, states: Tensor) -> Tensor:
-    """What logits are worth in all states, -inf where a unit is on that never is, shape ``(..., S)``."""
+    """Log-weights that logits give to S states, -inf where a unit is on that never is, shape ``(..., S)``."""
     never = logits == -torch.inf
     worth = logits.masked_fill(never, 0.0) @ states.T
     return worth.masked_fill(never.to(states.dtype) @ states.T > 0, -torch.inf)

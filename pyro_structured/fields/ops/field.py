@@ -260,7 +260,7 @@ class Field(NamedTuple):
         return pattern_potential(activations, self._composition_for(num_axes), self.temperature)
 
     def slopes(self, activations: Tensor, num_axes: int = 0) -> Tensor:
-        """How far each hidden unit is on, the derivatives of :meth:`potential`, of the shape of its argument."""
+        """Derivatives of :meth:`potential` along the activations, of their shape: means of the hidden units."""
         if self.upper is not None:
             return deep_pattern_slopes(activations, *self._upper_for(num_axes))
         if not self.num_patterns:

@@ -29,11 +29,11 @@ class _Cell(NamedTuple):
 
 
 class GridPass(NamedTuple):
-    """What has been summed, or maximised, after every pixel.
+    """Messages of a pass over the grid: log-weights summed, or maximised, over the pixels before.
 
     :ivar list messages: Log-weights of the profiles, less their largest, before the first pixel and after each, shape
         ``(K ** shorter side, rows)``; the last one only, where the others are not asked for.
-    :ivar list peaks: What was subtracted after each pixel, shape ``(rows,)``.
+    :ivar list peaks: Largest log-weight, which was subtracted, after each pixel, shape ``(rows,)``.
     :ivar Tensor log_partition: Shape ``(rows,)``.
     :ivar int num_labels: K.
     """

@@ -54,7 +54,7 @@ def unit_powers(number: int, power: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_worth(biases: Tensor, shares: Tensor) -> Tensor:
-    """What biases are worth in states of hidden units, -inf where one is on that never is, shape ``(rows, K)``.
+    """Log-weights that biases give to K states of hidden units, -inf where a unit is on that never is, ``(rows, K)``.
 
     :param Tensor biases: Less than +inf, shape ``(rows, m)``, or with more axes before the last.
     :param Tensor shares: Shape ``(K, m)``.
@@ -73,7 +73,7 @@ Counts = tuple[int, ...]
 
 
 class HiddenStates(NamedTuple):
-    r"""What :math:`f_T(a) = T \log \sum_h \exp\frac{1}{T}(a^\top h + g(\sum_j h_j))` is a sum over, for T = n.
+    r"""States that :math:`f_T(a) = T \log \sum_h \exp\frac{1}{T}(a^\top h + g(\sum_j h_j))` is a sum over, for T = n.
 
     The n-th power of the sum is one over n replicas of h, in which only the shares s of the replicas in which a unit is
     on meet the activations:
@@ -83,8 +83,8 @@ class HiddenStates(NamedTuple):
 
     with the number N of sets of replicas that have so many units on and these shares.
 
-    :ivar Tensor shares: Shape ``(K, J)``.
-    :ivar Tensor kinds: Which states have the same weights: those that are permutations of each other, shape ``(K,)``.
+    :ivar Tensor shares: Shares s of the replicas in which each unit is on, shape ``(K, J)``.
+    :ivar Tensor kinds: Numbers of classes of states with equal weights, permutations of each other, shape ``(K,)``.
     :ivar Tensor log_numbers: Logarithms of N, replicas in any order, shape ``(kinds, counts)``.
     :ivar Tensor counts: The numbers of units that are on in each replica, in increasing order, shape ``(counts, n)``.
     """
@@ -106,7 +106,7 @@ class HiddenStates(NamedTuple):
 
 
 def number_of_hidden_states(number: int, replicas: int, allowed: Sequence[int]) -> int:
-    """How many states :func:`hidden_states` finds at most, for the same arguments.
+    """Upper bound of the number of states K of :func:`hidden_states`, for the same arguments.
 
     Example::
 
@@ -122,7 +122,7 @@ def number_of_hidden_states(number: int, replicas: int, allowed: Sequence[int]) 
 
 
 def cost_of_kinds(number: int, replicas: int, allowed: Sequence[int]) -> int:
-    """What it takes to find the weights in :func:`hidden_states`, for the same arguments, in numbers of a pass."""
+    """Cost of the weights in :func:`hidden_states`, for the same arguments, in numbers that a pass computes."""
     kinds = min(math.comb(number + replicas, replicas), number_of_hidden_states(number, replicas, allowed))
     return NUMBERS_IN_PLACE_OF_WAYS * kinds * math.comb(max(allowed) + replicas, replicas)
 
@@ -166,7 +166,7 @@ def hidden_states(number: int, replicas: int, allowed: tuple[int, ...]) -> Hidde
 
 
 def _sums(replicas: int, allowed: Sequence[int]) -> set[int]:
-    """How many units may be on in all replicas together."""
+    """Numbers of units that may be on in all replicas together."""
     sums = {0}
     for _ in range(replicas):
         sums = {total + count for total in sums for count in allowed}

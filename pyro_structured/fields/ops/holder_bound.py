@@ -76,7 +76,7 @@ class _Plan(NamedTuple):
 
     @property
     def spare(self) -> float:
-        """What is left of the temperature."""
+        """Temperature that remains after the powers of all parts, at least 0."""
         return max(0.0, self.field.temperature - self.power / self.number)
 
     @property
@@ -97,7 +97,7 @@ class _Plan(NamedTuple):
         ]
 
     def bound(self, odds: Tensor, penalties: Tensor, shifts: Tensor, slope: Tensor) -> Tensor:
-        """What the shares prove, shape ``(rows,)``."""
+        """Upper bound of log Z at the present shares, shape ``(rows,)``."""
         field, rows, number = self.field, len(odds), self.number
         odds = odds - odds.mean(1, keepdim=True)
         biases, constant = self._biases(shifts, slope)

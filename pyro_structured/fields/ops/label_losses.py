@@ -1,4 +1,4 @@
-"""How much labels differ from the right ones."""
+"""Losses of labels: differences from the right ones."""
 
 __all__ = ["hamming_loss", "intersection_over_union", "intersection_over_union_loss"]
 

@@ -31,7 +31,7 @@ def mean_field_bound(field: Field, strips: GridStrips, num_exact: int, num_round
     the best of three starts is returned. Penalties of pairs between strips have to be finite.
 
     :param Field field: Any composition.
-    :param GridStrips strips: What is exact.
+    :param GridStrips strips: Strips of the grid, within which q has all pairs.
     :param int num_exact: The largest number of states of the units that are summed exactly.
     :param int num_rounds: The largest number of rounds.
     :return: Shape ``(rows,)``, differentiable, with q held fixed. Cost of a round: that of a pass over the strips.
@@ -88,7 +88,7 @@ class _Split(NamedTuple):
         return log_z.detach(), found.clamp(0, 1)
 
     def bound(self, tilt: Tensor, means: Tensor, log_z: Tensor | None = None) -> Tensor:
-        """What q proves."""
+        """Lower bound of log Z by q, shape ``(rows,)``."""
         log_z = self.log_partition(tilt) if log_z is None else log_z
         patterns = self.rest.potential(self.rest.activations(means))
         return log_z - (tilt * means).sum(-1) + patterns - self.between(means).sum(-1)
@@ -144,7 +144,7 @@ def _starts(split: _Split) -> list[Tensor]:
 
 
 def _number_exact(field: Field, strips: GridStrips, num_exact: int) -> int:
-    """How many units can be summed under q."""
+    """Number of units that can be summed exactly under q."""
     replicas = int(field.temperature)
     if field.composition != "sum" or replicas != field.temperature or not replicas:
         return 0

@@ -90,7 +90,7 @@ def _order(probs: Tensor) -> Tensor:
 
 
 def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
-    """What pixels, and then those that are off, add to the patterns' potentials, ``(rows, J, 2 D)``, and to what."""
+    """Gains of potentials by labels z, and by 1 - z, shape ``(rows, J, 2 D)``; and the least potentials."""
     number = field.num_patterns
     parts = torch.cat([field.weights.clamp(min=0), -field.weights.clamp(max=0)], -1).expand(len(order), -1, -1)
     places = order.unsqueeze(1).expand(-1, number, -1)
@@ -101,14 +101,14 @@ def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _majorant(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
-    """What is added to the log-odds of pixels, and what there is with all labels 0."""
+    """Shifts of the pixels' log-odds, shape ``(rows, D)``, and the value with all labels 0, shape ``(rows,)``."""
     gains, starts = _gains(field, order)
     on, off = gains.sum(1).chunk(2, -1)
     return on - off, starts.sum(-1) + off.sum(-1)
 
 
 def _missed(field: Field, order: Tensor, probs: Tensor) -> Tensor:
-    """How far the sums are above the potentials at some means of the labels, shape ``(rows, J)``."""
+    """Gaps between the modular sums and the potentials at means of the labels, at least 0, shape ``(rows, J)``."""
     gains, starts = _gains(field, order)
     sums = (gains @ torch.cat([probs, 1 - probs], -1).unsqueeze(-1)).squeeze(-1) + starts
     return sums - pattern_potential(field.activations(probs).unsqueeze(-1), "sum", field.temperature)

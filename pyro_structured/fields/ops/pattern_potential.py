@@ -1,4 +1,4 @@
-"""What patterns add to the log-weight of a labelling, their hidden units summed or maximised out."""
+"""Potentials of patterns: their share of the log-weight of a labelling, hidden units summed or maximised out."""
 
 __all__ = ["PatternTemplate", "pattern_from_template", "pattern_potential", "pattern_slopes", "template_of_pattern"]
 
@@ -19,7 +19,7 @@ def pattern_potential(activations: Tensor, composition: Tensor | str, temperatur
     This is minus Equation (4.1) of the thesis. For T = 0 it is the limit, :math:`\max_h a^\top h + g(\sum_j h_j)`. The
     four cases of Table 3.1 are ``"sum"`` and ``"min"`` at the temperatures 0 and 1.
 
-    :param Tensor activations: What it is worth to switch each hidden unit on, :math:`a_j = c_j + w_j^\top y`, shape
+    :param Tensor activations: Log-weights of switching hidden units on, :math:`a_j = c_j + w_j^\top y`, shape
         ``(..., J)``, less than +inf.
     :param composition: The table g, shape ``(..., J + 1)``, less than +inf; ``"sum"`` for zeros, ``"min"`` where
         exactly one unit is on, each in less time than with a table.
@@ -94,9 +94,9 @@ def _softplus(tensor: Tensor) -> Tensor:
 class PatternTemplate(NamedTuple):
     """A pattern as a template with costs of leaving it, Equations (3.1) and (3.2).
 
-    :ivar Tensor template: The labels that it asks for, zeros and ones, shape ``(..., D)``.
+    :ivar Tensor template: Labels of the template, zeros and ones, shape ``(..., D)``.
     :ivar Tensor weights: Costs of other labels, at least 0, shape ``(..., D)``.
-    :ivar Tensor discount: What it is worth where it is met, the maximum less the base cost, shape ``(...)``.
+    :ivar Tensor discount: Gain where all labels are those of the template, the maximum less the base cost, ``(...)``.
     """
 
     template: Tensor

@@ -42,7 +42,7 @@ class FieldCut:
     def maximize(self, odds: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Labels of the largest value, booleans of shape ``(N, n)``.
 
-        :param np.ndarray odds: What label 1 is worth more than label 0, shape ``(N, n)``; infinite where the label is
+        :param np.ndarray odds: Log-odds of label 1 against label 0, shape ``(N, n)``; infinite where the label is
             certain.
         :param np.ndarray penalties: Shape ``(N, E)`` or ``(1, E)``; +inf where labels have to be alike; negative ones
             only where some labels can be exchanged so that all are positive.
@@ -60,7 +60,7 @@ class FieldCut:
         return labels
 
     def margins(self) -> np.ndarray:
-        """How much less labels are worth, at least, that differ from the last row's at some node, shape ``(n,)``."""
+        """Lower bounds of the loss of log-weight by another label than the last row's at each node, shape ``(n,)``."""
         nodes, edges = self._network.residuals()
         tails, heads = self._edges.T
         found = []

@@ -37,7 +37,7 @@ def maximize_jointly(field: Field) -> MapResult:
 
 
 def rounding(field: Field) -> Tensor:
-    """How much better than a cut that was found the best one may be, shape ``(rows,)``."""
+    """Upper bound of the loss by rounding capacities to integers, shape ``(rows,)``."""
     odds, penalties = (
         numbers.masked_fill(numbers.isinf(), 0.0).abs().sum(-1) for numbers in (field.odds, field.penalties)
     )

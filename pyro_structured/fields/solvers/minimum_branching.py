@@ -52,7 +52,7 @@ class MinimumSearch:
     def __init__(self, field: Field, network: FieldCut, labels: np.ndarray) -> None:
         self._network, self._edges = network, field.edges.numpy()
         self._odds, self._penalties = field.odds.numpy(), field.penalties.numpy()
-        # What is certain has no log-odds of its own.
+        # Certain labels have no log-odds of their own.
         self._finite, self._base = np.where(np.isinf(self._odds[0]), 0.0, self._odds[0]), float(field.odds_base[0])
         # A pattern that is never on does not matter.
         used = field.biases[0].isfinite()
@@ -85,7 +85,7 @@ class MinimumSearch:
         return np.asarray(self._weights @ labels + self._biases)
 
     def _field(self, labels: np.ndarray) -> float:
-        """What labels that may be are worth without the patterns."""
+        """Log-weight of possible labels, without the patterns."""
         cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         return self._base + float(self._finite @ labels) - float(self._penalties[0][cut].sum())
 

@@ -130,11 +130,11 @@ LEAST_SCALE = 1e-9
 
 
 class DualStep(NamedTuple):
-    """What an iteration has found, without the start.
+    """Bound and values of one iteration, less those at the start.
 
-    :ivar float total: A bound of what all labels are worth.
-    :ivar float majority: What the labels of the majority of the terms are worth.
-    :ivar float decoded: What the labels of one M-step with the terms' slopes are worth.
+    :ivar float total: Upper bound of the log-weights of all labels.
+    :ivar float majority: Log-weight of the labels that most of the terms have.
+    :ivar float decoded: Log-weight of the labels of one M-step with the slopes of the terms' labels.
     """
 
     total: float
@@ -217,7 +217,7 @@ class _Decomposition:
             return labels, self._worth(labels, self._odds, 1.0) + float(prices @ labels)
         weights, bias, temperature = self._weights[place], float(self._biases[place]), self._field.temperature
         share = self._share
-        # What is certain is certain in every term.
+        # Certain labels are certain in every term.
         odds = (
             np.where(np.isinf(self._odds), self._odds, share * np.where(np.isinf(self._odds), 0.0, self._odds)) + prices
         )
@@ -243,7 +243,7 @@ class _Decomposition:
         return float(np.where(np.isinf(odds), 0.0, odds) @ labels) - penalty
 
     def _decode(self, votes: np.ndarray) -> list[float]:
-        """What the majority's labels, and those of one M-step with the slopes of the terms' labels, are worth."""
+        """Log-weights of the majority's labels, and of those of one M-step with the slopes of the terms' labels."""
         candidates = [votes.mean(0) > 0.5]
         activations = (self._weights * votes[: len(self._biases)]).sum(1) + self._biases
         temperature = self._field.temperature

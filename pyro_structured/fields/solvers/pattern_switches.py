@@ -72,7 +72,7 @@ def _ascend_some(field: Field, labels: Tensor, max_cuts: int, number: int, ascen
 
 
 def _round(field: Field, starts: Tensor, known: Tensor, number: int, ascend: Ascent) -> tuple[Tensor, Tensor, Tensor]:
-    """What searches find that begin where single hidden units are switched.
+    """Labels that searches find from states with one hidden unit switched.
 
     :param Tensor starts: Labels, shape ``(rows, S, D)``.
     :param Tensor known: Which of them there are, shape ``(rows, S)``.

@@ -20,9 +20,9 @@ NUMBER_GROUPS = 64
 class _PatternMajorant(NamedTuple):
     r"""Of each pattern, :math:`b_j + \sum_i \lambda_{ji} z_i` with z that are the labels or 1 less them.
 
-    :ivar np.ndarray tilt: What it adds to the log-odds of all pixels, all patterns together, shape ``(D,)``.
-    :ivar float base: What it is with all labels 0.
-    :ivar np.ndarray order: Which z there are, of the labels and then of 1 less them.
+    :ivar np.ndarray tilt: Shifts of the log-odds of the pixels, summed over the patterns, shape ``(D,)``.
+    :ivar float base: Its value with all labels 0, summed over the patterns.
+    :ivar np.ndarray order: Indices of the z among the labels, and after them 1 less the labels.
     :ivar np.ndarray starts: b, shape ``(J,)``.
     :ivar np.ndarray gains: :math:`\lambda`, in this order, shape ``(z, J)``.
     """
@@ -34,7 +34,7 @@ class _PatternMajorant(NamedTuple):
     gains: np.ndarray
 
     def at(self, shares: np.ndarray) -> np.ndarray:
-        """What it says of each pattern, for labels or shares of them, shape ``(J,)``."""
+        """Upper bounds of the patterns' potentials at labels, or at means of labels, shape ``(J,)``."""
         return np.asarray(self.starts + np.concatenate([shares, 1 - shares])[self.order] @ self.gains)
 
 
@@ -178,7 +178,7 @@ class SumSearch:
         self._network, self._edges, self._temperature = network, field.edges.numpy(), field.temperature
         self._odds, self._penalties = field.odds[0].numpy(), field.penalties.numpy()
         self._certain = np.isinf(self._odds)
-        # What is certain has no log-odds of its own.
+        # Certain labels have no log-odds of their own.
         self._finite, self._base = np.where(self._certain, 0.0, self._odds), float(field.odds_base[0])
         # A pattern that is never on does not matter.
         used = field.biases[0].isfinite()
@@ -337,7 +337,7 @@ class SumSearch:
         return np.asarray(self._weights @ labels + self._biases)
 
     def _field(self, labels: np.ndarray) -> float:
-        """What labels that may be are worth without the patterns."""
+        """Log-weight of possible labels, without the patterns."""
         cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         return self._base + float(self._finite @ labels) - float(self._penalties[0][cut].sum())
 

@@ -1,1 +1,1 @@
-"""What every family of models stands on: Pyro distributions."""
+"""Bases of Pyro distributions that several families of models use."""

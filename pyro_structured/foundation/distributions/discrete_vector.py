@@ -235,7 +235,7 @@ def exact_log_prob(distribution: DiscreteVector, value: Tensor) -> Tensor:
 def exact_log_evidence(given: DiscreteVector, distribution: DiscreteVector) -> Tensor:
     """Log-probability of evidence in double precision, whatever the dtype of the parameters.
 
-    :param DiscreteVector given: What ``distribution.condition`` made of the evidence.
+    :param DiscreteVector given: Result of ``distribution.condition`` for the evidence.
     :return: Shape ``given.batch_shape``; -inf for impossible evidence.
     """
     return given._log_z - distribution._supported_log_z

@@ -1,4 +1,4 @@
-"""What distributions and constraints of several numbers are made of."""
+"""Parts of distributions and constraints of several numbers: without masks and declared events."""
 
 __all__ = ["entry_constraint", "entry_distribution", "unmasked"]
 

@@ -1,1 +1,1 @@
-"""What every family of models stands on: inference with Pyro."""
+"""Inference with Pyro that several families of models use."""

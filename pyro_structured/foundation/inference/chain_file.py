@@ -38,7 +38,7 @@ def chain_paths(path: Path) -> list[Path]:
 
 
 def read_chain(path: Path) -> dict[str, Any]:
-    """What a file holds.
+    """State of a chain, read from a file.
 
     :raises FileNotFoundError: if there is none.
     :raises ValueError: if it is no file of a chain.
@@ -49,7 +49,7 @@ def read_chain(path: Path) -> dict[str, Any]:
             # Torch does not look at checksums.
             damaged = archive.testzip()
         content = torch.load(io.BytesIO(stored), weights_only=True)
-    # What torch and zipfile raise for damaged files is not documented.
+    # Errors that torch and zipfile raise for damaged files are not documented.
     except Exception as error:
         raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}: {error}") from None
     if damaged is not None:

@@ -248,7 +248,7 @@ class Checkpoint(Represented, MCMCKernel):
         self._chain = _Chain(self.kernel, state, path, warmup_steps, header)
 
     def _stored(self, path: Path, data: str) -> dict[str, Any] | None:
-        """What there is of a chain that goes on."""
+        """Stored state of a chain that goes on; ``None`` if there is none."""
         stored = read_chain(path) if self._resumes and path.exists() else None
         if stored is None or stored["run"] != self._run:
             return None
@@ -283,11 +283,11 @@ class Checkpoint(Represented, MCMCKernel):
                 )
 
     def logging(self) -> dict[str, str]:
-        """What the kernel logs."""
+        """Log entries of the kernel."""
         return self.kernel.logging() or {}
 
     def diagnostics(self) -> dict[str, Any]:
-        """What the kernel reports."""
+        """Diagnostics of the kernel."""
         found: dict[str, Any] = self.kernel.diagnostics()
         return found
 
@@ -420,7 +420,7 @@ def _check_same(name: str, expected: str, given: Any, stored: Any, path: Path) -
 
 
 def _described(kernel: MCMCKernel, model: Any) -> dict[str, Any]:
-    """How to make the kernel, or why data cannot tell."""
+    """Data of which the kernel can be made anew, or the reason why there are none."""
     try:
         return {"data": ObjectState(None, {"model": model}).encode(kernel, type(kernel).__name__)}
     except NotImplementedError as error:

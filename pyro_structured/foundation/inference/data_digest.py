@@ -18,7 +18,7 @@ def data_digest(value: Any, name: str = "value") -> str:
 
     :param value: Tensors, arrays, frames (their entries), numbers, texts, and containers or objects made of these; of
         functions and classes only the name counts.
-    :param str name: What errors call it.
+    :param str name: Name of the value in errors.
     :raises ValueError: if there is anything else in it.
     """
     digest = hashlib.sha256()

@@ -19,15 +19,15 @@ from pyro_structured.foundation.structures.representation import Represented
 
 @dataclass
 class _Progress:
-    """Of a run.
+    """Progress of a run.
 
-    :ivar scores: So far.
-    :ivar float best: The largest of them, or -inf.
-    :ivar int best_at: How many there were when the best one had been found.
-    :ivar kept: What was learned then; ``None`` before the first score.
-    :ivar int num_steps: That have been made.
-    :ivar num_since: Of these, since the last score; ``None`` before the first.
-    :ivar present: What was learned last, once a run has ended and gone back to the best.
+    :ivar scores: Scores so far.
+    :ivar float best: Largest score, or -inf.
+    :ivar int best_at: Number of scores when the best one had been found.
+    :ivar kept: State of learning at the best score; ``None`` before the first score.
+    :ivar int num_steps: Number of steps so far.
+    :ivar num_since: Number of steps since the last score; ``None`` before the first.
+    :ivar present: Last state of learning, once a run has ended and gone back to the best.
     """
 
     scores: list[float] = field(default_factory=list)

@@ -103,7 +103,7 @@ class StepKernel(MCMCKernel):
         return found
 
     def report(self) -> dict[str, Any]:
-        """What happened since the start of the chain, for ``diagnostics``; nothing unless overridden."""
+        """Counters since the start of the chain, for ``diagnostics``; none unless overridden."""
         return {}
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
@@ -138,11 +138,11 @@ class StepKernel(MCMCKernel):
         return found
 
     def logging(self) -> dict[str, str]:
-        """What the composition logs."""
+        """Log entries of the composition."""
         return {} if self._composed is None else self._composed.logging()
 
     def diagnostics(self) -> dict[str, Any]:
-        """What the composition reports."""
+        """Diagnostics of the composition."""
         return {} if self._composed is None else self._composed.diagnostics()
 
     def cleanup(self) -> None:
@@ -271,11 +271,11 @@ class Gibbs(MCMCKernel):
         return state.params()
 
     def logging(self) -> dict[str, str]:
-        """What all kernels log, with their names in front."""
+        """Log entries of all kernels, with their names in front."""
         return {f"{turn.name} {key}": value for turn in self._turns for key, value in turn.logging().items()}
 
     def diagnostics(self) -> dict[str, Any]:
-        """What all kernels report, with their names in front; divergences under their own name, for summaries."""
+        """Diagnostics of all kernels, with their names in front; divergences under their own name, for summaries."""
         found: dict[str, Any] = {}
         for turn in self._turns:
             for key, value in turn.report().items():
@@ -340,11 +340,11 @@ class _Turn:
         state.read(self.kernel.sample(params))
 
     def logging(self) -> dict[str, str]:
-        """What the kernel logs."""
+        """Log entries of the kernel."""
         return {} if isinstance(self.kernel, StepKernel) or not self.names else self.kernel.logging() or {}
 
     def report(self) -> dict[str, Any]:
-        """What the kernel reports."""
+        """Diagnostics of the kernel."""
         if not self.names:
             return {}
         found: dict[str, Any] = (

@@ -52,14 +52,14 @@ Batch = TypeVar("Batch", bound=ObservedBatch)
 
 
 class Learner(ABC, Generic[Batch]):
-    """What learners share: steps as those of ``pyro.infer.SVI``, whose state can be kept.
+    """Base of learners: steps as those of ``pyro.infer.SVI``, whose state can be kept.
 
     :param model: A Pyro model.
     :param guide: A Pyro guide for the latent sites that the learner does not infer itself, whose sites are all Delta:
         ``AutoDelta``, or an empty function if the model has parameters only. Priors are part of the objective.
     :param optim: A Pyro optimiser; or ``None``: every step minimises its loss by L-BFGS, to convergence or
         100 iterations.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     """
@@ -82,7 +82,7 @@ class Learner(ABC, Generic[Batch]):
         self._state = LearningState(model, guide, optim)
         # Of the rows of plates, if steps go on with it.
         self._chains: RowState | None = None
-        # What is run to learn.
+        # The model that steps run.
         self._observed_model: Callable[..., Any] = MaskedSites(model)
 
     @abstractmethod
@@ -95,11 +95,11 @@ class Learner(ABC, Generic[Batch]):
 
     @abstractmethod
     def _infer(self, batch: Batch) -> dict[str, Tensor]:
-        """What the loss needs, for every site that the learner looks at."""
+        """Inferred tensors that the loss needs, for every observed site of the learner."""
 
     @abstractmethod
     def _loss(self, batch: Batch, inferred: dict[str, Tensor]) -> Tensor:
-        """What a step makes smaller."""
+        """Loss that a step makes smaller."""
 
     def step(self, *args: Any, **kwargs: Any) -> float:
         """One step on the arguments' data, or on a random part of it if the model's plates say so.

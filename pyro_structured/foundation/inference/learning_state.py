@@ -1,4 +1,4 @@
-"""What steps of learning change."""
+"""State of learning: parameters, optimisers, buffers and random numbers."""
 
 __all__ = ["LearningState", "plain_constraint", "rebuilt_constraint"]
 
@@ -164,7 +164,7 @@ def _is_among(buffer: Tensor, found: dict[str, Tensor]) -> bool:
 
 
 def _prefix(module: Module, counts: dict[str, int]) -> str:
-    """What comes before the name of a buffer: as with its parameters in Pyro's store, or the class with a number."""
+    """Prefix of the names of buffers: that of the module's parameters in Pyro's store, or the class with a number."""
     store = pyro.get_param_store()
     for name, param in module.named_parameters():
         full = normalize_param_name(store.param_name(param) or "")

@@ -36,7 +36,7 @@ PLAIN_SIZE = type("_Plain", (), {}).__basicsize__
 
 
 class ObjectState:
-    """What is there when this is made, by its path from a root, and objects as data that may refer to it.
+    """Objects below a root, by their paths, and other objects as data that may refer to these.
 
     Data are tensors, numbers, texts, and lists and tuples of these, so that ``torch.load`` takes them with
     ``weights_only=True``. Functions, distributions, traces, transforms and immutable objects are constants. An object
@@ -100,7 +100,7 @@ class ObjectState:
             if path not in self.objects:
                 raise ValueError(f"{_text(path)}: expected an object, as in the file, got none")
         decoder = _Decoder(self)
-        # What is known may be part of several contents, so that all are made before any is given.
+        # A known object may be part of several contents, so that all contents are made before any is given.
         contents = [(self.objects[path], decoder.state(kind, content), kind) for path, (kind, content) in state]
         for value, content, kind in contents:
             if kind == "own":
@@ -120,7 +120,7 @@ class ObjectState:
     def encode(self, value: Any, name: str) -> Any:
         """A new object as data.
 
-        :param str name: What errors call it.
+        :param str name: Name of the object in errors.
         :raises NotImplementedError: as :meth:`save`.
         """
         return _Encoder(self)(value, (name,))
@@ -181,13 +181,13 @@ class _Encoder:
         return ["object", _name(kind), self.content(value, path)]
 
     def state(self, value: Any, path: Path) -> tuple[str, Any]:
-        """What a known object says of itself, or is made of."""
+        """State of a known object: its own ``state_dict``, or its content."""
         if _says_its_state(value):
             return "own", self(value.state_dict(), (*path, "state_dict()"))
         return "content", self.content(value, path)
 
     def content(self, value: Any, path: Path) -> Any:
-        """What an object is made of: a tensor, or keys and values."""
+        """Content of an object: a tensor, or keys and values."""
         if isinstance(value, Tensor):
             return value.detach().clone()
         if isinstance(value, np.ndarray):
@@ -235,11 +235,11 @@ class _Decoder:
         return found
 
     def state(self, kind: str, content: Any) -> Any:
-        """What :meth:`_Encoder.state` was made of."""
+        """Inverse of :meth:`_Encoder.state`."""
         return self(content) if kind == "own" else self.content(content)
 
     def content(self, content: Any) -> Any:
-        """What :meth:`_Encoder.content` was made of: a tensor, or keys and values."""
+        """Inverse of :meth:`_Encoder.content`: a tensor, or keys and values."""
         return content if isinstance(content, Tensor) else [(key, self(value)) for key, value in content]
 
 

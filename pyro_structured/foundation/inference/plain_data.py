@@ -16,7 +16,7 @@ MAPPINGS = (dict, OrderedDict, Counter)
 def plain_copy(value: Any, name: str) -> Any:
     """A copy of tensors, numbers and strings, in any containers, that ``torch.load`` reads with ``weights_only=True``.
 
-    :param str name: What an error calls the value.
+    :param str name: Name of the value in errors.
     :raises ValueError: if there is anything else in it.
     """
     kind = type(value)

@@ -1,4 +1,4 @@
-"""What learners know of every row of plates, from step to step."""
+"""Tensors that learners keep for every row of plates, from step to step."""
 
 __all__ = ["RowState", "row_places"]
 

@@ -44,11 +44,11 @@ class SiteHandler:
         return drawn
 
     def reparam(self, fn: Any) -> Reparam | None:
-        """What makes hidden variables of the site a site of their own, if there are any."""
+        """Reparameterisation that makes hidden variables a site of their own; ``None`` if there are none."""
         return None
 
     def constant(self, fn: Any) -> object | None:
-        """What the density depends on if the site is certain given other sites, as optima are given their costs."""
+        """Object that decides a site which is certain given others, as an optimum is given its costs; else ``None``."""
         return None
 
     def mask_heir(self, name: str) -> str | None:

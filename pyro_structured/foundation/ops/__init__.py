@@ -1,1 +1,1 @@
-"""What every family of models stands on: algorithms on tensors."""
+"""Algorithms on tensors that several families of models use."""

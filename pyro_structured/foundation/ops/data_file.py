@@ -19,7 +19,7 @@ KINDS = {"u": "unsigned integers", "iu": "integers", "f": "floating point number
 
 
 class ArrayKind(NamedTuple):
-    """What an array has to be.
+    """Kind, shape and range that an array has to have.
 
     :ivar str kind: Letters of numpy's kinds, a key of ``KINDS``.
     :ivar tuple shape: Sizes; a name stands for any size of at least 1, the same one in all arrays of a file.
@@ -40,7 +40,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
     """Makes any error inside a ValueError that names the file: decoders of damaged files raise nearly everything.
 
     :param Path path: The file.
-    :param str expected: What it should hold.
+    :param str expected: Expected content, for the error.
 
     Example::
 
@@ -77,7 +77,7 @@ def read_arrays(path: Path, kinds: Mapping[str, ArrayKind]) -> dict[str, np.ndar
     """Arrays of a file in numpy's format ``.npz``.
 
     :param Path path: The file; what else it holds is not read.
-    :param kinds: What the arrays have to be, by name.
+    :param kinds: Expected kinds of the arrays, by name.
     :raises ValueError: if the file is damaged, or an array is missing or another one. Shapes and kinds are known before
         any number is read.
     """

@@ -74,7 +74,7 @@ MOST_PIXELS = 18
 
 
 def number_of_labelings(number: int, num_labels: int = 2) -> int | None:
-    """How many there are of so many pixels, or ``None`` if they are never enumerated.
+    """Number of labelings :math:`K^D` of D pixels with K labels, or ``None`` if they are never enumerated.
 
     Example::
 

@@ -40,7 +40,7 @@ def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, T
 
 
 def no_evidence(number: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """What is known of so many variables before any observation, in the form of :func:`merge_evidence`."""
+    """Observations of n variables before there is any, in the form of :func:`merge_evidence`."""
     value = torch.zeros(number, dtype=torch.long, device=device)
     return value, value.bool(), value.new_ones((), dtype=torch.bool)
 

@@ -30,7 +30,7 @@ class MarginalPlan(ABC):
 def infer_marginals(plan: MarginalPlan, *parameters: Tensor, marginals: bool = True) -> tuple[Tensor, ...]:
     """Logarithms of sums of weights and, if they are wanted, their derivatives, all of them differentiable.
 
-    :param MarginalPlan plan: What to sum.
+    :param MarginalPlan plan: The structure whose values are summed over.
     :param parameters: As for :meth:`MarginalPlan.solve`.
     :param bool marginals: Whether to return the derivatives.
     """

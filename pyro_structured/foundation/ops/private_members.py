@@ -52,7 +52,7 @@ class MCMCRun(NamedTuple):
     :ivar draws: ``None`` before the run is finished.
     :ivar tuple args: Of the model.
     :ivar dict kwargs: Of the model.
-    :ivar list diagnostics: What the kernel of each chain reported.
+    :ivar list diagnostics: Diagnostics of the kernel of each chain.
     """
 
     draws: dict[str, Tensor] | None
@@ -62,12 +62,12 @@ class MCMCRun(NamedTuple):
 
 
 def mcmc_run(mcmc: Any) -> MCMCRun:
-    """What is kept of a run."""
+    """Draws, arguments and diagnostics of a run."""
     return MCMCRun(mcmc._samples, mcmc._args, mcmc._kwargs, mcmc._diagnostics)
 
 
 def initial_strategy(kernel: MCMCKernel) -> Any:
-    """How a kernel of Pyro's initialises sites, or ``None``."""
+    """Function with which a kernel of Pyro's initialises sites, or ``None``."""
     return getattr(kernel, "_init_strategy", None)
 
 

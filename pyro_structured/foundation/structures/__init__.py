@@ -1,1 +1,1 @@
-"""What every family of models stands on: immutable descriptions."""
+"""Immutable descriptions, and their argument checks, that several families of models use."""

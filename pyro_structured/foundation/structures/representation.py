@@ -1,4 +1,4 @@
-"""How objects show what they are made of."""
+"""Representations of objects, as text and as HTML."""
 
 __all__ = ["Represented", "represent", "shortened"]
 
@@ -16,7 +16,7 @@ def represent(value: Any, **more: Any) -> str:
     """``Name(argument=..., ...)``, from attributes that have the names of the constructor's arguments.
 
     :param value: An object; arguments that it does not keep, and those that have their defaults, are left out.
-    :param more: What else there is to say, as text or a value.
+    :param more: Further entries, as text or a value, by name.
 
     Example::
 

@@ -22,7 +22,7 @@ from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 BLANK = re.compile(r"\s+|//[^\n]*|/\*.*?\*/", re.DOTALL)
 WORD = re.compile(r'(?!//|/\*)[^\s{}()\[\],;|"]+?(?=//|/\*|[\s{}()\[\],;|"]|\Z)')
 TOKEN = re.compile(rf'"[^"]*"|[{{}}()\[\],;|]|{WORD.pattern}')
-# What stands in properties: quotes that do not end in their line are no quotes.
+# Parts of properties: quotes that do not end in their line are no quotes.
 PROPERTY_PART = re.compile(r'[^;"]+|"[^"\n]*"|"')
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 LONGEST_QUOTATION = 60
@@ -51,14 +51,14 @@ class _BifScanner:
         return self._text.count("\n", 0, place) + 1
 
     def error(self, expected: str) -> ValueError:
-        """What to raise if something else comes next."""
+        """Error for another token than the expected one."""
         token = TOKEN.match(self._text, self.place)
         got = token.group() if token else self._text[self.place : self.place + 20] or "the end"
         got = got if len(got) <= LONGEST_QUOTATION else got[:LONGEST_QUOTATION] + "..."
         return ValueError(f"{self._path}: expected {expected} in line {self.line(self.place)}, got {got!r}")
 
     def wrong(self, message: str, place: int | None = None) -> ValueError:
-        """What to raise about something that was read, at the present place or from another one on."""
+        """Error about a token that was read, at the present place or at another one."""
         return ValueError(
             f"{self._path}: expected {message} (line {self.line(self.place if place is None else place)})"
         )
@@ -137,7 +137,7 @@ class _BifScanner:
 
 # Bytes: published networks of a thousand variables have less than a tenth of it.
 LARGEST_TEXT = 2**26
-# What arrays of all versions of numpy can have, with the variable itself.
+# Arrays of all versions of numpy can have as many axes, with the variable itself.
 MOST_PARENTS = 31
 
 

@@ -25,10 +25,10 @@ MOST_STATES = 2**20
 
 
 class EdgeScore(Protocol):
-    """What edges are worth."""
+    """Gains of edges."""
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
-        """What an edge between variables with these common neighbours adds."""
+        """Gain of the score by an edge between variables with these common neighbours."""
 
 
 class ChordalScore:
@@ -61,10 +61,10 @@ class ChordalScore:
         return found
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
-        """What an edge between variables with these common neighbours adds; -inf if their clique would be too large."""
+        """Gain by an edge between variables with these common neighbours; -inf if their clique would be too large."""
         one, other = pair
         if 1 in (self.rows.cardinalities[one], self.rows.cardinalities[other]):
-            # What rounding leaves of nothing is no reason for an edge.
+            # A gain of zero up to rounding is no reason for an edge.
             return 0.0
         if not separator and self._pair_gains is not None:
             return self._pair_gains[one][other]
@@ -113,7 +113,7 @@ def grow_chordal_graph(
 ) -> float:
     """Adds the best edge that keeps a graph chordal, and its cliques small, until none has a gain.
 
-    :param EdgeScore score: What edges are worth.
+    :param EdgeScore score: Gains of edges.
     :param neighbors: A chordal graph, which is changed.
     :param int treewidth: Cliques have at most one variable more.
     :param pairs: Pairs to begin with; ``None``: all.

@@ -83,7 +83,7 @@ def held_out_logits(
 
 
 class ConditionalScore:
-    r"""How much labels tell about each other, given the features and some other labels.
+    r"""Conditional information of labels about each other, given the features and some other labels.
 
     .. math::
         \sum \log \frac{p(y_i \mid y_j, y_S, x)}{p(y_i \mid y_S, x)} - \frac{c}{2} \log N (r_i - 1)(r_j - 1),

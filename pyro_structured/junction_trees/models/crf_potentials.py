@@ -61,7 +61,7 @@ class ConditionalField:
 
     @cached_property
     def _design(self) -> tuple[Tensor, Tensor]:
-        """What weights add to the entries of the packed tables, those of nodes and those of edges: sparse matrices."""
+        """Sparse matrices from weights to entries of the packed tables: those of nodes, and those of edges."""
         nodes = [(d,) for d in range(self.tree.num_variables)]
         return self._matrix(nodes, sum(self.node_columns)), self._matrix(self.edges, sum(self.edge_columns))
 

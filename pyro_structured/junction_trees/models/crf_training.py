@@ -114,7 +114,7 @@ class _Objective:
 
 @torch.no_grad()
 def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
-    """How many the module makes of some rows, or a ValueError if it does not make any of them."""
+    """Number of features that the module makes of rows, or a ValueError if it makes none."""
     try:
         output = feature_map(inputs)
     except RuntimeError as error:

@@ -30,7 +30,7 @@ class RankedCuts:
 
     :param SeparatorFlow flow: Of the graph.
     :param np.ndarray weights: Its weights, shape ``(n, n)``.
-    :param np.ndarray bonus: What pairs that are left out together are worth, at least 0, like the weights.
+    :param np.ndarray bonus: Bonuses of pairs that are left out together, at least 0, like the weights.
     :param int size: The largest number of nodes k that are left out.
     :param float tolerance: Of cuts that are so much worse than the best one, those of small separators come first.
     """
@@ -67,7 +67,7 @@ class RankedCuts:
                 yield float(cuts.weights[place]), cuts.separators[place], cuts.sides[place]
 
     def _limit(self) -> float:
-        """How much a cut may be worth to come next."""
+        """Largest value of a cut that may come next."""
         return float(self._values.min(initial=np.inf)) + self._tolerance
 
     def _round(self, limit: float) -> bool:
@@ -237,8 +237,8 @@ def cut_graph(
     :param log_sizes: Logarithms of the numbers of states of the nodes; ``None``: all are alike.
     :param float discount: The factor :math:`\lambda` of what is newly kept, at least 0. With 1, which the paper begins
         with, a cut may lose what other cuts would have kept anyway.
-    :param float tolerance: What a cut may lose to be better than none in a set of at most k + 1 nodes, and how much
-        worse than the best it may be where its separator is smaller.
+    :param float tolerance: Loss up to which a cut is better than none in a set of at most k + 1 nodes, and up to which
+        a cut with a smaller separator is better than the best.
     :param float most_states: The largest number of joint states of a clique.
     :return: Edges. The graph has a treewidth of at most k: elimination with least fill shows it.
     :raises ValueError: if the weights are of another kind, or a number is out of range.

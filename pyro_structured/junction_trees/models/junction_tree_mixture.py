@@ -28,7 +28,7 @@ class MixtureCandidate(NamedTuple):
     """The best mixture of a start.
 
     :ivar TreeMixture mixture: Its components and their weights.
-    :ivar float penalty: What a parameter cost.
+    :ivar float penalty: Cost of a parameter.
     :ivar float smoothing: Pseudo-observations.
     :ivar float score: Mean log-probability of the validation rows, in nats.
     :ivar int num_iterations: That led to it.
@@ -86,7 +86,7 @@ class JunctionTreeMixture(CategoricalDensity):
     :param int n_components: Number K of components, at least 1. With one, the tree is that of :class:`ThinJunctionTree`
         with the same settings, apart from the prior.
     :param int treewidth: Largest treewidth, at least 1; 1 makes mixtures of trees.
-    :param penalty: What a parameter costs, c, at least 0, in units of the Bayesian information criterion. A number, or
+    :param penalty: Cost c of a parameter, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
     :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
         frequencies in all of the data, to each of which one row of every category is added. A number, or several to

@@ -42,7 +42,7 @@ class TreeCandidate(NamedTuple):
     """A junction tree that was tried.
 
     :ivar CliqueTree tree: Its cliques.
-    :ivar TreeSetting setting: What it was found with.
+    :ivar TreeSetting setting: Hyperparameters with which it was found.
     :ivar float smoothing: The best one for it.
     :ivar float score: Mean log-probability of the validation rows, in nats.
     """
@@ -74,12 +74,12 @@ class ThinJunctionTree(CategoricalDensity):
 
     :param int treewidth: The largest treewidth k, at least 1.
     :param str method: ``"chordal"`` or ``"graph_cut"``.
-    :param penalty: What a parameter costs, at least 0, in units of the Bayesian information criterion: for graph cuts,
+    :param penalty: Cost of a parameter, at least 0, in units of the Bayesian information criterion: for graph cuts,
         smaller information counts as none. A number, or several to choose from; ``None``: 1, 1/2 and 1/4 for
         ``"chordal"``, 1 and 4 for ``"graph_cut"``.
     :param smoothing: Pseudo-observations, at least 0, spread evenly over the joint states. A number, or several to
         choose from.
-    :param discount: What an edge that a separator keeps is worth to a graph cut, compared with one that it loses, at
+    :param discount: Value of an edge that a separator keeps for a graph cut, in proportion to one that it loses, at
         least 0. A number, or several to choose from.
     :param information: Weights of graph cuts: ``"mutual"`` information, or the ``"least"`` information of two variables
         given none or any one other. One, or both to choose from.
@@ -89,19 +89,19 @@ class ThinJunctionTree(CategoricalDensity):
         annealing. How far it gets depends on the machine.
     :param categories: ``"auto"``: those in the data. Otherwise, all that there are: a list for each column, in their
         order; or one list, or one number k of categories 0, ..., k - 1, for all columns.
-    :param str handle_unknown: What a value that is not among a column's categories is. ``"other"``: the reserve state
-        that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a probability, as
-        if one in so many pseudo-observations as there are rows had it; in other columns, which have no room for it, a
-        ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
+    :param str handle_unknown: Treatment of values that are not among a column's categories. ``"other"``: the reserve
+        state that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a
+        probability, as if one in so many pseudo-observations as there are rows had it; in other columns, which have no
+        room for it, a ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
     :param int max_iter: Largest number of iterations of expectation maximisation, at least 1.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
         samples.
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
-    :ivar separators\_: What neighbouring cliques have in common.
+    :ivar separators\_: Variables that neighbouring cliques share.
     :ivar float smoothing\_: The chosen one.
-    :ivar candidates\_: What was tried, each with its settings and score, in order.
+    :ivar candidates\_: Trees that were tried, each with its settings and score, in order.
     :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
 
     Cost of a graph of cliques with at most s joint states: :math:`O(n^2)` counts of the rows for ``"chordal"``, fewer

@@ -23,7 +23,7 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 
 class TreeSetting(NamedTuple):
-    """What a junction tree is found with.
+    """Hyperparameters of a search for a junction tree.
 
     :ivar int treewidth: The largest treewidth.
     :ivar float penalty: The factor of the Bayesian information criterion.

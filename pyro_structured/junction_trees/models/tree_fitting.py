@@ -159,7 +159,8 @@ def improve_tree_tables(
     :param float smoothing: Pseudo-observations of the prior, at least 0.
     :param int max_iter: Largest number of iterations.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param singles: What the prior is like, as for :func:`pseudo_counts`; ``None``: :func:`even_shares`.
+    :param singles: Shares of single states in the prior, as :func:`pseudo_counts` takes them; ``None``:
+        :func:`even_shares`.
     :return: After every iteration, and before the first, the distribution, in float64, and the objective at the start
         of every iteration: the log-likelihood of the observed entries and the prior's, over the number of rows. It
         never falls.

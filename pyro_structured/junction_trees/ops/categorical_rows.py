@@ -64,7 +64,7 @@ class CategoricalRows:
 
     @cached_property
     def observed(self) -> np.ndarray:
-        """What is not missing, shape ``(n, R)``."""
+        """Entries that are not missing, booleans of shape ``(n, R)``."""
         found: np.ndarray = self.values >= 0
         return found
 
@@ -141,7 +141,7 @@ def mutual_information(rows: CategoricalRows) -> np.ndarray:
 
 
 def least_information(rows: CategoricalRows) -> np.ndarray:
-    r"""What pairs of variables tell about each other, in nats, given none or any one other variable, at the least.
+    r"""Least information of pairs of variables, in nats, given none or any one other variable.
 
     .. math::
         \min\bigl(I(u; v), \min_{w} I(u; v \mid w)\bigr).

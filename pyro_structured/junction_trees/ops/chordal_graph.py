@@ -128,7 +128,7 @@ def elimination_cliques(neighbors: Neighbors, order: Sequence[int]) -> list[froz
     later = [{other for other in near if place[other] > place[node]} for node, near in enumerate(neighbors)]
     for node in order:
         if later[node]:
-            # What its elimination joins, its first remaining neighbour carries on.
+            # The first remaining neighbour takes over the edges that elimination of the node adds.
             first = min(later[node], key=place.__getitem__)
             later[first] |= later[node] - {first}
     return [frozenset(later[node] | {node}) for node in order]

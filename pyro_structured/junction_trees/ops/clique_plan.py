@@ -29,7 +29,7 @@ class CliqueBlock:
     :ivar tuple shape: ``(M, R)``.
     :ivar Tensor starts: Where the states of the cliques' separators start among the M, shape ``(G,)``.
     :ivar Tensor separators: Variables of the separators, shape ``(G, variables)``.
-    :ivar Tensor separator_strides: What a state of them adds to the number of the joint state, of the same shape; 0
+    :ivar Tensor separator_strides: Strides of their states in the number of the joint state, of the same shape; 0
         where a separator has fewer variables.
     :ivar Tensor variables: The other variables, shape ``(G, variables)``.
     :ivar Tensor strides: As for the separators.

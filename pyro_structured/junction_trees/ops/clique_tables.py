@@ -12,7 +12,7 @@ from pyro_structured.junction_trees.ops.clique_plan import CliquePlan
 
 
 def count_cliques(plan: CliquePlan, values: Tensor, weights: Tensor) -> Tensor:
-    """How often joint states of all cliques occur.
+    """Counts of joint states of all cliques.
 
     :param CliquePlan plan: The tree.
     :param Tensor values: States, integers of shape ``(N, n)``.

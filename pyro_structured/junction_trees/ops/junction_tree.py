@@ -22,7 +22,7 @@ DRAWN_AT_ONCE = 2**22
 
 
 class _UpwardPass(NamedTuple):
-    """What the leaves send to the roots.
+    """Messages from the leaves to the roots.
 
     :ivar Tensor log_partition: Shape ``(rows,)``.
     :ivar list shares: For all levels, from the roots, numbers in proportion to the probabilities of a clique's other
@@ -79,7 +79,7 @@ def _largest(numbers: Tensor) -> Tensor:
 
 
 def _with_neutral(numbers: Tensor, logarithms: bool) -> Tensor:
-    """What is met where there is nothing to meet comes last."""
+    """Numbers with a last row that changes nothing: 0 for logarithms, else 1."""
     return torch.cat([numbers, numbers.new_full((1, numbers.shape[-1]), 0.0 if logarithms else 1.0)])
 
 
@@ -178,7 +178,7 @@ def _write(block: CliqueBlock, values: Tensor, states: Tensor) -> None:
         values[variables] = states // strides[:, None, None] % sizes[:, None, None]
 
 
-# What to compute, each with all before it.
+# Levels of computation, each with all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
 # Numbers that the passes hold for a group of rows at a time: they stay in the cache.
 NUMBERS_AT_ONCE = 2**19

@@ -45,7 +45,7 @@ def logistic_likelihood(features: Tensor, target: Tensor, num_classes: int, weig
             break
         coef = torch.where(better[:, None, None], coef + scale * step, coef)
         best = torch.where(better, objective, best)
-        # What has overshot tries half the step; the others, a new one.
+        # Rows whose step has overshot try half of it; the others, a new one.
         fresh = _newton_step(features, hits, log_probs.exp(), weights, coef, ridge)
         step = torch.where(better[:, None, None], fresh, step)
         scale = torch.where(better[:, None, None], 1.0, scale / 2)

@@ -24,8 +24,7 @@ class SeparatorProgram:
     :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
     :param int size: The largest number of nodes k that are left out.
     :param int source: A node.
-    :param np.ndarray bonus: What pairs that are left out together are worth, at least 0, like the weights; ``None``:
-        nothing.
+    :param np.ndarray bonus: Bonuses of pairs that are left out together, at least 0, like the weights; ``None``: none.
     :param bool integer: Whether variables are integers, which may take long.
     """
 
@@ -128,8 +127,8 @@ def round_cuts(
     :param solutions: Distances d and lengths s, of one pair of nodes after the other.
     :param ends: The source and the sink of each solution, which are never left out.
     :param int size: The largest number of nodes k that are left out.
-    :param np.ndarray bonus: What pairs of nodes that are left out together are worth, like the weights; more cuts are
-        found for it.
+    :param np.ndarray bonus: Bonuses of pairs of nodes that are left out together, like the weights; more cuts are found
+        for them.
     :return: Cuts, some of them more than once. Cost :math:`O(n^2 (n + k))` for each solution.
     """
     inside, touched, owners = [], [], []
@@ -151,7 +150,7 @@ def round_cuts(
 
 
 def worths(bonus: np.ndarray, separators: np.ndarray) -> np.ndarray:
-    """What separators are worth, by the bonus of each pair."""
+    """Sums of the bonuses of the pairs in each separator."""
     found: np.ndarray = ((separators @ np.triu(bonus, 1)) * separators).sum(1)
     return found
 
@@ -170,7 +169,7 @@ def minimum_edge_cut(
     :param int size: The largest number of nodes k that are left out.
     :param int source: A node.
     :param int sink: Another one.
-    :param np.ndarray bonus: What pairs of nodes that are left out together are worth, at least 0, symmetric; ``None``:
+    :param np.ndarray bonus: Bonuses of pairs of nodes that are left out together, at least 0, symmetric; ``None``:
         nothing, which is much faster.
     :param bool integer: Whether the best cut is found by branch and bound, which may take long, in place of rounding.
     :return: One cut, the weight of which is without its bonus, and the bound, which is with it.

@@ -96,7 +96,7 @@ class FlowBounds:
         return 0.0 if flow is None else max(float(flow[0] - size * flow[1]), 0.0)
 
     def within(self, nodes: np.ndarray) -> "FlowBounds":
-        """What is left of the flows in the graph of some of the nodes, shape ``(m,)``, in increasing order."""
+        """Flows restricted to the graph of m nodes, which are in increasing order, shape ``(m,)``."""
         found, place = FlowBounds(), {int(node): index for index, node in enumerate(nodes)}
         pairs = [pair for pair in self._flows if pair[0] in place and pair[1] in place]
         if pairs:

@@ -186,7 +186,7 @@ class CliqueTree(Represented):
 
     @cached_property
     def separators(self) -> tuple[tuple[int, ...], ...]:
-        """What cliques have in common with their parents, one for each edge of the tree."""
+        """Separators: variables that cliques share with their parents, one for each edge of the tree."""
         pairs = ((self.cliques[i], self.cliques[parent]) for i, parent in enumerate(self.parents) if i != parent)
         return tuple(tuple(d for d in clique if d in above) for clique, above in pairs)
 
@@ -212,7 +212,7 @@ class CliqueTree(Represented):
 
     @cached_property
     def plan(self) -> CliquePlan:
-        """What passes through the tree look at."""
+        """Index tables that passes through the tree use."""
         return CliquePlan(self.cliques, self.parents, self.cardinalities)
 
     def pack(self, tables: Sequence[Tensor]) -> Tensor:
