@@ -1,4 +1,4 @@
-"""How much label fields vary."""
+"""Variability of label fields."""
 
 __all__ = ["label_variability"]
 

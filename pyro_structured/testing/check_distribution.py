@@ -1,4 +1,4 @@
-"""What a distribution must do to be first-class in Pyro, as a suite of checks."""
+"""Suite of checks of distributions that are to be first-class in Pyro."""
 
 __all__ = ["check_distribution"]
 

@@ -1,4 +1,4 @@
-"""What a kernel must do so that Pyro's MCMC can run it, as a suite of checks."""
+"""Suite of checks of kernels that Pyro's MCMC is to run."""
 
 __all__ = ["check_kernel"]
 

@@ -1,4 +1,4 @@
-"""What an optimisation problem must do so that its costs can be random, as a suite of checks."""
+"""Suite of checks of optimisation problems whose costs are to be random."""
 
 __all__ = ["check_problem"]
 

@@ -14,7 +14,7 @@ Draw = Callable[[], tuple[dict[str, Tensor], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class KernelCase:
-    """How kernels are made, for which model, and draws of its latent sites and its data."""
+    """Factory of kernels, their model, and draws of its latent sites and its data."""
 
     factory: Callable[[Callable[..., Any]], MCMCKernel]
     model: Callable[..., Any]

@@ -43,12 +43,12 @@ class CentredCounts(NamedTuple):
 
     @property
     def constant(self) -> Tensor:
-        """What adds to log Z and to the logarithm of every weight, shape ``(...)``."""
+        """Constant in log Z and in the logarithm of every weight, shape ``(...)``."""
         return compensated_sum(self.terms) if self.is_moved else self.terms.sum(-1)
 
     @property
     def weights(self) -> Tensor:
-        """What each variable adds to the weight of the heaviest vector without tables, shape ``(..., D)``."""
+        """Term of each variable in the log-weight of the heaviest vector without tables, shape ``(..., D)``."""
         return torch.relu(self.logits.masked_fill(self.logits.isinf(), 0.0))
 
     @property

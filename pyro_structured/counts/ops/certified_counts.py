@@ -180,7 +180,7 @@ def _solve(
         fast.log_posterior.exp(),
         fast.excess_error,
         fast.marginal_logits_error,
-        # What is missing in a weight, and in their sum.
+        # Errors of a weight, and of the sum of weights.
         2 * fast.excess_error,
         torch.zeros_like(fast.certified, dtype=torch.long),
     )

@@ -189,7 +189,7 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
     clamped = logits.isinf()
     odds = found.odds.masked_fill(clamped, 0.0)
     free = logits.detach().masked_fill(clamped, 0.0).abs()
-    # What is rarer than this has no weight in double precision, and no error.
+    # Rarer vectors have no weight in double precision, and no error.
     size = free.clamp(max=LARGEST_EXPONENT).sum(-1)
     odds_error = found.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
     certified = (

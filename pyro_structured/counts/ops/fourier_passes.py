@@ -35,7 +35,7 @@ _LARGEST_BOUND = 50.0
 
 
 class NodePlan(NamedTuple):
-    """How the nodes of one merge are convolved: tilts and exceptions, both of shape ``(rows, nodes)``."""
+    """Tilts and exceptions of the convolutions of one merge, both of shape ``(rows, nodes)``."""
 
     tilt: Tensor
     direct: Tensor

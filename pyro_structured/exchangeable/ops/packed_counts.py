@@ -16,7 +16,7 @@ FEW_SINGLES = 16
 
 
 class PackedCounts:
-    r"""How often ones, and gaps, occur in all blocks of K partitions; many variables that are alone are left out.
+    r"""Counts of ones, and of gaps, in all blocks of K partitions; many variables that are alone are left out.
 
     A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits; gaps count for
     :math:`s + 1` ones each. Digits make words, words make columns of a matrix, one product with which counts

@@ -151,7 +151,7 @@ class NestedThreshold(AutomatonStatistic):
 
 
 class Transitions(AutomatonStatistic):
-    r"""How often a 0 is followed by a 1 in a sequence of n binary variables: its runs of ones but a first one
+    r"""Number of 0s followed by a 1 in a sequence of n binary variables: its runs of ones but a first one
     (Niepert and Domingos 2014, Example A.3).
 
     Without evidence :math:`|S_t| = \binom{n + 1}{2t + 1}`. Every query costs :math:`O(n^2)`. Which levels evidence

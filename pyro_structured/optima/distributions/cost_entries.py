@@ -51,7 +51,7 @@ class CostEntries(NamedTuple):
 
 
 def cost_entries(base: Any) -> CostEntries | None:
-    """What is known about univariate distributions, or ``None`` where their tails are not.
+    """Tails and densities of univariate distributions, or ``None`` where their tails are not known.
 
     Relative errors of all three are a few units of rounding for Normal, TruncatedNormal, HalfNormal, Uniform,
     Exponential, Gumbel, Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull.

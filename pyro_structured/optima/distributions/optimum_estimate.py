@@ -15,7 +15,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class OptimumEstimate(NamedTuple):
-    """What an estimator found, in double precision.
+    """Result of an estimator, in double precision.
 
     :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where nothing was found.
     :ivar Tensor standard_error: Their standard errors, of the same shape; infinite where nothing was found.

@@ -67,7 +67,7 @@ class RandOM(TorchDistribution):
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
-    :param Problem problem: What is optimised; its data may differ over a batch that broadcasts with that of ``base``.
+    :param Problem problem: The problem; its data may differ over a batch that broadcasts with that of ``base``.
     :param OptimumEstimator estimator: How log-probabilities are estimated that have no exact method:
         :class:`~pyro_structured.inference.ShellSMC` for matchings and rankings,
         :class:`~pyro_structured.inference.Splitting` or, for large probabilities,

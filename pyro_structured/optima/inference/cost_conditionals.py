@@ -135,10 +135,10 @@ class SlicedCosts(CostFamily):
 def cost_conditionals(
     base: Distribution, cost_rank: int, likelihood: Callable[[Tensor], Tensor] | None = None
 ) -> CostFamily:
-    """What :class:`CostFamily` says about the costs of a base distribution.
+    """:class:`CostFamily` of the costs of a base distribution.
 
     :param base: Of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
-    :param likelihood: From costs of shape ``batch_shape + event_shape`` to what else the log-density depends on, one
+    :param likelihood: Function of costs of shape ``batch_shape + event_shape``: the other terms of the log-density, one
         number for each row.
     """
     entries = entry_distribution(base)

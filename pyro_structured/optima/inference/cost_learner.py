@@ -43,7 +43,7 @@ class CostBatch(ObservedBatch):
 
 
 class CostLearner(Learner[CostBatch]):
-    """What learners of models share whose costs of observed optima are latent; parameters as for :class:`Learner`."""
+    """Base of learners of models with latent costs of observed optima; parameters as those of :class:`Learner`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ MOST_HALVINGS = 20
 
 @dataclass(frozen=True)
 class SweepInfo:
-    """What an update took.
+    """Work of an update.
 
     :ivar int num_solves: Calls of the problem's solver, one for every row of the batch.
     :ivar int num_boxes: Restrictions of the inverse set in closed form.
@@ -55,7 +55,7 @@ def sweep(
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Their optima.
     :param int num_lines: Number of lines.
-    :param Tensor uniform: What to draw entries from: uniform variables of the costs' shape; ``None``: new ones.
+    :param Tensor uniform: Uniform variables from which entries are drawn, of the costs' shape; ``None``: new ones.
     """
     costs = costs.clone(memory_format=torch.contiguous_format)
     if not costs.numel():

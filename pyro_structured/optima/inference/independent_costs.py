@@ -16,8 +16,8 @@ from pyro_structured.optima.structures.box import Box
 class ShiftedCosts(CostFamily):
     """The distribution of sums of random costs and constants: drawn in the box that is shifted back.
 
-    :param CostFamily costs: The random ones.
-    :param Tensor shift: What is added, shape ``(..., P)``.
+    :param CostFamily costs: The random costs.
+    :param Tensor shift: The constants, shape ``(..., P)``.
     """
 
     def __init__(self, costs: CostFamily, shift: Tensor) -> None:
@@ -42,7 +42,7 @@ class ShiftedCosts(CostFamily):
 class IndependentCosts(CostFamily):
     """Independent costs, between bounds: exact draws.
 
-    :cvar DensityFamily family: What the parameters mean.
+    :cvar DensityFamily family: Family of the costs.
     :param Tensor loc: Locations.
     :param Tensor scale: Scales.
     :param Tensor low: Lower bounds, or -inf.

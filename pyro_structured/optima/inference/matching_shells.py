@@ -175,7 +175,7 @@ class MatchingShells:
         yield (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
 
     def _slack(self, row: int) -> Tensor:
-        """How much less than the matched cost the others of a row may be."""
+        """Amounts by which other costs of a row may be below the matched one."""
         size, height, width = self._costs.shape[:3], row + 1, self._spare + row + 1
         allowed, device = self._allowed[:, :height, :width], self._costs.device
         costs = self._costs[..., :height, :width].masked_fill(~allowed, torch.inf).reshape(-1, height, width)

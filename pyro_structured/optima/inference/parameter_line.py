@@ -20,14 +20,14 @@ from pyro_structured.optima.inference.observed_optima import observed_optima
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same during a run.
+    """Model, arguments and sites, which stay the same during a run.
 
     :ivar model: A Pyro model given all sites that do not move.
     :ivar args: Arguments of the model.
     :ivar kwargs: Keyword arguments of the model.
-    :ivar sites: Costs and optima.
-    :ivar transforms: From unconstrained space, for the parameters that move.
-    :ivar dtypes: With which the model sees costs.
+    :ivar sites: Names of costs and optima.
+    :ivar transforms: Transforms from unconstrained space, for the parameters that move.
+    :ivar dtypes: Dtypes in which the model sees costs.
     """
 
     model: Callable[..., Any]

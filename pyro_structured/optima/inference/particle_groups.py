@@ -59,7 +59,7 @@ class ParticleGroups:
         return torch.where(renewed, _systematic(weights), stay)
 
     def estimate(self, costs: Tensor, batch: torch.Size) -> OptimumEstimate:
-        """What the particles say.
+        """Estimate of log-probabilities from the particles.
 
         :param Tensor costs: Of all particles, shape ``shape + rows + cost_shape``.
         :param torch.Size batch: Another shape of the rows.

@@ -81,7 +81,7 @@ def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tenso
 
     :param LineRule rule: The integral.
     :param LineVariables variables: The variables.
-    :param given: What else the rule needs, each of shape ``(rows, n)``.
+    :param given: Further arguments of the rule, each of shape ``(rows, n)``.
     :return: Shape ``(rows,)``; relative error of the probability about 1e-10; -inf where it is zero. Memory is that of
         some tensors of 2^21 numbers, or of a row; for derivatives of derivatives, of all rows.
     :raises RuntimeError: if the largest number of panels is not enough; if second derivatives are taken where corners

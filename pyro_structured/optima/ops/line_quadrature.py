@@ -112,7 +112,7 @@ LogBounds = Callable[[Tensor], Tensor]
 
 
 class LineRows(NamedTuple):
-    """What is known about the integrands of some rows: shapes are ``(rows, ...)``.
+    """Scales, corners and ranges of the integrands of some rows: shapes are ``(rows, ...)``.
 
     ``points`` tell the scales of n functions, ``(rows, n, M)``, sorted; ``corners``, ``(rows, C)``, are where they are
     not smooth; ``places`` are candidates for ends of the range, and ``low`` and ``high`` the range of every bound.

@@ -1,4 +1,4 @@
-"""How probable orders of independent continuous variables are."""
+"""Probabilities of orders of independent continuous variables."""
 
 __all__ = ["log_chain", "log_plackett_luce", "log_separation"]
 
@@ -104,7 +104,7 @@ def _log_behind(log_above: Callable[[Tensor], Tensor], terms: Tensor, above: Ten
     bounds = _sums_after(above).unbind(-1)
     tails = list(bounds[-1:])
     for now, bound in zip(reversed(terms.unbind(-1)[1:]), reversed(bounds[:-1]), strict=True):
-        # What is behind the last is certain: its own survival function is known.
+        # Nothing is behind the last variable: its own survival function is exact.
         tails.append(bound if len(tails) == 1 else log_above(now + tails[-1]).minimum(bound))
     return torch.stack(tails[::-1], -1)
 

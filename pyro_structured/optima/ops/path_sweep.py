@@ -14,11 +14,11 @@ from pyro_structured.optima.ops.density_family import DensityFamily
 
 
 class _Labels(NamedTuple):
-    """What searches know about nodes.
+    """Labels that searches give to nodes.
 
-    :ivar np.ndarray lengths: Of the shortest paths to them, +inf where none is known.
-    :ivar np.ndarray entries: The last edges of these paths, or -1.
-    :ivar np.ndarray potentials: What the rest of a path costs, at least. Longer paths are not wanted where length and
+    :ivar np.ndarray lengths: Lengths of the shortest paths to them, +inf where none is known.
+    :ivar np.ndarray entries: Last edges of these paths, or -1.
+    :ivar np.ndarray potentials: Lower bounds of the rest of a path. Longer paths are not wanted where length and
         potential together are larger than a bound.
     """
 

@@ -1,4 +1,4 @@
-"""How far a linear objective's costs can move along a line while an optimum stays optimal."""
+"""Distances that a linear objective's costs can move along a line while an optimum stays optimal."""
 
 __all__ = ["LinearObjective", "chord"]
 
@@ -14,7 +14,7 @@ ROUNDING = 64 * torch.finfo(torch.double).eps
 
 
 class LinearObjective(Protocol):
-    """What :func:`chord` needs to know of problems: a solver, and the coefficients of its solutions."""
+    """Problem as :func:`chord` sees it: a solver, and the coefficients of its solutions."""
 
     cost_shape: torch.Size
     maximize: bool

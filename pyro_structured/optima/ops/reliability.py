@@ -1,4 +1,4 @@
-"""How probable it is that random edges connect nodes."""
+"""Probabilities that random edges connect nodes."""
 
 __all__ = ["LARGEST_CONNECTED", "log_components", "log_connected"]
 

@@ -167,7 +167,7 @@ def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Te
 
 
 def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
-    """How far below a number, which is at most zero, the logarithm of the lower tail is smaller by a gap."""
+    """Distance below ``high``, at most 0, at which the logarithm of the lower tail is smaller by a gap."""
     distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high).clamp(min=torch.finfo(gap.dtype).tiny)
     start = _log_erfcx(high)
     for _ in range(NEWTON_STEPS):
@@ -229,7 +229,7 @@ def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: T
 
 
 def _bound_distance(bound: Tensor, log_mass: Tensor) -> Tensor:
-    """How far above a bound there is a small mass; inf where that is not near."""
+    """Distance above a bound within which a small mass lies; inf where that is not near."""
     distance = torch.exp(log_mass + bound**2 / 2 + math.log(2 * math.pi) / 2)
     near = distance * (1 + bound.abs()) < NARROW
     bound = bound.masked_fill(~near, 0.0)

@@ -26,7 +26,7 @@ class LinearProblem(Problem):
     :param event_shape: Shape of a value; ``None``: that of the costs.
     :param incidence_fn: The coefficients :math:`\rho` of the costs, shape ``(..., *cost_shape)``, for values of shape
         ``(..., *event_shape)``. ``None``: the values themselves.
-    :param constraints.Constraint support: What values look like, with as many event axes as they have; ``None``: zeros
+    :param constraints.Constraint support: Constraint of values, with as many event axes as they have; ``None``: zeros
         and ones.
     :param bool maximize: Whether the costs are rewards, and ``solve_fn`` maximises.
     :param is_feasible_fn: Whether values belong to the feasible set, booleans of shape ``(...)``, for values of shape
@@ -100,7 +100,7 @@ class LinearProblem(Problem):
 
     @property
     def support(self) -> constraints.Constraint:
-        """What values look like."""
+        """Constraint of values."""
         if self._support is None:
             return EveryEntry(constraints.boolean, len(self.event_shape))
         return self._support
