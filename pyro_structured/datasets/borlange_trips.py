@@ -86,7 +86,7 @@ class BorlangeTrips(NamedTuple):
         return int(self.edges.max()) + 1
 
     def path_values(self, trips: Sequence[int]) -> np.ndarray:
-        """Which edges some trips use, as values of ``ShortestPath``.
+        """Edges that trips use, as values of ``ShortestPath``.
 
         All trips take 39 MB.
 
@@ -178,6 +178,6 @@ def _trips(incidence: np.ndarray, time: np.ndarray, angle: np.ndarray, rows: lis
 
 
 def _matrix(triples: np.ndarray, num_nodes: int) -> sparse.csr_matrix:
-    """From rows of a tail, a head and a value, where nodes are counted from 1."""
+    """Sparse matrix of rows of a tail, a head and a value, where nodes are counted from 1."""
     tails, heads = triples[:, :2].astype(np.int64).T - 1
     return sparse.csr_matrix((triples[:, 2], (tails, heads)), (num_nodes, num_nodes))

@@ -25,7 +25,7 @@ class PublicArchive(PublicFile):
 
     @property
     def url(self) -> str:
-        """Where the archive is downloaded."""
+        """Address of the archive."""
         return f"https://github.com/{self.repository}/archive/{self.commit}.zip"
 
     def digest(self, content: bytes) -> str:

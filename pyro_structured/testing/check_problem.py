@@ -135,7 +135,7 @@ def _other_values(values: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, values: Tensor) -> Tensor:
-    """Which of the listed values each one is, booleans of shape ``(N, V)``."""
+    """Equality of each value with each of the listed ones, booleans of shape ``(N, V)``."""
     return (found.unsqueeze(1) == values).flatten(2).all(-1)
 
 

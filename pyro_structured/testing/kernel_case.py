@@ -30,7 +30,7 @@ class KernelCase:
         return {name: transforms[name](value) if name in transforms else value for name, value in latents.items()}
 
     def transforms(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        """To unconstrained space."""
+        """Transforms of the latent sites to unconstrained space."""
         kernel = self.new()
         kernel.setup(0, *args)
         found = dict(kernel.transforms)

@@ -29,7 +29,7 @@ LARGEST_SLOPE = 2.0**960
 
 
 class CentredCounts(NamedTuple):
-    """The same distribution with other parameters, in double precision.
+    """Other parameters of the same distribution, in double precision.
 
     ``logits`` have shape ``(..., D)``, ``tables`` ``(..., table_size)``; the logarithm of the sum of all weights is
     that under these parameters, plus the sum of ``terms``, shape ``(..., n)``. ``is_moved`` says whether lines were

@@ -223,7 +223,7 @@ def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition:
 
 
 def _used(windows: Windows) -> Tensor:
-    """Which windows are responsible for any count, shape ``(rows, num_windows)``."""
+    """Windows that are responsible for any count, booleans of shape ``(rows, num_windows)``."""
     member = windows.assignment >= 0
     used = torch.zeros_like(windows.tilts, dtype=torch.bool)
     return used.scatter_reduce(1, windows.assignment.clamp(min=0), member, "amax")

@@ -67,7 +67,7 @@ class RegionLeaves:
         self._update(TREE_SHARE * memberships, (1 - TREE_SHARE) * memberships)
 
     def _cells(self) -> csr_array:
-        """Which cells of the states' tables the patterns are in: a row for every state and pattern."""
+        """Cells of the states' tables in which the patterns are: a row for every state and pattern."""
         found, width = [], []
         for state, (labels, starts) in enumerate(zip(self.partition.labels, self.partition.starts, strict=True)):
             names = labels.unique()
@@ -89,7 +89,7 @@ class RegionLeaves:
         self._update(trees, weights - trees)
 
     def _update(self, trees: Tensor, blocks: Tensor) -> None:
-        """The same from weights of the states' trees and blocks."""
+        """Updates the states' trees and blocks from their weights."""
         share = torch.stack([trees.sum(0) + SHARE_ROWS * TREE_SHARE, blocks.sum(0) + SHARE_ROWS * (1 - TREE_SHARE)], -1)
         self.leaf_logits = share.log() - share.sum(-1, keepdim=True).log()
         self._learn_trees(trees.mT @ self.features + self.prior)

@@ -146,7 +146,7 @@ class StructuralEM:
         return np.stack([merge_labels(*each) for each in zip(filled, weights, labels, strict=True)])
 
     def _welch_labels(self, state: _State) -> np.ndarray:
-        """By Welch's tests; variables that are never 1 in any class are left out, and are one block."""
+        """Blocks by Welch's tests; variables that are never 1 in any class are left out, and are one block."""
         statistics = state.statistics
         known = statistics.classes[:, None] - statistics.gaps
         means = np.divide(statistics.ones, known, out=np.zeros_like(known), where=known > 0).clip(0, 1)

@@ -112,7 +112,7 @@ class AutomatonStatistic(Statistic):
 
 
 class NestedThreshold(AutomatonStatistic):
-    r"""In how many groups more than a threshold of the binary variables are ones (Niepert and Domingos 2014, Example
+    r"""Number of groups in which more than a threshold of the variables are ones (Niepert and Domingos 2014, Example
     A.4): with a threshold of 0, the number of ones after max-pooling.
 
     Every query costs O(n · groups · threshold).

@@ -165,7 +165,7 @@ class CategoricalPatternCRF(FieldDistribution):
         return self._by_label(by_pattern).flatten(-3), biases
 
     def _by_label(self, tensor: Tensor) -> Tensor:
-        """From labels of one pixel after the other, shape ``(..., D K)``, to shape ``(..., K, D)``."""
+        """Labels of one pixel after the other, shape ``(..., D K)``, in shape ``(..., K, D)``."""
         by_pixel: Tensor = tensor.unflatten(-1, (self.event_shape.numel(), self._num_labels))
         return by_pixel.transpose(-1, -2)
 
@@ -180,7 +180,7 @@ class CategoricalPatternCRF(FieldDistribution):
         return constraints.independent(constraints.integer_interval(0, self._num_labels - 1), 2)
 
     def _by_pixel(self, tensor: Tensor) -> Tensor:
-        """From one label after the other, shape ``(..., K D)``, to shape ``(..., H, W, K)``."""
+        """Pixels of one label after the other, shape ``(..., K D)``, in shape ``(..., H, W, K)``."""
         by_pixel = tensor.unflatten(-1, (self._num_labels, self.event_shape.numel())).transpose(-1, -2)
         return self._cast(by_pixel.unflatten(-2, self.event_shape))
 

@@ -172,7 +172,7 @@ class FieldDistribution(DiscreteVector):
 
     @property
     def _no_rows(self) -> Tensor:
-        """Of a batch of size 0."""
+        """Result for a batch of size 0."""
         return self._constant.new_zeros(self.batch_shape)
 
     def _by_row(self, value: Tensor) -> tuple[Tensor, torch.Size]:
@@ -489,7 +489,7 @@ class FieldDistribution(DiscreteVector):
         return labels.expand(number, -1).cpu(), bound.expand(number).cpu()
 
     def _starts(self, start: Tensor | None) -> Tensor | None:
-        """As many rows as there are fields, and an axis of starts before them, on the processor."""
+        """Starts in rows, as many as there are fields, with an axis of starts before them, on the processor."""
         if start is None:
             return None
         ours = self.batch_shape + self.event_shape
@@ -709,7 +709,7 @@ def _with_gradient(field: Field, found: FieldEstimate) -> Tensor:
 
 
 def _exact_samples(field: Field, number: int, remedies: str) -> Tensor:
-    """So many exact samples of each row, from sums or by coupling from the past, shape ``(number, rows, D)``."""
+    """Exact samples of each row, from sums or by coupling from the past, shape ``(number, rows, D)``."""
     sums = FieldSums(field, remedies)
     try:
         _ = sums.hidden

@@ -83,7 +83,7 @@ class AnnealedImportanceSampling(FieldEstimator):
         return f"AnnealedImportanceSampling({parts})"
 
     def estimate(self, field: Field, sample: Callable[[int], Tensor]) -> FieldEstimate:
-        """As :meth:`FieldEstimator.estimate`."""
+        """Estimates log Z; arguments and result are those of :meth:`FieldEstimator.estimate`."""
         start = partial(self._start, sample)
         if not field.is_binary:
             check_sweeps(field)

@@ -85,7 +85,7 @@ def _sweep(field: Field, labels: Tensor, num_sweeps: int) -> Tensor:
 
 
 def _all_places(sizes: torch.Size) -> tuple[Tensor, ...]:
-    """As :func:`row_places`, for axes all of which is looked at."""
+    """Result of :func:`row_places` for axes that are looked at as a whole."""
     return tuple(torch.arange(size).reshape(-1, *(1,) * (len(sizes) - 1 - axis)) for axis, size in enumerate(sizes))
 
 

@@ -102,7 +102,7 @@ class ExpectedLoss(ChainLearner):
         self.loss = loss
 
     def _start(self, field: FieldDistribution, value: Tensor) -> Tensor:
-        """Where predictions are, rather than where the observed labels are, which no field knows when it predicts."""
+        """Starts at predictions, not at the observed labels, which no field knows when it predicts."""
         try:
             return field.map("em", num_switches=0)[0]
         except NotImplementedError:

@@ -52,7 +52,7 @@ class _LabelLikelihood:
                 self._entries[site] = present, *exchanged
 
     def log_weights(self) -> Tensor:
-        """Of all labels, those of the present ones being 0, shape ``(K,)`` and then that of the labels."""
+        """Log-weights of all labels, less those of the present ones, shape ``(K,)`` and then that of the labels."""
         shape = self._labels.shape
         found = torch.zeros((self._num_labels, *shape), dtype=torch.double, device=self._labels.device)
         for present, *exchanged in self._entries.values():

@@ -135,7 +135,7 @@ def schmid_bank() -> list[np.ndarray]:
 
 
 def _band_pass(kernel: np.ndarray) -> np.ndarray:
-    """With mean zero, and absolute values that add up to 1."""
+    """Kernel with mean zero, and absolute values that add up to 1."""
     centred = kernel - kernel.mean()
     scaled: np.ndarray = centred / np.abs(centred).sum()
     return scaled

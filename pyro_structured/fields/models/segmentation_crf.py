@@ -344,7 +344,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
 
 def _numbers(images: Any, name: str) -> np.ndarray:
-    """Of shape ``(N, H, W, F)`` or ``(N, H, W)``, or a ValueError."""
+    """Numbers of pictures, shape ``(N, H, W, F)`` or ``(N, H, W)``, or a ValueError."""
     pictures = checked_array(name, images)
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(

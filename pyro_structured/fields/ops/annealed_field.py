@@ -138,7 +138,7 @@ class _AnnealedPath(NamedTuple):
 
     @staticmethod
     def of(field: Field, temperature: float, modes: _FieldModes) -> "_AnnealedPath":
-        """To a field at a temperature, at one at which chains can move."""
+        """Path to a field at a temperature, at one at which chains can move."""
         odds = field.odds.unsqueeze(1)
         levels = (odds + modes.tilts).sigmoid() @ field.weights.mT
         off, on = field.states.unsqueeze(1).chunk(2, -1)
@@ -195,7 +195,7 @@ class _AnnealedPath(NamedTuple):
         return (mixed + field.potential(activations, 2)).masked_fill(ends == -torch.inf, -torch.inf)
 
     def last_step(self, labels: Tensor) -> Tensor:
-        """From the temperature at which chains move to that of the field."""
+        """Log-weights of the last step: from the temperature at which chains move to that of the field."""
         if self.temperature == self.field.temperature:
             return labels.new_zeros(labels.shape[:2])
         activations = self.field.biases.unsqueeze(1) + labels @ self.field.weights.mT
@@ -217,7 +217,7 @@ class _AnnealedPath(NamedTuple):
 
 
 def _of_modes(each: Tensor, modes: Tensor) -> Tensor:
-    """Of what has an axis of modes, that of the modes of the chains."""
+    """Entries along the axis of modes, for the modes of the chains."""
     if each.shape[1] == 1:
         return each.expand(-1, modes.shape[1], -1)
     return each[torch.arange(len(modes), device=modes.device).unsqueeze(-1), modes]
@@ -251,7 +251,7 @@ class AnnealedWeights(NamedTuple):
 
     @property
     def standard_error(self) -> Tensor:
-        """Of the logarithm of the mean, shape ``(rows,)``; how many chains start at each mode is no accident."""
+        """Standard errors of the logarithm of the mean, shape ``(rows,)``; numbers of chains at each mode are fixed."""
         shares = (self.log_weights - self.log_mean.unsqueeze(-1)).exp()
         members = torch.nn.functional.one_hot(self.modes).to(shares.dtype)
         sizes = members.sum(1)

@@ -70,7 +70,7 @@ class _Path(NamedTuple):
 
     @classmethod
     def of(cls, field: Field) -> "_Path":
-        """To a field."""
+        """Path to a field."""
         means = field.label_states.softmax(-2).flatten(-2)
         return cls(field, times(means.unsqueeze(1), field.weights.mT).squeeze(1))
 

@@ -141,5 +141,5 @@ def _pairs(one: Tensor, other: Tensor, couplings: Tensor) -> tuple[Tensor, Tenso
 
 
 def _entropy(cells: Tensor) -> Tensor:
-    """Of probabilities along the first axis."""
+    """Entropies of probabilities along the first axis."""
     return -cells.xlogy(cells).sum(0)

@@ -95,7 +95,7 @@ def _table(rows: Tensor) -> Tensor:
 
 
 def _run(field: Field, samples: Tensor, periods: list[_Period]) -> tuple[Tensor, Tensor]:
-    """Where the chains from the least and the largest labels are after all periods, the last of which is the first in
+    """States of the chains from the least and the largest labels after all periods, the last of which is the first in
     time, and has new uniform numbers; those of the others are the same as before.
 
     :param Tensor samples: Shape ``(rows, chains)``.

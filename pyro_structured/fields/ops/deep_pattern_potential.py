@@ -98,7 +98,7 @@ def _smaller(activations: Tensor, upper_logits: Tensor) -> Tensor:
 
 
 def _log_weights(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor, states: Tensor) -> Tensor:
-    """Of some states of the smaller layer, shape ``(..., S)``."""
+    """Log-weights of S states of the smaller layer, shape ``(..., S)``."""
     if activations.shape[-1] <= upper_logits.shape[-1]:
         return _worth(activations, states) + upper_worth(states, upper_weights, upper_logits)
     fields = activations.unsqueeze(-2) + states @ upper_weights

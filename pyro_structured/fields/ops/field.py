@@ -177,7 +177,7 @@ class Field(NamedTuple):
         return self._replace(weights=on - off, biases=self.biases + off.sum(-1))
 
     def indicators(self, labels: Tensor) -> Tensor:
-        """Which pixels have each of the last n labels, as numbers, shape ``(..., n D)``.
+        """Indicators of each of the last n labels at the pixels, as numbers, shape ``(..., n D)``.
 
         :param Tensor labels: Shape ``(..., D)``.
         """
@@ -226,7 +226,7 @@ class Field(NamedTuple):
         return self.with_tilt(self.tilt(slopes)).without_patterns()
 
     def plain(self) -> "Field":
-        """For each of the patterns, the field that has it always on and no other pattern, one after the other in each
+        """Fields that have one of the patterns always on and no other, one after the other in each
         row.
         """
         rows, number = self.num_rows, self.num_patterns

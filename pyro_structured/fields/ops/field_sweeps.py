@@ -109,7 +109,7 @@ def chain_activations(field: Field, indicators: Tensor) -> Tensor:
 
 
 def draw_shares(field: Field, activations: Tensor) -> Tensor:
-    """In which share of the replicas each hidden unit is on, drawn given the labels, shape ``(rows, chains, J)``.
+    """Shares of the replicas in which each hidden unit is on, drawn given the labels, shape ``(rows, chains, J)``.
 
     :param Field field: Says composition, temperature n and upper units.
     :param Tensor activations: Log-odds of the hidden units, shape ``(rows, chains, J)``, J at least 1.

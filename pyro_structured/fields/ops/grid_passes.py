@@ -169,13 +169,13 @@ def _finite(tensor: Tensor) -> Tensor:
 
 
 def _profile(message: Tensor, short: int, number: int) -> Tensor:
-    """By the last pixel, the one beside it, and all others."""
+    """Message by the last pixel, the one beside it, and all others."""
     beside = number if short > 1 else 1
     return message.reshape(number, beside, len(message) // (number * beside), message.shape[-1])
 
 
 def _previous(message: Tensor, short: int, number: int) -> Tensor:
-    """By the pixel beside the next one, all others, and the one before the next one."""
+    """Message by the pixel beside the next one, all others, and the one before the next one."""
     beside = number if short > 1 else 1
     return message.reshape(beside, len(message) // (number * beside), number, message.shape[-1])
 
@@ -208,7 +208,7 @@ def _absorb(message: Tensor, gate: Tensor, penalty: Tensor | None, short: int, a
 
 
 def _all_but_one(parts: Sequence[Tensor], add: Add) -> list[Tensor]:
-    """For each label, what the log-weights of all others join to."""
+    """Joined log-weights of all other labels, for each label."""
     below, above = [parts[0]], [parts[-1]]
     for label in range(1, len(parts) - 1):
         below.append(add(below[-1], parts[label]))
@@ -218,7 +218,7 @@ def _all_but_one(parts: Sequence[Tensor], add: Add) -> list[Tensor]:
 
 
 def _join(parts: Sequence[Tensor], others: Sequence[Tensor], penalty: Tensor | None, add: Add) -> list[Tensor]:
-    """For all labels of a neighbour, what is left of log-weights of labels, by themselves and of all but one."""
+    """Log-weights of the labels of a neighbour, from those of labels and of all labels but one."""
     if penalty is None:
         return [add(parts[0], others[0])] * len(parts)
     return [add(part, other - penalty) for part, other in zip(parts, others, strict=True)]

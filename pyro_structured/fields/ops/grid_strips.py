@@ -14,7 +14,7 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 
 
 class GridStrips(NamedTuple):
-    """Which pixels and pairs are in which strip; all strips have one shape, some of whose places may be empty.
+    """Pixels and pairs of the strips of a grid; all strips have one shape, some of whose places may be empty.
 
     :ivar Tensor pixels: Shape ``(strips, pixels of a strip)``; D where a place is empty.
     :ivar Tensor pairs: Shape ``(strips, pairs of a strip)``; E where a pair is none.

@@ -81,7 +81,7 @@ class _Plan(NamedTuple):
 
     @property
     def cover(self) -> Tensor:
-        """Which parts have which pairs, shape ``(K, E)``."""
+        """Pairs of each part, booleans of shape ``(K, E)``."""
         kept = [self.strips[part % len(self.strips)].kept for part in range(self.number)]
         return torch.stack(kept).to(self.field.states.device)
 
@@ -123,7 +123,7 @@ class _Plan(NamedTuple):
         return total
 
     def _biases(self, shifts: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the patterns, and what is added to the bound for them."""
+        """Biases of the patterns, and a constant of the bound for them."""
         field = self.field
         biases, constant = field.biases.expand(len(shifts), -1), field.states.new_zeros(len(shifts))
         if isinstance(field.composition, Tensor):

@@ -69,7 +69,7 @@ class _Split(NamedTuple):
     rest: Field
 
     def log_partition(self, tilt: Tensor) -> Tensor:
-        """Of q, whose log-odds are the field's and these."""
+        """Log Z of q, whose log-odds are the field's and ``tilt``."""
         replicas, number = max(1, int(self.field.temperature)), self.exact.num_patterns
         shares, log_numbers = unit_powers(number, replicas, tilt)
         rows = len(tilt)
@@ -157,7 +157,7 @@ def _number_exact(field: Field, strips: GridStrips, num_exact: int) -> int:
 
 
 def _divided(field: Field, order: Tensor, number: int) -> tuple[Field, Field]:
-    """With the first patterns in an order only, and with the others."""
+    """Field with the first patterns in an order, and field with the others."""
     if not number:
         return field._replace(weights=field.weights[:, :0], biases=field.biases[:, :0], composition="sum"), field
     rows = max(len(field.weights), len(field.biases))

@@ -66,7 +66,7 @@ def _number_kept(field: Field, strips: list[GridStrips], num_states: int) -> int
 
 
 def _chosen(field: Field, places: Tensor) -> Field:
-    """With some of the patterns of each row."""
+    """Field with some of the patterns of each row."""
     rows, size = len(places), field.weights.shape[-1]
     weights = field.weights.expand(rows, -1, -1).gather(1, places.unsqueeze(-1).expand(-1, -1, size))
     return field._replace(weights=weights, biases=field.biases.expand(rows, -1).gather(1, places))
@@ -85,7 +85,7 @@ def _descend(kept: Field, rest: Field, number: int) -> tuple[list[Tensor], Tenso
 
 
 def _order(probs: Tensor) -> Tensor:
-    """Of labels, and of 1 less them, the larger ones first, shape ``(rows, 2 D)``."""
+    """Order of probabilities of labels, and of 1 less these, the larger ones first, shape ``(rows, 2 D)``."""
     return torch.sort(torch.cat([probs, 1 - probs], -1), dim=-1, descending=True, stable=True)[1]
 
 
@@ -115,5 +115,5 @@ def _missed(field: Field, order: Tensor, probs: Tensor) -> Tensor:
 
 
 def _tilted(field: Field, tilt: Tensor) -> Field:
-    """With other log-odds."""
+    """Field with shifted log-odds of the pixels."""
     return field._replace(states=field.states + torch.nn.functional.pad(tilt, (tilt.shape[-1], 0)))

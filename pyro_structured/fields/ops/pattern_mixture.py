@@ -36,7 +36,7 @@ class PatternMixture(MarginalPlan):
         self.shares, self.shape, self.paired = shares, shape, paired
 
     def solve(self, parameters: tuple[Tensor, ...], marginals: bool) -> tuple[Tensor, ...]:
-        """As :meth:`MarginalPlan.solve` says."""
+        """Log Z and derivatives of the mixture; arguments and results are those of :meth:`MarginalPlan.solve`."""
         states, penalties, weights, log_weights = parameters
         (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
         log_weights = log_weights.expand(rows, -1)
@@ -124,7 +124,7 @@ class PatternMixture(MarginalPlan):
     def _sum(
         self, fields: Tensor, penalties: Tensor, log_weights: Tensor, shares: Tensor, columns: int, marginals: bool
     ) -> tuple[Tensor, ...]:
-        """Of some hidden states: log Z, and averages of its derivatives, with n D columns for each pattern."""
+        """Log Z of some hidden states, and averages of its derivatives, with n D columns for each pattern."""
         if not marginals:
             return (logsumexp(self._log_partitions(fields, penalties) + log_weights),)
         if self.paired:
@@ -153,7 +153,7 @@ class PatternMixture(MarginalPlan):
 
 
 def _for_last_labels(tilts: Tensor, states: Tensor) -> Tensor:
-    """With zeros for the labels before, of which patterns know nothing."""
+    """Tilts of the last labels, with zeros for the labels before, of which patterns know nothing."""
     return torch.nn.functional.pad(tilts, (states.shape[-1] - tilts.shape[-1], 0))
 
 

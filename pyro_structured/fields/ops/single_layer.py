@@ -69,7 +69,7 @@ def upper_units_given(field: Field, activations: Tensor) -> Field:
 
 
 def _shape_with(shape: tuple[int, int], number: int) -> tuple[int, int]:
-    """Of the grid with so many upper units."""
+    """Shape of the grid that also has places for upper units."""
     lines = -(-number // min(shape))
     return (shape[0] + lines, shape[1]) if shape[0] >= shape[1] else (shape[0], shape[1] + lines)
 

@@ -98,7 +98,7 @@ def _widest(labelings: int, field: Field) -> int:
 
 
 def _bounds_of_minimum(field: Field, strips: list[GridStrips]) -> tuple[Tensor, Tensor]:
-    """By Minkowski's inequality for L^T norms, which is reversed for T < 1; both sides are increasing in A."""
+    """Bounds by Minkowski's inequality for L^T norms, which is reversed for T < 1; both sides increase in A."""
     plain = field.plain()
     if len(strips) == 1:
         low = high = log_partition_of_strips(plain.states, plain.penalties, strips[0])

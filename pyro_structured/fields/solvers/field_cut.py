@@ -87,7 +87,7 @@ class FieldCut:
 
 
 def _finite(odds: np.ndarray, penalties: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """With a number in place of infinity that all finite ones together do not outweigh."""
+    """Log-odds with a finite number, which all finite ones together do not outweigh, in place of infinity."""
     if np.isfinite(numbers).all():
         return numbers
     total = sum(float(np.abs(part[np.isfinite(part)]).sum()) for part in (odds, penalties))

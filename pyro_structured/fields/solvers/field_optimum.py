@@ -89,7 +89,7 @@ def maximize_field(
 def maximize_deep(
     field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
 ) -> tuple[Tensor, FieldOptimum]:
-    """As :func:`maximize_field`, for fields with upper units: labels of pixels and upper units together are where
+    """:func:`maximize_field` for fields with upper units: labels of pixels and upper units together are where
     expectation maximisation begins, besides where it would begin alone; their bound holds for the pixels, too.
     """
     if method == "em":
@@ -144,7 +144,7 @@ def _check_method(method: str, known: tuple[str, ...]) -> None:
 
 
 def _number_of_switches(number: int | None, starts: Tensor | None) -> int:
-    """As many as asked for; several from where searches begin by default, and none from given starts."""
+    """Number of switches: as asked for; by default several from default starts, and none from given ones."""
     if number is not None:
         return number
     return NUM_SWITCHES if starts is None else 0
@@ -239,6 +239,6 @@ def _default_label_starts(field: Field) -> Tensor:
 
 
 def _possible(field: Field, starts: Tensor) -> Tensor:
-    """With others in place of impossible ones."""
+    """Starts, with possible labels in place of impossible ones."""
     worth = torch.stack([field.log_weight(start) for start in starts])
     return torch.where((worth == -torch.inf).unsqueeze(-1), likely_labels(field), starts)

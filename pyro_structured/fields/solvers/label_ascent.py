@@ -119,7 +119,7 @@ def likely_labels(field: Field) -> Tensor:
 
 
 def _bounded(penalties: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """With a number in place of +inf that all others together do not outweigh."""
+    """Penalties with a finite number, which all others together do not outweigh, in place of +inf."""
     penalties = np.broadcast_to(penalties, (len(states), penalties.shape[-1]))
     if np.isfinite(penalties).all():
         return penalties

@@ -35,7 +35,7 @@ class _Node(NamedTuple):
 
 
 class MinimumSearch:
-    """Of one field.
+    """Branch and bound over the labels of one field.
 
     An activation lies in a range; linear functions of all of them that are above the potential there give a bound, and
     labels, by one cut. The range whose activation makes most of it is split there. Ranges of several activations have
@@ -75,7 +75,7 @@ class MinimumSearch:
         return node.split is not None and -node.bound > self.worth + 1e-12 * (1 + abs(self.worth))
 
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the activations of all labels that the certain ones leave."""
+        """Ranges of the activations over all labels that the certain ones leave."""
         odds = self._odds[0]
         always = self._biases + self._weights[:, np.isposinf(odds)].sum(1)
         free = self._weights[:, np.isfinite(odds)]

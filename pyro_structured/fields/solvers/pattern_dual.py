@@ -80,7 +80,7 @@ def maximize_with_pattern(
     best, most = np.empty(0), -np.inf
 
     def line(slope: float) -> tuple[float, float, float]:
-        """Where G is touched, its value, and its slope."""
+        """Point at which G is touched, its value, and its slope."""
         nonlocal best, most
         labels = solve(slope)
         field, rise = worth(labels), float(weights @ labels)
@@ -175,7 +175,7 @@ def decompose(
 
 
 class _Decomposition:
-    """Of one field."""
+    """Dual decomposition of one field."""
 
     def __init__(self, field: Field, network: FieldCut, labels: Tensor, form: int) -> None:
         self._field, self._network, self._edges = field, network, field.edges.numpy()
@@ -237,7 +237,7 @@ class _Decomposition:
         return np.asarray(self._network.maximize(odds[None], share * self._penalties)[0])
 
     def _worth(self, labels: np.ndarray, odds: np.ndarray, share: float) -> float:
-        """Of a field with some log-odds and a share of the penalties."""
+        """Log-weight of labels with some log-odds and a share of the penalties."""
         cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         penalty = share * float(self._penalties[0][cut].sum()) if share else 0.0
         return float(np.where(np.isinf(odds), 0.0, odds) @ labels) - penalty

@@ -75,7 +75,7 @@ def _flipped(field: Field, pixels: Tensor, units: Tensor) -> Field:
 
 
 def _flips(field: Field) -> Tensor:
-    """Which labels and units to exchange, zeros and ones of shape ``(rows, D + J)``, one row if all are alike."""
+    """Labels and units to exchange, zeros and ones of shape ``(rows, D + J)``, one row if all are alike."""
     pixels, number = field.num_pixels, field.num_patterns
     # Known labels need no order.
     free = field.odds.isfinite().double()

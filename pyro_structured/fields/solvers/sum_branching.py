@@ -18,7 +18,7 @@ NUMBER_GROUPS = 64
 
 
 class _PatternMajorant(NamedTuple):
-    r"""Of each pattern, :math:`b_j + \sum_i \lambda_{ji} z_i` with z that are the labels or 1 less them.
+    r"""Modular bounds :math:`b_j + \sum_i \lambda_{ji} z_i` of all patterns, with z that are labels or 1 less labels.
 
     :ivar np.ndarray tilt: Shifts of the log-odds of the pixels, summed over the patterns, shape ``(D,)``.
     :ivar float base: Its value with all labels 0, summed over the patterns.
@@ -149,7 +149,7 @@ class _Node(NamedTuple):
 
 
 class SumSearch:
-    r"""Of one field.
+    r"""Branch and bound over the labels of one field.
 
     A bound takes one cut: the patterns' potentials are replaced by sums over pixels that are above them, averages of
     such as are tight near some shares of the labels. The best sums and the best shares are strategies of a game, whose
@@ -291,7 +291,7 @@ class SumSearch:
         return [(low, higher), (lower, high)]
 
     def _split(self, low: float, high: float, activation: float) -> float:
-        """Where the potential is furthest below the chord of a range; in small ranges, near some activation."""
+        """Activation at which the potential is furthest below a range's chord; in small ranges, near a given one."""
         ends = rectified(np.array([low, high]), self._temperature)
         slope = float(np.clip((ends[1] - ends[0]) / (high - low), 1e-300, 1 - 1e-16))
         end = self._temperature * math.log(slope / (1 - slope))
@@ -300,7 +300,7 @@ class SumSearch:
         return end if low < end < high else (low + high) / 2
 
     def _ranges(self, free: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the activations of all labels that are possible."""
+        """Ranges of the activations over all possible labels."""
         always = self._biases + self._weights @ (known & ~free)
         number = len(free)
         return always - free @ self._parts[number:], always + free @ self._parts[:number]

@@ -119,7 +119,7 @@ class DiscreteVector(TorchDistribution):
         return tensor
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters, and without their expansions: those of parameters that require
+        """State without tensors derived from parameters, and without their expansions: those of parameters that require
         gradients cannot be copied.
         """
         expanded = {*self.arg_constraints, *self._unexpanded} if self._unexpanded else set()

@@ -94,7 +94,7 @@ class NanMasked(TorchDistribution):
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """That of the base distribution."""
+        """Value of the base distribution."""
         return self.base_dist.has_enumerate_support
 
     def enumerate_support(self, expand: bool = True) -> Any:
@@ -103,10 +103,10 @@ class NanMasked(TorchDistribution):
 
     @property
     def mean(self) -> Any:
-        """That of the base distribution."""
+        """Value of the base distribution."""
         return self.base_dist.mean
 
     @property
     def variance(self) -> Any:
-        """That of the base distribution."""
+        """Value of the base distribution."""
         return self.base_dist.variance

@@ -113,7 +113,7 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
 
 
 def _tensors(transform: Any) -> Iterator[Tensor]:
-    """Of a transform, and of those of which it is made."""
+    """Tensors of a transform, and of those of which it is made."""
     for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
         yield from _tensors(part)
     yield from (each for each in vars(transform).values() if isinstance(each, Tensor))

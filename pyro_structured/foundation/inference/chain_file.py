@@ -26,7 +26,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def chain_path(path: Path, number: int) -> Path:
-    """Where a chain is kept: the first one under the path itself, others with their number before the suffix."""
+    """File of a chain: the path itself for the first one, with the number before the suffix for others."""
     return path if number == 0 else path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 

@@ -194,7 +194,7 @@ class Checkpoint(Represented, MCMCKernel):
 
     @property
     def transforms(self) -> dict[str, Any] | None:
-        """Those of the kernel."""
+        """Transforms of the kernel."""
         return getattr(self.kernel, "transforms", None)
 
     @property
@@ -259,7 +259,7 @@ class Checkpoint(Represented, MCMCKernel):
         return stored
 
     def _number(self) -> int:
-        """Of the chain. Pyro's processes for parallel chains have it as their name."""
+        """Number of the chain, which Pyro's processes for parallel chains have as their name."""
         name = multiprocessing.current_process().name
         return int(name) if os.getpid() != self._process and name.isdigit() else self._num_chains
 

@@ -253,7 +253,7 @@ class Learner(ABC, Generic[Batch]):
 
 
 def _params(capture: Any) -> dict[str, Tensor]:
-    """Without those that have two names."""
+    """Parameters, once each if they have two names."""
     found = {name: node["value"].unconstrained() for name, node in capture.trace.nodes.items()}
     return dict({id(param): (name, param) for name, param in found.items()}.values())
 

@@ -322,7 +322,7 @@ class LearningState:
         self.has_run, self._is_resumed, self._loaded_params, self._loaded_buffers = True, False, {}, {}
 
     def _load_params(self, params: Mapping[str, Tensor], constraints: Mapping[str, Any]) -> None:
-        """As ``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
+        """``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
         store = pyro.get_param_store()
         limits = {name: rebuilt_constraint(constraint) for name, constraint in constraints.items()}
         present, found = dict(store.named_parameters()), {}

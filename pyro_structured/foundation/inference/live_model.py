@@ -29,7 +29,7 @@ class NamedLatents:
 
 
 class _LatentNames(Messenger):
-    """As ``poutine.reparam``, but initialisation sees the hidden variables, not what is certain given them."""
+    """``poutine.reparam`` whose initialisation sees the hidden variables, not sites that are certain given them."""
 
     def _pyro_sample(self, msg: Any) -> None:
         fn = unmasked(msg["fn"])

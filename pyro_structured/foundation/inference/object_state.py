@@ -109,7 +109,7 @@ class ObjectState:
                 _fill(value, content)
 
     def path(self, value: Any) -> Path | None:
-        """Of an object, if it was there."""
+        """Path of an object, or ``None`` for a new one."""
         if isinstance(value, MethodType):
             # Another one, but equal, whenever it is looked up.
             return next(

@@ -12,7 +12,7 @@ import torch
 
 
 def random_state() -> dict[str, Any]:
-    """Of PyTorch, on the processor and on all CUDA devices in use, of Python and of NumPy, as plain data."""
+    """Random states of PyTorch, on the processor and all CUDA devices in use, of Python and of NumPy, as plain data."""
     name, keys, *rest = np.random.get_state(legacy=True)
     state = {
         "torch": torch.get_rng_state(),

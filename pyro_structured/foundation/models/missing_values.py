@@ -8,7 +8,7 @@ import numpy as np
 
 
 def find_missing(values: np.ndarray) -> np.ndarray:
-    """Where an array has NaN, NaT, ``None`` or pandas' NA.
+    """Entries of an array that are NaN, NaT, ``None`` or pandas' NA.
 
     Example::
 

@@ -25,7 +25,7 @@ def draw(weights: Tensor) -> Tensor:
 
 
 def draw_log(log_weights: Tensor) -> Tensor:
-    """As :func:`draw`, for logarithms of weights."""
+    """Indices drawn from logarithms of weights; shapes are those of :func:`draw`."""
     return draw((log_weights - log_weights.amax(-1, keepdim=True)).exp())
 
 

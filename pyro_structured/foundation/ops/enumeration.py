@@ -51,7 +51,7 @@ def enumerate_values(
 
 
 def enumerate_joint_states(cardinalities: Sequence[int], batch_shape: torch.Size, expand: bool, like: Tensor) -> Tensor:
-    """As :func:`enumerate_values`, for variables with different numbers of states.
+    """All joint states of variables with different numbers of states.
 
     Example::
 

@@ -47,7 +47,7 @@ def bernoulli_is_given_by_logits(bernoulli: Any) -> bool:
 
 
 class MCMCRun(NamedTuple):
-    """Of ``pyro.infer.MCMC``.
+    """Run of ``pyro.infer.MCMC``.
 
     :ivar draws: ``None`` before the run is finished.
     :ivar tuple args: Of the model.

@@ -12,7 +12,7 @@ MOST_NAMES = 10
 
 
 def named_rows(condition: Tensor) -> str:
-    """Which elements of a batch a condition holds for, for the end of a message: the first ten, and how many more.
+    """Names of the elements of a batch where a condition holds, for the end of a message: ten, and a number of others.
 
     Nothing is said without a batch, and under function transforms, where numbers have no place of their own.
 

@@ -53,7 +53,7 @@ def tangents_of(function: RowFunction, number: int, *tensors: Tensor) -> tuple[T
 
 
 def known_tangents(inputs: tuple[Tensor, ...], tangents: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-    """With zeros for inputs that have no tangent."""
+    """Tangents, with zeros for inputs that have none."""
     return tuple(torch.zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True))
 
 
@@ -96,7 +96,7 @@ def _pull_back(function: RowFunction, number: int, *tensors: Tensor) -> tuple[Te
 
 
 def _alone(tensor: Tensor, recorded: bool) -> Tensor:
-    """The same numbers as a tensor that others do not depend on; itself depending on what it came from if recorded."""
+    """Tensor of the same numbers that no other depends on; it depends on its origin only if that is recorded."""
     return tensor.view_as(tensor) if recorded and tensor.requires_grad else tensor.detach().requires_grad_()
 
 

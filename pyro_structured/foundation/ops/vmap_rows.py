@@ -45,7 +45,7 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
 
 
 def narrow_repeated(tensor: Tensor) -> Tensor:
-    """Without what expansion has repeated, along all axes but the last.
+    """Tensor before expansion: repeated entries are left out, along all axes but the last.
 
     Example::
 

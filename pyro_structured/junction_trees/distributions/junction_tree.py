@@ -189,7 +189,7 @@ class JunctionTree(CategoricalVector):
 
     @lazy_property
     def _single_beliefs(self) -> TreeBeliefs:
-        """Without marginals of cliques, in less time."""
+        """Beliefs without marginals of cliques, in less time."""
         return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
 
     def _infer(self, clique_marginals: bool) -> TreeBeliefs:

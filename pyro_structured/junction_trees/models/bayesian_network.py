@@ -86,7 +86,7 @@ class BayesianNetwork(Represented):
         return ancestral_order(self.parents)
 
     def to_junction_tree(self, heuristic: str = "min_fill") -> JunctionTree:
-        """The same distribution, for exact inference: parents of a variable are in one clique with it.
+        """Junction tree of the same distribution, for exact inference: a variable is in one clique with its parents.
 
         Tables are normalised exactly.
 

@@ -163,7 +163,7 @@ def _present(values: np.ndarray) -> list[list[Any]]:
 
 
 def _sorted(values: set[Any], place: int) -> list[Any]:
-    """In order, those of a kind together."""
+    """Categories in order, those of a kind together."""
     for key in (None, lambda value: (str(type(value)), value)):
         try:
             return sorted(values, key=key)

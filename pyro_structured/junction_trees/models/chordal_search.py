@@ -53,7 +53,7 @@ class ChordalScore:
         self._gains: dict[tuple[Pair, frozenset[int]], float] = {}
 
     def term(self, variables: frozenset[int]) -> float:
-        """That of a clique or separator."""
+        """Term of a clique or separator."""
         found = self._terms.get(variables)
         if found is None:
             counts = self.rows.counts(sorted(variables))
@@ -81,7 +81,7 @@ class ChordalScore:
 
     @cached_property
     def _pair_gains(self) -> list[list[float]] | None:
-        """Those of all pairs without common neighbours at once; ``None`` where something is missing."""
+        """Gains of all pairs without common neighbours at once; ``None`` where values are missing."""
         if not (self.rows.is_complete and self.rows.counts_pairs_at_once):
             return None
         counts, starts, sizes = self.rows.pair_counts, self.rows.starts, np.array(self.rows.cardinalities)

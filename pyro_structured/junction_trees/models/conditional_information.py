@@ -150,7 +150,7 @@ class ConditionalScore:
 
 
 class PairScore:
-    """The same whatever the common neighbours are.
+    """Score that is the same whatever the common neighbours are.
 
     :param np.ndarray weights: Of all pairs, shape ``(n, n)``.
     """

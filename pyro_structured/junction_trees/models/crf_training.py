@@ -141,7 +141,7 @@ def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
 
 
 class _SplitObjective:
-    """With L1: penalised weights are differences of positive and negative parts, whose sums are linear."""
+    """Objective with L1: penalised weights are differences of positive and negative parts, whose sums are linear."""
 
     def __init__(self, objective: _Objective, l1: float) -> None:
         self.objective, self.price = objective, l1 / objective.total

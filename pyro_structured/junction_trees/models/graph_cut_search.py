@@ -202,7 +202,7 @@ class _Recursion:
         return min(self.treewidth, len(nodes) - 2)
 
     def flow_within(self, flow: SeparatorFlow, nodes: np.ndarray, part: np.ndarray) -> SeparatorFlow:
-        """Of some of the nodes."""
+        """Flow of the graph of some of the nodes."""
         return flow.within(self.weights[np.ix_(part, part)], self.size(part), np.searchsorted(nodes, part))
 
 

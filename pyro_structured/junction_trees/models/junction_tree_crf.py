@@ -219,7 +219,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learned_edges(
         self, data: FieldData, sizes: list[int], feature_map: torch.nn.Module, options: FieldOptions
     ) -> list[tuple[int, int]]:
-        """Those of a graph of small treewidth."""
+        """Edges of a graph of small treewidth."""
         if sum(size > 1 for size in sizes) < 2:
             return []
         data, folds = dealt_rows(data)

@@ -237,7 +237,7 @@ class ThinJunctionTree(CategoricalDensity):
         return self._best()
 
     def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
-        """Those of a tree, or of the last iteration before an interrupt."""
+        """Tables of a tree, those of the last iteration before an interrupt if there is one; and scores."""
         learned: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
         try:
             learned.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))

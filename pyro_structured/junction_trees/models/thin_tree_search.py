@@ -65,7 +65,7 @@ class TreeSearch:
         self._rows, self._cardinalities, self._tolerance = rows.known, rows.cardinalities, tolerance
 
     def tree(self, setting: TreeSetting) -> CliqueTree:
-        """By forward selection or graph cuts."""
+        """Tree by forward selection or graph cuts."""
         sizes = self._rows.cardinalities
         if setting.information is None:
             neighbors = neighbor_sets(len(sizes), [])

@@ -44,7 +44,7 @@ class TreeRows:
 
     @cached_property
     def _entries(self) -> list[np.ndarray]:
-        """For each clique, the entries of its table that the rows have."""
+        """Entries of each clique's table that the rows have."""
         found = []
         for clique, size in zip(self.tree.cliques, self.tree.table_sizes, strict=True):
             entries = np.zeros(len(self.rows.weights), dtype=np.int64)
@@ -194,7 +194,7 @@ def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, 
 
 
 def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
-    """From the complete rows, and one more, of independent variables: nothing is impossible."""
+    """Tables of the complete rows and of one more, of independent variables: nothing is impossible."""
     singles = [rows.counts([d]) + 1.0 for d in range(tree.num_variables)]
     one = pseudo_counts(tree, 1.0, [counts / counts.sum() for counts in singles])
     complete = rows.observed.all(0)

@@ -191,7 +191,7 @@ class TreeMixtureEM:
         return _Component(self.training, self.judged, distribution, prior)
 
     def _regrown(self, component: _Component, share: np.ndarray) -> _Component:
-        """With another structure if that is better."""
+        """Component with another structure, if that is better."""
         certain = self.training.reweighted(np.where(share > SHARE, share, 0.0))
         if not certain.total:
             return component

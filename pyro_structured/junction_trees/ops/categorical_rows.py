@@ -40,7 +40,7 @@ class CategoricalRows:
         self.weights = np.bincount(inverse.ravel(), weights, len(rows))
 
     def reweighted(self, weights: np.ndarray) -> "CategoricalRows":
-        """The same rows with other weights, without those of weight 0.
+        """Rows with other weights, without those of weight 0.
 
         :param np.ndarray weights: At least 0, shape ``(R,)``.
         """
@@ -49,7 +49,7 @@ class CategoricalRows:
 
     @cached_property
     def known(self) -> "CategoricalRows":
-        """The same rows without the states that are only for values to come."""
+        """Rows without the states that are reserved for values to come."""
         return self if self._known == self.cardinalities else self._copy(self.values, self.weights, self._known)
 
     def _copy(self, values: np.ndarray, weights: np.ndarray, cardinalities: tuple[int, ...]) -> "CategoricalRows":
@@ -99,7 +99,7 @@ class CategoricalRows:
 
     @property
     def _num_states(self) -> int:
-        """Of all variables."""
+        """Number of states of all variables together."""
         return sum(self.cardinalities)
 
     @cached_property

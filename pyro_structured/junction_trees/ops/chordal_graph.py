@@ -120,7 +120,7 @@ def _eliminate(graph: Neighbors, fills: list[int], node: int) -> set[int]:
 
 
 def elimination_cliques(neighbors: Neighbors, order: Sequence[int]) -> list[frozenset[int]]:
-    """For every node of an order, itself and the neighbours that it has left when it is its turn.
+    """Cliques of the nodes of an order: each node with the neighbours that are left at its turn.
 
     These are cliques of a chordal graph, all its maximal ones among them. Cost :math:`O(n w^2)`.
     """

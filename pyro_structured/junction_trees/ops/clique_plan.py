@@ -45,7 +45,7 @@ class CliqueBlock:
     cardinalities: Tensor
 
     def to(self, device: torch.device) -> "CliqueBlock":
-        """The same on a device."""
+        """Copy on a device."""
         return CliqueBlock(self.shape, *(getattr(self, field.name).to(device) for field in fields(self)[1:]))
 
 
@@ -77,7 +77,7 @@ class CliqueLevel:
     states: Tensor
 
     def to(self, device: torch.device) -> "CliqueLevel":
-        """The same on a device."""
+        """Copy on a device."""
         blocks = tuple(block.to(device) for block in self.blocks)
         tensors = (getattr(self, field.name).to(device) for field in fields(self)[3:])
         return CliqueLevel(blocks, self.sums, self.source_sums, *tensors)
@@ -142,7 +142,7 @@ class CliquePlan:
         return levels
 
     def order(self, device: torch.device) -> Tensor:
-        """Where the packed tables' entries are among those of all levels."""
+        """Places of the packed tables' entries among those of all levels."""
         order: Tensor = self._on_device(device)[1]
         return order
 
@@ -255,7 +255,7 @@ class CliquePlan:
         return _strides([self._sizes[d] for d in variables])
 
     def _places(self, variables: tuple[int, ...], scope: tuple[int, ...]) -> np.ndarray:
-        """For all joint states of a scope, in order, those of some of its variables, as numbers in their own order."""
+        """Numbers of the joint states of some variables in each joint state of their scope, in order."""
         strides = dict(zip(variables, self._strides_of(variables), strict=True))
         found = np.zeros(1, dtype=int)
         for d in scope:

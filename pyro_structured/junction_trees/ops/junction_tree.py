@@ -73,7 +73,7 @@ def _magnitude(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> Ten
 
 
 def _largest(numbers: Tensor) -> Tensor:
-    """Of all rows, without signs and infinite numbers."""
+    """Largest absolute value of each row, without infinite numbers."""
     sizes = numbers.detach().abs()
     return sizes.masked_fill(sizes == torch.inf, 0.0).amax(-1) if numbers.shape[-1] else sizes.sum(-1)
 
@@ -164,7 +164,7 @@ def _most_probable_states(plan: CliquePlan, tables: Tensor, evidence: Tensor | N
 
 
 def _separator_states(block: CliqueBlock, values: Tensor) -> Tensor:
-    """Which of a block's states of separators the values have, shape ``(G, samples, rows)``."""
+    """Numbers of the separators' states that the values have in a block, shape ``(G, samples, rows)``."""
     found = block.starts[:, None, None].expand(-1, *values.shape[1:])
     for variables, strides in zip(block.separators.unbind(1), block.separator_strides.unbind(1), strict=True):
         found = found + values[variables] * strides[:, None, None]

@@ -67,7 +67,7 @@ class SeparatorProgram:
         self._sink: int | None = None
 
     def solve(self, sink: int) -> SeparatorSolution:
-        """For one sink, which is not the source."""
+        """Solution for one sink, which is not the source."""
         if self._sink is not None:
             self._entry[self._sink].SetLb(0)
             self._length[self._sink].SetUb(1)

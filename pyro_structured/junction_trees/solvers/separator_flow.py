@@ -23,7 +23,7 @@ class SeparatorCut(NamedTuple):
     sink_side: np.ndarray
 
     def cost(self, price: float) -> float:
-        """With a price for each node that is left out."""
+        """Weight of the cut, and a price for each node that is left out."""
         return self.weight + price * self.size
 
 
@@ -47,7 +47,7 @@ class KnownCuts:
         return found
 
     def cheapest(self, numbers: np.ndarray, price: float) -> SeparatorCut:
-        """Of these cuts, which are one or more."""
+        """Cheapest of one or more cuts, by their numbers."""
         best = numbers[(self._lines[numbers] @ (1.0, price)).argmin()]
         weight, size = self._lines[best]
         return SeparatorCut(float(weight), int(size), *self._sides[:, :, best])
@@ -63,7 +63,7 @@ class KnownCuts:
         self._number += 1
 
     def within(self, weights: np.ndarray, nodes: np.ndarray) -> "KnownCuts":
-        """The same cuts of the graph of some of the nodes, with weights of its own.
+        """Cuts restricted to the graph of some of the nodes, with weights of its own.
 
         :param np.ndarray weights: Weights of its edges, shape ``(m, m)``.
         :param np.ndarray nodes: Its nodes, shape ``(m,)``.
@@ -91,7 +91,7 @@ class FlowBounds:
         self._flows[min(source, sink), max(source, sink)] = np.concatenate([[amount, price], loads])
 
     def bound(self, source: int, sink: int, size: int) -> float:
-        """Of the weights of all cuts between two nodes with at most k others left out; 0 if nothing is known."""
+        """Lower bound of the weights of cuts between two nodes with at most k others left out; 0 if none is known."""
         flow = self._flows.get((min(source, sink), max(source, sink)))
         return 0.0 if flow is None else max(float(flow[0] - size * flow[1]), 0.0)
 
@@ -143,7 +143,7 @@ class SeparatorFlow:
         self._bounds = FlowBounds()
 
     def within(self, weights: np.ndarray, size: int, nodes: np.ndarray) -> "SeparatorFlow":
-        """For the graph of some of the nodes, which begins with what is known of this one.
+        """Flows of the graph of some of the nodes, which begin with the cuts and flows of this one.
 
         :param np.ndarray weights: Weights of its edges, none of which may be smaller than here, shape ``(m, m)``.
         :param int size: The largest number of its nodes that are left out.
@@ -154,11 +154,11 @@ class SeparatorFlow:
         return found
 
     def bound(self, source: int, sink: int) -> float:
-        """Of the value for two different nodes, from below, without a flow: exact where it was solved."""
+        """Lower bound of the value for two different nodes, without a flow: exact where it was solved."""
         return max(self._bounds.bound(source, sink, self._size), float(self._weights[source, sink]))
 
     def solve(self, source: int, sink: int) -> SeparatorSolution:
-        """For two different nodes."""
+        """Solution for two different nodes."""
         everything = np.arange(len(self._weights))
         around = (self._weights[source] > 0) & (everything != sink)
         is_source = everything == source

@@ -272,7 +272,7 @@ def _checked_cardinalities(cardinalities: Iterable[int]) -> tuple[int, ...]:
 
 
 def _maximal(cliques: Sequence[frozenset[int]]) -> list[tuple[int, ...]]:
-    """Those that no other one contains, in the order of their variables, of what an elimination leaves."""
+    """Cliques of an elimination that no other one contains, each in the order of its variables."""
     owners: dict[int, list[frozenset[int]]] = {}
     kept = []
     for clique in sorted(cliques, key=len, reverse=True):

@@ -30,7 +30,7 @@ class OptimumEstimate(NamedTuple):
     log_weights: Tensor
 
     def only(self, possible: Tensor) -> "OptimumEstimate":
-        """The same where values are possible, and probabilities of zero elsewhere.
+        """Estimates where values are possible, and probabilities of zero elsewhere.
 
         :param Tensor possible: Booleans of shape ``(...)``.
         """

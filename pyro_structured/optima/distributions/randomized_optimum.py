@@ -120,7 +120,7 @@ class RandOM(TorchDistribution):
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
 
     def __repr__(self) -> str:
-        """With what ``log_prob`` is."""
+        """Arguments, and whether ``log_prob`` is exact."""
         exact = exact_log_prob(self.base, self.problem) is not None
         return represent(self, log_prob="exact" if exact else "estimated" if self.estimator else "refused")
 

@@ -50,7 +50,7 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
 
 
 def _differ(first: Tensor, second: Tensor) -> bool:
-    """As numbers; nan is the same as nan."""
+    """Whether numbers differ; NaN equals NaN."""
     return not torch.equal(first, second) and not bool((first.isnan() & second.isnan()).all())
 
 

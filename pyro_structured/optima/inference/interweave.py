@@ -163,7 +163,7 @@ class Interweave(StepKernel):
         return self._sliced(line, values, low, high, straight)
 
     def _straight(self, line: ParameterLine, low: float, high: float) -> StraightLocations | None:
-        """Where the noise along the costs' change can be summed out."""
+        """Costs whose noise along their change can be summed out, or ``None``."""
         closed = all(line.optima(name)[0].is_linear and is_normal(line.base(name)) for name in line.origin)
         return StraightLocations(self._setting, line, low, high) if closed and self._only_optima else None
 

@@ -40,7 +40,7 @@ class LinearLoss(CostLearner):
 
     @torch.no_grad()
     def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
-        """For each row the difference, flattened, and, as the last number, what is added."""
+        """Differences of each row, flattened, and, as the last number, its constant."""
         found = {}
         for site in batch.sites:
             self._check_single(batch, site)

@@ -48,11 +48,11 @@ class BoundedNormals(NamedTuple):
         return BoundedNormals(*(parameter[index] for parameter in self))
 
     def expanded(self, shape: torch.Size) -> "BoundedNormals":
-        """The same for every element of another shape."""
+        """Variables of this distribution for every element of another shape."""
         return BoundedNormals(*(parameter.expand(shape) for parameter in self))
 
     def negated(self) -> "BoundedNormals":
-        """The same with the other sign."""
+        """Variables with the other sign."""
         return BoundedNormals(-self.loc, self.scale, -self.high, -self.low, self.log_mass)
 
     @property
@@ -205,7 +205,7 @@ class MatchingShells:
 
 
 def _bracket(matched: BoundedNormals, others: BoundedNormals, slack: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the matched cost is, given that the others are larger, up to their slack."""
+    """Bounds of the matched cost, given that the others are larger, up to their slack."""
     (low, high), (others_low, _) = matched.reach, others.reach
     # To the left of all these, nothing is in its way, and its own density is rising.
     first = _least(low, others_low + slack).maximum(matched.low)

@@ -81,7 +81,7 @@ class Splitting(OptimumEstimator):
 
     @torch.no_grad()
     def estimate(self, base: Any, problem: Problem, value: Tensor) -> OptimumEstimate:
-        """As :meth:`OptimumEstimator.estimate`."""
+        """Estimates by splitting; arguments and result are those of :meth:`OptimumEstimator.estimate`."""
         batch, rank = value.shape[: value.dim() - len(problem.event_shape)], len(problem.cost_shape)
         shape = (self.num_groups, self.num_particles // self.num_groups)
         groups = ParticleGroups(shape, batch, value.device)

@@ -58,7 +58,7 @@ def compiled_quantile(uniform: float, low: float, high: float) -> float:
 
 @compiled
 def _lower_quantile(share: float, rest: float, low: float, high: float) -> float:
-    """The same between bounds whose middle is not positive, from a probability and its complement."""
+    """Quantile between bounds whose middle is not positive, from a probability and its complement."""
     if high < FAR:
         return high - _distance(share, rest, low, high)
     below = _tail_mass(low)

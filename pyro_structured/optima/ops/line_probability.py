@@ -156,7 +156,7 @@ def _chunks(rows: int, *shape: int) -> list[slice]:
 
 
 def _lengthened(edges: Tensor, length: int) -> Tensor:
-    """With empty panels at the end."""
+    """Edges of panels, with empty panels at the end."""
     return torch.cat([edges, edges[-1:].expand(length - len(edges), -1)])
 
 
@@ -252,7 +252,7 @@ def _gradients(
     edges: Tensor,
     slope: Tensor,
 ) -> tuple[Tensor, ...]:
-    """With respect to the parameters that are wanted."""
+    """Derivatives with respect to the parameters that are wanted."""
     active = [p for p, needed in zip(variables.parameters, wanted, strict=False) if needed]
 
     def tails(*tensors: Tensor) -> tuple[Any, Any]:
@@ -282,7 +282,7 @@ def _tangent(rule: LineRule, variables: LineVariables, split: int, edges: Tensor
 
 
 class _Smooth(torch.autograd.Function):
-    """The same weights, which have no derivatives where corners of several variables coincide."""
+    """Identity of weights, without derivatives where corners of several variables coincide."""
 
     generate_vmap_rule = True
 

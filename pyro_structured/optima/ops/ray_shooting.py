@@ -74,7 +74,7 @@ def _scaled(costs: Tensor, factors: Tensor) -> Tensor:
 
 
 def _nearest_bound(low: float | Tensor, costs: Tensor, direction: Tensor) -> Tensor:
-    """Where the line leaves the costs that the solver can handle."""
+    """Distance at which the line leaves the costs that the solver can handle."""
     falling = direction < 0
     distance = (low - costs) / direction.masked_fill(~falling, -1.0)
     found: Tensor = distance.masked_fill(~falling, torch.inf).flatten(1).amin(1).clamp(min=0)

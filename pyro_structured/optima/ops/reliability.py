@@ -60,7 +60,7 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
 
 
 def _node_tables(log_open: Tensor, log_closed: Tensor) -> tuple[Tensor, Tensor]:
-    """For all nodes and sets: that an edge joins them, and that none does; shape ``(..., n, 2 ** n)``."""
+    """Log-probabilities that an edge, and that no edge, joins each node and set, shape ``(..., n, 2 ** n)``."""
     joined, apart = torch.full_like(log_open[..., :1], IMPOSSIBLE), torch.zeros_like(log_open[..., :1])
     for node in range(log_open.shape[-1]):
         is_open, is_closed = log_open[..., node, None], log_closed[..., node, None]
@@ -162,7 +162,7 @@ def _inside(pairs: set[frozenset[int]], nodes: tuple[int, ...]) -> list[tuple[in
 
 
 def _log_component(pairs: list[tuple[int, int]], log_open: Tensor, log_closed: Tensor) -> Tensor:
-    """That some nodes are connected, shape ``(rows,)``."""
+    """Log-probability that nodes are connected, shape ``(rows,)``."""
     size = log_open.shape[-1]
     tails, heads = ([pair[side] for pair in pairs] for side in (0, 1))
     matrix = csr_array((np.ones(len(pairs)), (tails, heads)), shape=(size, size))

@@ -67,7 +67,7 @@ class CutNetwork:
 
 
 def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """As :class:`CutNetwork`, for many rows.
+    """Minimum cuts of many rows, each by a :class:`CutNetwork`.
 
     :param np.ndarray preferences: Shape ``(N, n)``.
     :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.

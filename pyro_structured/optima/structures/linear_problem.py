@@ -149,7 +149,7 @@ class LinearProblem(Problem):
         return found.double()
 
     def feasible_point(self, value: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
-        """As for any problem, if all coefficients are 0 or 1.
+        """Costs between bounds for which values are optimal, if all coefficients are 0 or 1.
 
         :raises NotImplementedError: if some are not.
         """

@@ -117,7 +117,7 @@ class MinimumCut(Problem):
         return torch.cat([1 - label, label, (ends[..., 0] - ends[..., 1]).abs()], -1)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """For every node the cost of its label and then that of the other, and then one edge after the other."""
+        """Boxes of each node, of the cost of its label and then of the other, and then of one edge after the other."""
         batch, nodes = costs.shape[:-1], self.num_nodes
         labels = value.expand(batch + self.event_shape).long()
         used = self.incidence(labels) > 0

@@ -284,7 +284,7 @@ class Problem(Represented, Immutable, ABC):
 
     @staticmethod
     def _binary_dtype(costs: Tensor) -> torch.dtype:
-        """Of zeros and ones."""
+        """Dtype of zeros and ones."""
         return costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
 
     @property

@@ -166,7 +166,7 @@ class ShortestPath(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where no edge of a path can be avoided; one search for each edge, until one can."""
+        """Whether no edge of a path can be avoided; one search for each edge, until one can."""
         rows = self.flatten(self.batch_shape)
         pairs = torch.stack([rows.source, rows.target], -1).cpu()
         different, row = pairs.unique(dim=0, return_inverse=True)
