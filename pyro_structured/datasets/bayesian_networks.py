@@ -40,8 +40,8 @@ class NetworkSamples(NamedTuple):
     """Independent rows of a Bayesian network: states of all variables, uint8, counted from 0.
 
     :param numpy.ndarray train: For fitting, shape ``(10000, n)``.
-    :param numpy.ndarray validation: For choosing hyperparameters, shape ``(2000, n)``.
-    :param numpy.ndarray test: For the final comparison, shape ``(10000, n)``.
+    :param numpy.ndarray validation: Rows for choosing hyperparameters, shape ``(2000, n)``.
+    :param numpy.ndarray test: Rows for the final comparison, shape ``(10000, n)``.
     :param tuple cardinalities: Numbers of states of the variables.
     :param tuple names: Names of the variables.
     :param float log_likelihood: Mean log-probability of a test row in nats, under the network itself.

@@ -23,7 +23,7 @@ def noisy_observations(
     :param int num_discs: Number of discs of five pixels across for each image, anywhere, at least 0.
     :param float contrast: Number added in a disc, or subtracted, one as likely as the other; at least 0. Where discs
         overlap, everything is added.
-    :param int seed: Of the generator, at least 0.
+    :param int seed: Seed of the generator, at least 0.
     :return: Pixels, float64, shape ``(N, H, W)``.
     :raises ValueError: if an argument is of another shape or out of range.
 

@@ -28,7 +28,7 @@ def current_axes(ax: Any) -> Any:
 def as_array(name: str, values: Any, shape: str, *sizes: int | None) -> np.ndarray:
     """A tensor, an array or nested sequences as an array of floats, or a ValueError.
 
-    :param str name: Of the argument.
+    :param str name: Name of the argument.
     :param str shape: The expected shape, in words.
     :param sizes: The expected size of each axis; ``None``: any.
     """

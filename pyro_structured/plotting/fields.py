@@ -16,7 +16,7 @@ def plot_field(values: Any, ax: Any = None, title: str | None = None, **options:
 
     :param values: Shape ``(H, W)``; NaN where nothing is known, which is left white.
     :param ax: Matplotlib axes; ``None``: the current ones.
-    :param str title: Of the axes.
+    :param str title: Title of the axes.
     :param options: For ``Axes.imshow``; numbers from 0 to 1 are drawn from black to white, others over their range.
     :return: The axes.
     :raises ValueError: if the shape is another one, or there is no pixel.

@@ -30,7 +30,7 @@ def plot_matching(
     :param points: Places of the left and of the right nodes, shapes ``(n, 2)`` and ``(m, 2)``; ``None``: two columns.
     :param names: Names of the left and of the right nodes; ``None``: their numbers, or none where there are points.
     :param ax: Matplotlib axes; ``None``: the current ones.
-    :param color: Of the matching's lines, or a list of one for each; ``None``: the next one of the cycle.
+    :param color: Color of the matching's lines, or a list of one for each; ``None``: the next one of the cycle.
     :return: The axes.
     :raises ValueError: if a shape or the number of colors is another one, or the matching names no right node.
 
@@ -110,8 +110,8 @@ def plot_path(
     :param costs: Costs of the edges, shape ``(E,)``, written at their middles.
     :param probabilities: Probabilities of the edges, shape ``(E,)``, which say how thick they are drawn.
     :param ax: Matplotlib axes; ``None``: the current ones.
-    :param color: Of the path, or a list of P colors; ``None``: the next ones of the cycle.
-    :param label: Of the path in a legend, or a list of P labels; ``None``: none.
+    :param color: Color of the path, or a list of P colors; ``None``: the next ones of the cycle.
+    :param label: Label of the path in a legend, or a list of P labels; ``None``: none.
     :return: The axes.
     :raises ValueError: if a shape or a number of colors or labels is another one, or an edge names no node.
 

@@ -41,7 +41,7 @@ SCORED_AT_ONCE = 2**20
 class _Improved(NamedTuple):
     """A network after its learning.
 
-    :ivar tables: Those of the best step; ``None`` if it was interrupted before there was one.
+    :ivar tables: Tables of the best step; ``None`` if it was interrupted before there was one.
     :ivar log_likelihoods: Mean log-likelihoods of the training rows for all steps.
     :ivar bool settled: Whether there were steps enough.
     :ivar bool interrupted: Whether it was interrupted from the keyboard.

@@ -33,7 +33,7 @@ class Phase(NamedTuple):
     """Result of a phase of :class:`StructuralEM`.
 
     :ivar BlockMixture mixture: The mixture.
-    :ivar float log_likelihood: Of the training rows.
+    :ivar float log_likelihood: Log-likelihood of the training rows.
     :ivar int num_iterations: Since the start.
     :ivar bool converged: Whether there were iterations enough.
     """

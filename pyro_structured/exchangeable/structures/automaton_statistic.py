@@ -118,7 +118,7 @@ class NestedThreshold(AutomatonStatistic):
     Every query costs O(n · groups · threshold).
 
     :param groups: Variables of every group, a partition of ``range(n)``; for the squares of an image see the example.
-    :param int threshold: At least 0.
+    :param int threshold: Threshold, at least 0.
     :raises ValueError: if groups overlap or leave a variable out, or the threshold is negative.
 
     Example::

@@ -295,7 +295,7 @@ class CategoricalPatternCRF(FieldDistribution):
         """Log-probabilities of the labels of independent pixels that approximate the field, as
         :meth:`PatternCRF.mean_field_logits`.
 
-        :param int num_rounds: At least 1; each costs O(J·K·D) for each element of the batch.
+        :param int num_rounds: Number of rounds, at least 1; each costs O(J·K·D) for each element of the batch.
         :return: Shape ``batch_shape + (H, W, K)``; differentiable through all rounds.
         :raises NotImplementedError: for infinite penalties.
         """

@@ -602,7 +602,7 @@ class FieldDistribution(DiscreteVector):
         :attr:`marginal_logits`; they are overconfident, as a rule. ``mean_field_logits() > 0`` is a prediction. Upper
         units of a ``DeepPatternCRF`` are independent, too.
 
-        :param int num_rounds: At least 1; each costs O(J·D) for each element of the batch.
+        :param int num_rounds: Number of rounds, at least 1; each costs O(J·D) for each element of the batch.
         :return: Shape ``batch_shape + event_shape``; differentiable through all rounds.
         :raises NotImplementedError: for infinite penalties.
 

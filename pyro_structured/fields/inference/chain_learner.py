@@ -38,10 +38,10 @@ class _FieldChains(RowState):
     def advance(self, name: str, field: FieldDistribution, value: Tensor, node: Any, rows: dict[str, Tensor]) -> Tensor:
         """Moves the chains of some rows.
 
-        :param str name: Of a site.
+        :param str name: Name of a site.
         :param Tensor value: Observed labels, of the field's batch and event shape.
-        :param node: Of a trace.
-        :param rows: Of every plate.
+        :param node: Node of a trace.
+        :param rows: Rows of every plate.
         :return: Labels, shape ``(num_chains,) + batch_shape + event_shape``.
         """
         rank = len(field.batch_shape)

@@ -34,7 +34,7 @@ class ContrastiveDivergence(ChainLearner):
         :class:`~pyro_structured.distributions.DeepPatternCRF` or
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser. For restricted Boltzmann machines of many hidden units, plain steps of
         falling size (``pyro.optim.SGD``; the loss is a sum over all rows) have done better than Adam.
     :param bool persistent: Whether chains go on from step to step.

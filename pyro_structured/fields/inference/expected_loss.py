@@ -38,7 +38,7 @@ class ExpectedLoss(ChainLearner):
         :class:`~pyro_structured.distributions.DeepPatternCRF` or
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser.
     :param loss: ``"intersection_over_union"``: one minus the share of common ones among all that are one in either, 0
         if there are none; ``"hamming"``: the share of labels that differ; or a function of labels, shape ``(C,) +
@@ -131,7 +131,7 @@ LOSSES = {"intersection_over_union": intersection_over_union_loss, "hamming": ha
 def expected_loss(losses: Tensor, log_weights: Tensor) -> Tensor:
     """The mean of losses, with the gradient of the expected loss as a function of what log-weights depend on.
 
-    :param Tensor losses: Of samples, without a gradient, shape ``(C, ...)``.
+    :param Tensor losses: Losses of samples, without a gradient, shape ``(C, ...)``.
     :param Tensor log_weights: Unnormalised log-probabilities of the samples, shape ``(C, ...)``.
     """
     mean = losses.mean(0)

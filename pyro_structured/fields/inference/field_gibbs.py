@@ -29,8 +29,8 @@ ROUNDING = 1e-4
 class _LabelLikelihood:
     """Log-densities of later sites, entry by entry, for all K values of every label.
 
-    :param str name: Of the field's site.
-    :param trace: Of the model with the present labels.
+    :param str name: Name of the field's site.
+    :param trace: Trace of the model with the present labels.
     :param others: K - 1 traces of the model with other labels: those that are larger by 1, by 2, and so on, modulo K,
         wherever these are possible.
     :raises NotImplementedError: if the log-density of a site that depends on the labels is no sum over them.

@@ -32,7 +32,7 @@ class MeanFieldLoss(FieldLearner):
         :class:`~pyro_structured.distributions.DeepPatternCRF`, :class:`~pyro_structured.distributions.GridCRF` or
         :class:`~pyro_structured.distributions.RBM` sites, whose parameters may be anything that Pyro learns:
         ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :param loss: ``"intersection_over_union"``: one minus :math:`\sum_i q_i y_i / \sum_i (q_i + y_i - q_i y_i)`, which
         has no gradient where all labels are 0; ``"logistic"``: minus the mean log-probability of the labels under q; or

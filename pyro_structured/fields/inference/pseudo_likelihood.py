@@ -24,7 +24,7 @@ class PseudoLikelihood(FieldLearner):
         :class:`~pyro_structured.distributions.DeepPatternCRF` or
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: For all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.

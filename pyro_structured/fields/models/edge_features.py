@@ -40,7 +40,7 @@ def edge_features(images: Any, grid: Grid, *, sigma: float | None = None) -> np.
     :param images: Pictures: uint8, uint16, booleans, or floats from 0 to 1; in colour, shape ``(N, H, W, 3)``; grey,
         ``(N, H, W)`` or ``(N, H, W, 1)``, which is three equal colours; or with transparency, ``(N, H, W, 4)``, in
         front of white.
-    :param Grid grid: Of H rows and W columns; pairs come in the order of ``grid.edges``.
+    :param Grid grid: Grid of H rows and W columns; pairs come in the order of ``grid.edges``.
     :param float sigma: The same scale of colour differences for all pictures, positive. In a picture of one colour, the
         second number is 1.
     :return: float32, shape ``(N, E, 3)``. Cost O(N H W).

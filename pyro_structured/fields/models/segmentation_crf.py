@@ -80,7 +80,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         folds are learned in parallel if it says so, ``PixelClassifier(n_jobs=-1)``.
     :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
         pictures of things that are not in one place.
-    :param float learning_rate: Of Adam, positive.
+    :param float learning_rate: Learning rate of Adam, positive.
     :param float weight_decay: Decay of W and of the weights of the overview in a step, for each unit of the learning
         rate; at least 0.
     :param int max_iter: Largest number of steps, of 50 pictures each, at least 1.

@@ -35,8 +35,8 @@ def couple_from_the_past(field: Field, num_samples: int, max_sweeps: int) -> tup
     distribution of a chain that has run forever. Where they do not, they start twice as long ago, with the same numbers
     for the sweeps that they have in common. Samples of which they met are finished, and take no further part.
 
-    :param Field field: Of zeros and ones and composition ``"sum"``, at a temperature that is a positive integer; its
-        penalties and weights at least 0, but for those of clamped pixels and of units that are never on.
+    :param Field field: Field of zeros and ones and composition ``"sum"``, at a temperature that is a positive integer;
+        its penalties and weights at least 0, but for those of clamped pixels and of units that are never on.
     :param int num_samples: Samples for each row.
     :param int max_sweeps: How long ago chains may start.
     :return: Zeros and ones of shape ``(rows, num_samples, D)``, and how many samples have not met, which are NaN.
@@ -84,7 +84,7 @@ def _couple(field: Field, number: int, max_sweeps: int) -> Tensor:
 def _table(rows: Tensor) -> Tensor:
     """Places of all samples in a table with a line for each row that has some; the first one fills a line up.
 
-    :param Tensor rows: Of each sample, sorted.
+    :param Tensor rows: Rows of each sample, sorted.
     """
     _, line, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
     first = counts.cumsum(0) - counts

@@ -188,7 +188,7 @@ class Field(NamedTuple):
     def activations(self, indicators: Tensor) -> Tensor:
         """Log-odds of the hidden units, shape ``(..., rows, J)``.
 
-        :param Tensor indicators: Of labels, or means of indicators, shape ``(..., rows, n D)``.
+        :param Tensor indicators: Indicators of labels, or means of indicators, shape ``(..., rows, n D)``.
         """
         if len(self.weights) == 1:
             return indicators @ self.weights[0].T + self.biases

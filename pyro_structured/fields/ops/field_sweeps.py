@@ -103,7 +103,7 @@ def _sweep_binary(field: Field, labels: Tensor, number: int, log_weights: Tensor
 def chain_activations(field: Field, indicators: Tensor) -> Tensor:
     """Log-odds of the hidden units, shape ``(rows, chains, J)``.
 
-    :param Tensor indicators: Of the last n labels, shape ``(rows, chains, n D)``.
+    :param Tensor indicators: Indicators of the last n labels, shape ``(rows, chains, n D)``.
     """
     return times(indicators, field.weights.mT) + field.biases.unsqueeze(1)
 

@@ -57,8 +57,8 @@ def forward(states: Tensor, penalties: Tensor, shape: tuple[int, int], keep: boo
 
     :param Tensor states: Log-weights of label 0 of all pixels, then those of 1, and so on, shape ``(K H W, rows)``;
         -inf excludes.
-    :param Tensor penalties: Of all pairs of neighbours, in the order of ``structures.Grid``, shape ``(E, rows)`` or
-        ``(E, 1)``; +inf is allowed.
+    :param Tensor penalties: Penalties of all pairs of neighbours, in the order of ``structures.Grid``, shape ``(E,
+        rows)`` or ``(E, 1)``; +inf is allowed.
     :param shape: Height and width.
     :param bool keep: Whether to keep all messages, H·W·K^shorter side numbers a row.
     :param add: How to join what a pixel's values leave: ``torch.maximum`` for maxima.

@@ -18,7 +18,7 @@ class GridStrips(NamedTuple):
 
     :ivar Tensor pixels: Shape ``(strips, pixels of a strip)``; D where a place is empty.
     :ivar Tensor pairs: Shape ``(strips, pairs of a strip)``; E where a pair is none.
-    :ivar tuple shape: Of a strip.
+    :ivar tuple shape: Shape of a strip.
     :ivar Tensor kept: Whether a pair is inside a strip, shape ``(E,)``.
     :ivar Tensor colour: Zeros and ones, by which neighbouring strips differ, of all pixels, shape ``(D,)``.
     """
@@ -104,8 +104,8 @@ def log_partition_of_units(
     """The same, summed over states of hidden units, shape ``(rows,)``, differentiable.
 
     :param Tensor states: Shape ``(rows, K D)``; penalties have as many rows, or one.
-    :param Tensor weights: Of the patterns for the last n labels, shape ``(rows, m, n D)``.
-    :param Tensor log_weights: Of the states of the hidden units, shape ``(rows, K)``.
+    :param Tensor weights: Weights of the patterns for the last n labels, shape ``(rows, m, n D)``.
+    :param Tensor log_weights: Log-weights of the states of the hidden units, shape ``(rows, K)``.
     :param Tensor shares: How far each state switches each pattern on, shape ``(K, m)``.
     """
     if not shares.shape[1]:

@@ -19,8 +19,8 @@ def mean_field_logits(field: Field, num_rounds: int) -> Tensor:
     pixels of one colour of the checkerboard after the other, which is best for the tangent of :math:`f_T`. The first
     round begins where all hidden units are half on, or, with ``"min"``, equally far.
 
-    :param Field field: Of zeros and ones, with finite penalties and one layer of hidden units.
-    :param int num_rounds: At least 1. Each costs O(J·D) a row.
+    :param Field field: Field of zeros and ones, with finite penalties and one layer of hidden units.
+    :param int num_rounds: Number of rounds, at least 1. Each costs O(J·D) a row.
     :return: Shape ``(rows, D)``, infinite where a label is known; derivatives go through all rounds.
 
     **References**
@@ -48,8 +48,8 @@ def mean_field_logits(field: Field, num_rounds: int) -> Tensor:
 def mean_field_log_probs(field: Field, num_rounds: int) -> Tensor:
     """Log-probabilities of the labels of independent pixels, updated as by :func:`mean_field_logits`.
 
-    :param Field field: With any number K of labels, whose patterns weigh all of them, and finite penalties.
-    :param int num_rounds: At least 1. Each costs O(J·K·D) a row.
+    :param Field field: Field with any number K of labels, whose patterns weigh all of them, and finite penalties.
+    :param int num_rounds: Number of rounds, at least 1. Each costs O(J·K·D) a row.
     :return: Shape ``(rows, K, D)``; derivatives go through all rounds.
     """
     rows, size = field.num_rows, (field.num_labels, field.num_pixels)

@@ -59,8 +59,8 @@ def mean_field_bound(field: Field, strips: GridStrips, num_exact: int, num_round
 class _Split(NamedTuple):
     """A field, whose units are in part exact and in part have means.
 
-    :ivar Field rest: With the others only.
-    :ivar Field exact: With the units that are summed only.
+    :ivar Field rest: Field with the others only.
+    :ivar Field exact: Field with the units that are summed only.
     """
 
     field: Field

@@ -14,7 +14,7 @@ def single_layer(field: Field) -> Field:
     Upper units become pixels without neighbours, in further rows of the grid, or in further columns if it is wider than
     high; the labels of the other pixels come first in every row. Without upper units, it is :meth:`Field.binary`.
 
-    :param Field field: With two labels.
+    :param Field field: Field with two labels.
     :raises NotImplementedError: if there are more.
     """
     if field.num_labels != 2:
@@ -48,7 +48,7 @@ def single_layer(field: Field) -> Field:
 def upper_units_given(field: Field, activations: Tensor) -> Field:
     """The hidden units of both layers given labels, patterns being pixels, one row for each labelling.
 
-    :param Field field: With upper units.
+    :param Field field: Field with upper units.
     :param Tensor activations: Log-odds of the patterns without the upper units, shape ``(labelings, rows, J)``.
     :return: Its rows are those of the first labelling, then those of the next one, and so on.
     """

@@ -27,7 +27,7 @@ STATES_FOR_SUMS = 4
 def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
     r"""Lower and upper bounds of log Z without the base, both of shape ``(rows,)`` and differentiable.
 
-    :param Field field: With one layer of hidden units, and any number of labels.
+    :param Field field: Field with one layer of hidden units, and any number of labels.
     :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels, with K labels :math:`8 /
         \log_2 K`, and there are infinite penalties.
     """
@@ -55,7 +55,7 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
 def bethe_approximation(field: Field) -> tuple[Tensor, Tensor]:
     """Bethe approximations of log Z without the base, and whether they are lower bounds, both of shape ``(rows,)``.
 
-    :param Field field: Of zeros and ones, with one layer of hidden units.
+    :param Field field: Field of zeros and ones, with one layer of hidden units.
     :raises NotImplementedError: at other temperatures than 1, for tables, and for infinite penalties.
     """
     if field.temperature != 1 or not isinstance(field.composition, str):

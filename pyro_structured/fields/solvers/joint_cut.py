@@ -23,7 +23,7 @@ def maximize_jointly(field: Field) -> MapResult:
     sign.
     A temperature T adds at most :math:`T J \log 2`, or :math:`T \log J`, so that the labels are as near to the best.
 
-    :param Field field: Of zeros and ones, on the processor; no table.
+    :param Field field: Field of zeros and ones, on the processor; no table.
     :raises Unbalanced: if a cycle of penalties and weights has an odd number of negative ones; hidden units are the
         nodes after the pixels.
     """
@@ -83,10 +83,10 @@ def ascend(
     tangent at the labels bounds it from below: the E-step finds the tangent, the M-step maximises what it makes of the
     objective, by a cut. Labels never get worse.
 
-    :param Field field: Of zeros and ones, on the processor.
+    :param Field field: Field of zeros and ones, on the processor.
     :param Tensor labels: Where to begin, zeros and ones of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
-    :param FieldCut network: Of the edges, if there is one already.
+    :param FieldCut network: Network of the edges, if there is one already.
     :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
         D)``.
 

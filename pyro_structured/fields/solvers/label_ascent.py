@@ -68,7 +68,7 @@ def expand_label(
     With :math:`x_i = 1` where pixel i has changed, a pair of two other labels is worth :math:`-p [x_i \ne x_j]` if they
     are the same, and :math:`-p + \frac{p}{2} (x_i + x_j - [x_i \ne x_j])` if they are not.
 
-    :param FieldCut network: Of these edges.
+    :param FieldCut network: Network of these edges.
     :param np.ndarray edges: Pairs of pixels, shape ``(E, 2)``.
     :param np.ndarray states: s, -inf where a label is impossible, shape ``(N, K, n)``.
     :param np.ndarray penalties: p, at least 0, +inf included, shape ``(N, E)`` or ``(1, E)``.

@@ -21,7 +21,7 @@ class _Node(NamedTuple):
 
     :ivar float bound: The bound, negative.
     :ivar int place: A number of its own.
-    :ivar np.ndarray activations: Those of the labels that the bound is found with.
+    :ivar np.ndarray activations: Activations of the labels that the bound is found with.
     :ivar split: A pattern, and where its range ends or begins from now on; ``None`` if nothing in the ranges is better
         than the labels that were found.
     """
@@ -42,7 +42,7 @@ class MinimumSearch:
     to become small together, which may take very many cuts.
 
     :param Field field: One row of zeros and ones, ``"min"``, on the processor.
-    :param FieldCut network: Of its edges.
+    :param FieldCut network: Network of its edges.
     :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
     :ivar np.ndarray best: The best labels so far.
     :ivar float worth: Their value.
@@ -112,7 +112,7 @@ class MinimumSearch:
 def branch_and_bound(field: Field, labels: Tensor, max_cuts: int) -> MapResult:
     """Maximises exactly, or as far as a number of cuts goes.
 
-    :param Field field: Of zeros and ones, on the processor; no table.
+    :param Field field: Field of zeros and ones, on the processor; no table.
     :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; one more may be taken.
     :return: The best labels that are found, and a bound, which is their value, up to rounding, if they are the best.

@@ -153,7 +153,7 @@ def decompose(
 
     Labels are taken from the majority of the terms, and from one M-step with the slopes that the terms' labels have.
 
-    :param Field field: Of zeros and ones, ``"sum"``, on the processor.
+    :param Field field: Field of zeros and ones, ``"sum"``, on the processor.
     :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; where the terms need none, of iterations.
     :param int form: 1 or 2; the bound is the same in the limit.

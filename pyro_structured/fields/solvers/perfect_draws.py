@@ -20,9 +20,9 @@ MAX_SWEEPS = 2**14
 def perfect_draws(field: Field, num_samples: int, max_sweeps: int, event_shape: Sequence[int]) -> Tensor:
     """Coupling from the past, after flips that make all couplings attractive.
 
-    :param Field field: Of zeros and ones, with one layer of hidden units.
+    :param Field field: Field of zeros and ones, with one layer of hidden units.
     :param int num_samples: Samples for each row.
-    :param event_shape: Of the values, to name variables.
+    :param event_shape: Shape of the values, to name variables.
     :return: Zeros and ones of shape ``(rows, num_samples, D)``.
     :raises NotImplementedError: if there are no such flips, or hidden units are not independent given the labels, or
         cannot be drawn.

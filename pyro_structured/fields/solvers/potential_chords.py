@@ -42,7 +42,7 @@ def potential_chords(low: np.ndarray, high: np.ndarray, near: np.ndarray, scheme
     :param np.ndarray high: At least that.
     :param np.ndarray near: Activations.
     :param str scheme: ``"sum"`` or ``"min"``.
-    :param float temperature: At least 0.
+    :param float temperature: Temperature, at least 0.
     """
     if scheme == "sum":
         ends = rectified(np.stack([low, high]), temperature)

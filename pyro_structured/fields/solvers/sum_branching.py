@@ -42,7 +42,7 @@ class PatternMajorizer:
     """Bounds the potentials of some patterns, again and again.
 
     :param np.ndarray weights: Positive parts of the weights, and sizes of the negative ones, shape ``(2 D, J)``.
-    :param float temperature: At least 0.
+    :param float temperature: Temperature, at least 0.
     """
 
     def __init__(self, weights: np.ndarray, temperature: float) -> None:
@@ -132,7 +132,7 @@ class _Node(NamedTuple):
     :ivar np.ndarray free: Pixels whose labels are not known, shape ``(D,)``; those of others are in ``known``.
     :ivar np.ndarray shares: How far labels are 1 in the average of those that were best under bounds.
     :ivar np.ndarray gaps: How far the bound is above the potentials of the patterns at these shares, shape ``(J,)``.
-    :ivar np.ndarray activations: Of the shares.
+    :ivar np.ndarray activations: Activations of the shares.
     :ivar bool narrowed: Whether pixels have become known since the first of its bounds.
     """
 
@@ -163,7 +163,7 @@ class SumSearch:
     activations shrink with them. What is left is split where a potential is far below its sum over pixels.
 
     :param Field field: One row of zeros and ones, ``"sum"``, on the processor.
-    :param FieldCut network: Of its edges.
+    :param FieldCut network: Network of its edges.
     :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
     :ivar np.ndarray best: The best labels so far.
     :ivar float worth: Their value.

@@ -122,7 +122,7 @@ def check_data(
     """Raises a ValueError unless a distribution can be fitted to data.
 
     :param Tensor values: Integers in ``range(num_categories)``, shape ``(N, num_variables)``.
-    :param float smoothing: At least 0.
+    :param float smoothing: Smoothing, at least 0.
     :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1.
     :return: The weights.
     """

@@ -20,7 +20,7 @@ def with_gradient_of(value: Tensor, log_density: Tensor) -> Tensor:
     the logarithm gets the weighted mean of log-densities whose weights are held fixed.
 
     :param Tensor value: Without a gradient.
-    :param Tensor log_density: Of the same shape.
+    :param Tensor log_density: Log-density of the same shape.
     """
     found: Tensor = _Fisher.apply(value, log_density)  # type: ignore[no-untyped-call]
     return found

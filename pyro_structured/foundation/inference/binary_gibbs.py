@@ -29,7 +29,7 @@ class BinarySite:
     Rows are indexed by those plates that all later sites of the model share, as only later sites depend on a value.
 
     :param str name: Name of the site.
-    :param trace: Of the model.
+    :param trace: Trace of the model.
     :param model: A Pyro model, conditioned on all other sites.
     :ivar Tensor rows: Present values, shape ``(rows, entries)``.
     :raises ValueError: if the site is not binary.

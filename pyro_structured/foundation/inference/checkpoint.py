@@ -94,7 +94,7 @@ class Checkpoint(Represented, MCMCKernel):
     ``load_state_dict``, kernels among them, say their state themselves; others are refused.
 
     :param kernel: The outermost one: of Pyro, of this package, or your own.
-    :param path: Of a file that does not exist yet.
+    :param path: Path of a file that does not exist yet.
     :param int every: Number of turns after which the file is written again.
     :raises ValueError: if the kernel is none, or a Checkpoint, or the folder does not exist; at the start of a run, if
         the file exists.
@@ -153,7 +153,7 @@ class Checkpoint(Represented, MCMCKernel):
         More samples than the first time may be asked for. Chains that had not started yet start now; if they run in
         parallel, seed the generators as the first time.
 
-        :param path: That of the first chain.
+        :param path: Path of the first chain.
         :param model: The Pyro model; or a new kernel with the same arguments as the first time, if that was not made of
             classes and functions of Pyro and of this package alone.
         :raises FileNotFoundError: if there is no file.
@@ -175,7 +175,7 @@ class Checkpoint(Represented, MCMCKernel):
     def load_samples(path: str | os.PathLike[str], group_by_chain: bool = False) -> dict[str, Tensor]:
         """The draws so far, as ``mcmc.get_samples`` returns them, of a run that was interrupted or goes on.
 
-        :param path: That of the first chain.
+        :param path: Path of the first chain.
         :param bool group_by_chain: Whether to have shape ``(chains, draws, ...)``, for which chains are cut to the
             length of the shortest one that has draws.
         :raises FileNotFoundError: if there is no file.
@@ -302,8 +302,8 @@ class Checkpoint(Represented, MCMCKernel):
 class _Chain:
     """A chain, from its start or from a file.
 
-    :param state: Of the kernel, made after its ``setup``.
-    :param dict content: Of the file, if the chain goes on; else what stays the same in it.
+    :param state: State of the kernel, made after its ``setup``.
+    :param dict content: Content of the file, if the chain goes on; else what stays the same in it.
     """
 
     def __init__(self, kernel: Any, state: ObjectState, path: Path, warmup_steps: int, content: dict[str, Any]) -> None:

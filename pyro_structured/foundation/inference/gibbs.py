@@ -91,7 +91,8 @@ class StepKernel(MCMCKernel):
 
         Called without gradients, as ``prepare``. Others may have moved since its last step.
 
-        :param dict values: Of its own sites, as the model sees them; costs of observed optima in double precision.
+        :param dict values: Values of its own sites, as the model sees them; costs of observed optima in double
+            precision.
         """
 
     def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:

@@ -43,8 +43,8 @@ class LatentState:
 
     :param model: A Pyro model, :class:`NamedLatents`.
     :param initial_params: Values to start with, of some or all sites, unconstrained.
-    :param strategy: Of initialisation, for all sites but those that observed ones confine, such as costs.
-    :ivar trace: Of the model at the start.
+    :param strategy: Strategy of initialisation, for all sites but those that observed ones confine, such as costs.
+    :ivar trace: Trace of the model at the start.
     :ivar dict values: Values of all latent sites.
     :ivar dict transforms: To unconstrained space, for sites that need one.
     :ivar set confined: Names of latent sites that observed ones confine.

@@ -34,7 +34,7 @@ class ObservedBatch:
 
     :ivar args: Positional arguments of the model.
     :ivar kwargs: Its keyword arguments.
-    :ivar trace: Of the model; what is latent is drawn from its distribution, or from the guide.
+    :ivar trace: Trace of the model; what is latent is drawn from its distribution, or from the guide.
     :ivar rows: The rows of every plate.
     """
 

@@ -33,7 +33,7 @@ MODULES = (
 def plain_constraint(constraint: Any, name: str) -> dict[str, Any]:
     """The class of a constraint by name, and its arguments.
 
-    :param str name: Of the parameter.
+    :param str name: Name of the parameter.
     :raises ValueError: if the class is none of PyTorch's, Pyro's or ours.
     """
     kind = type(constraint)

@@ -29,8 +29,8 @@ class RowState:
         """Values of some rows, or ``None`` if there are none at all, and which of the rows have been seen.
 
         :param places: Numbers of the rows along every axis, in shapes that broadcast.
-        :param sizes: Of these axes.
-        :param shape: Of the value of a row.
+        :param sizes: Sizes of these axes.
+        :param shape: Shape of the value of a row.
         :param Tensor observed: Values of the rows, which they had when they were seen, with any axes after theirs.
         """
         tail = observed.shape[len(sizes) :]
@@ -94,8 +94,8 @@ class RowState:
 def row_places(node: Any, rows: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], torch.Size]:
     """Numbers of the rows along every axis of a site's batch, in shapes that broadcast, and how many there are.
 
-    :param node: Of a trace.
-    :param rows: Those of every plate.
+    :param node: Node of a trace.
+    :param rows: Rows of every plate.
     """
     shape = node["fn"].batch_shape
     plates = {frame.dim: frame for frame in node["cond_indep_stack"] if frame.vectorized}

@@ -21,7 +21,7 @@ def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
     :param estimator: Whose columns these are.
     :param X: An array, a tensor, a data frame, a sparse matrix or lists.
     :param bool reset: Whether the estimator learns from it.
-    :param options: Of ``validate_data``.
+    :param options: Options of ``validate_data``.
     """
     with named_conversions("X"):
         return validate_data(estimator, plain_array(X), reset=reset, dtype=np.float64, **options)
@@ -42,7 +42,7 @@ def nan_for_missing(values: Any, name: str = "X") -> Any:
 def number_tensor(values: Any, name: str) -> Tensor:
     """A tensor as it is; an array, a data frame or lists of complete numbers as one, in double precision.
 
-    :param str name: Of the argument, for messages.
+    :param str name: Name of the argument, for messages.
     """
     if isinstance(values, Tensor):
         return values

@@ -34,7 +34,7 @@ def enumerate_values(
 
     :param int num_variables: Length of the vectors.
     :param int num_categories: Entries are integers below it.
-    :param torch.Size batch_shape: That of the distribution.
+    :param torch.Size batch_shape: Batch shape of the distribution.
     :param bool expand: Whether to repeat the values over the batch, whose axes have a length of one otherwise.
     :param Tensor like: Says the dtype and the device.
     :return: Shape ``(num_categories ** num_variables,) + batch_shape + (num_variables,)``.

@@ -50,8 +50,8 @@ class MCMCRun(NamedTuple):
     """Run of ``pyro.infer.MCMC``.
 
     :ivar draws: ``None`` before the run is finished.
-    :ivar tuple args: Of the model.
-    :ivar dict kwargs: Of the model.
+    :ivar tuple args: Arguments of the model.
+    :ivar dict kwargs: Keyword arguments of the model.
     :ivar list diagnostics: Diagnostics of the kernel of each chain.
     """
 

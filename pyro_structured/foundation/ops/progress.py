@@ -37,7 +37,7 @@ def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
     """A progress bar on terminals, lines every ten seconds elsewhere, or nothing, as :func:`verbosity` says.
 
     :param iterable: Elements to go through; none if the bar is updated by hand.
-    :param options: Of ``tqdm``: ``desc``, ``total``, ``unit``.
+    :param options: Options of ``tqdm``: ``desc``, ``total``, ``unit``.
 
     Example::
 

@@ -102,7 +102,7 @@ class JunctionTree(CategoricalVector):
 
         :param Tensor values: States, shape ``(N, n)``.
         :param CliqueTree tree: The cliques.
-        :param float smoothing: At least 0. With 0, what is not in the data is impossible.
+        :param float smoothing: Smoothing, at least 0. With 0, what is not in the data is impossible.
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
             distributions; ``None``: all are 1.
 

@@ -152,7 +152,7 @@ class ConditionalScore:
 class PairScore:
     """Score that is the same whatever the common neighbours are.
 
-    :param np.ndarray weights: Of all pairs, shape ``(n, n)``.
+    :param np.ndarray weights: Weights of all pairs, shape ``(n, n)``.
     """
 
     def __init__(self, weights: np.ndarray) -> None:

@@ -28,7 +28,7 @@ class RankedCuts:
     relaxed problem, or what bounds it from below, less the largest bonus there is. Those that cannot have a cut as good
     as the best that is known are not looked at.
 
-    :param SeparatorFlow flow: Of the graph.
+    :param SeparatorFlow flow: Flow of the graph.
     :param np.ndarray weights: Its weights, shape ``(n, n)``.
     :param np.ndarray bonus: Bonuses of pairs that are left out together, at least 0, like the weights.
     :param int size: The largest number of nodes k that are left out.

@@ -28,7 +28,7 @@ class TreeSetting(NamedTuple):
     :ivar int treewidth: The largest treewidth.
     :ivar float penalty: The factor of the Bayesian information criterion.
     :ivar information: The weights of graph cuts, ``"mutual"`` or ``"least"``; ``None``: forward selection.
-    :ivar discount: Of graph cuts; ``None`` for spanning trees.
+    :ivar discount: Discount of graph cuts; ``None`` for spanning trees.
     :ivar float polish: Seconds of polishing.
     """
 
@@ -58,7 +58,7 @@ class TreeSearch:
     """Finds junction trees for rows.
 
     :param CategoricalRows rows: The data. States for values to come cost an edge nothing.
-    :param float tolerance: Of graph cuts, in nats.
+    :param float tolerance: Tolerance of graph cuts, in nats.
     """
 
     def __init__(self, rows: CategoricalRows, tolerance: float = 0.0) -> None:

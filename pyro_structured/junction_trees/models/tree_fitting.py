@@ -69,7 +69,7 @@ class TreeRows:
     def counts(self, weights: np.ndarray) -> Tensor:
         """Numbers of the joint states of all cliques, packed, where nothing is missing.
 
-        :param np.ndarray weights: Of the rows, shape ``(R,)``.
+        :param np.ndarray weights: Weights of the rows, shape ``(R,)``.
         """
         each = zip(self._entries, self.tree.table_sizes, strict=True)
         return torch.from_numpy(np.concatenate([np.bincount(entries, weights, size) for entries, size in each]))

@@ -57,7 +57,7 @@ class TreeMixturePhase(NamedTuple):
     """Result of an iteration.
 
     :ivar TreeMixture mixture: The mixture.
-    :ivar float objective: That of the training rows, per row.
+    :ivar float objective: Objective of the training rows, per row.
     :ivar float score: Mean log-probability of the validation rows.
     :ivar int num_iterations: Since the start.
     """

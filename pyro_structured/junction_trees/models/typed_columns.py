@@ -16,7 +16,7 @@ def typed_columns(values: Any, name: str = "X") -> Any:
     integers; dates would be counts of their unit.
 
     :param values: A frame, an array, a tensor, or a list of rows, or of labels.
-    :param str name: Of the argument, for messages.
+    :param str name: Name of the argument, for messages.
     :raises ValueError: for dates that are finer than microseconds, and where :func:`plain_array` raises it.
 
     Example::

@@ -42,7 +42,7 @@ class CategoricalRows:
     def reweighted(self, weights: np.ndarray) -> "CategoricalRows":
         """Rows with other weights, without those of weight 0.
 
-        :param np.ndarray weights: At least 0, shape ``(R,)``.
+        :param np.ndarray weights: Weights, at least 0, shape ``(R,)``.
         """
         kept = weights > 0
         return self._copy(np.ascontiguousarray(self.values[:, kept]), weights[kept], self.cardinalities)

@@ -55,7 +55,7 @@ class CliqueLevel:
 
     *Messages* are those of all separators' states, in the same order.
 
-    :ivar tuple blocks: Those of the level.
+    :ivar tuple blocks: Blocks of the level.
     :ivar tuple sums: How many numbers add up to a message, as pairs ``(messages, numbers)``.
     :ivar tuple source_sums: The same for entries of the level above that add up to a separator's state.
     :ivar Tensor entries: Places of the entries in the packed tables, shape ``(E,)``.

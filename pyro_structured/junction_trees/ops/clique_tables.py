@@ -16,7 +16,7 @@ def count_cliques(plan: CliquePlan, values: Tensor, weights: Tensor) -> Tensor:
 
     :param CliquePlan plan: The tree.
     :param Tensor values: States, integers of shape ``(N, n)``.
-    :param Tensor weights: Of the rows, shape ``(..., N)``.
+    :param Tensor weights: Weights of the rows, shape ``(..., N)``.
     :return: Shape ``(..., table_size)``, in double precision.
     """
     entries = plan.table_index(values)

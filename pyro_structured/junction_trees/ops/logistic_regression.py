@@ -14,10 +14,10 @@ def logistic_likelihood(features: Tensor, target: Tensor, num_classes: int, weig
     The first class has the log-weight 0, the others are linear in the features. The coefficients maximise the
     log-likelihood less ``ridge / 2`` times their sum of squares, by Newton steps that are halved where they overshoot.
 
-    :param Tensor features: Those of B regressions, float64, shape ``(B, N, d)``, one of them a constant.
+    :param Tensor features: Features of B regressions, float64, shape ``(B, N, d)``, one of them a constant.
     :param Tensor target: Classes, integers of shape ``(N,)``.
     :param int num_classes: Number r of classes.
-    :param Tensor weights: Of the rows, at least 0, shape ``(B, N)``.
+    :param Tensor weights: Weights of the rows, at least 0, shape ``(B, N)``.
     :param float ridge: More than 0.
     :return: Shape ``(B,)``, without the penalty. Cost O(B N d² r²) for each of the few steps.
 

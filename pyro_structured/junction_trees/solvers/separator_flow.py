@@ -11,7 +11,7 @@ import numpy as np
 class SeparatorCut(NamedTuple):
     """A cut of a graph without some nodes.
 
-    :ivar float weight: Of the edges that are cut.
+    :ivar float weight: Weight of the edges that are cut.
     :ivar int size: Number of nodes that are left out.
     :ivar np.ndarray source_side: Whether a node is on the source's side, shape ``(n,)``.
     :ivar np.ndarray sink_side: Whether it is on the sink's; nodes on neither are left out.

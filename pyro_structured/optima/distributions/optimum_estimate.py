@@ -62,7 +62,7 @@ def estimated_log_prob(
     """Estimates, -inf for values that are not feasible, and their standard errors.
 
     :param base: Distribution of the costs, of the batch shape of the values.
-    :param Problem problem: Of the same batch shape.
+    :param Problem problem: Problem of the same batch shape.
     :return: Both of the batch shape; an ``EstimateWarning`` is given where a standard error is above 0.5.
     :raises ValueError: if gradients are asked for with respect to parameters that the costs' support depends on.
     """

@@ -137,7 +137,7 @@ def cost_conditionals(
 ) -> CostFamily:
     """:class:`CostFamily` of the costs of a base distribution.
 
-    :param base: Of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
+    :param base: Base distribution of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
     :param likelihood: Function of costs of shape ``batch_shape + event_shape``: the other terms of the log-density, one
         number for each row.
     """

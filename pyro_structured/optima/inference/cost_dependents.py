@@ -19,7 +19,7 @@ NUM_DRAWS = 5
 def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args: Any, kwargs: Any) -> list[str]:
     """Names of sites whose log-probabilities change with costs, or have derivatives with respect to them; not optima.
 
-    :param trace: Of the model; its values are used.
+    :param trace: Trace of the model; its values are used.
     """
     values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes()}
     optima = optima_of(trace, site.costs)

@@ -143,7 +143,7 @@ class HardEM(CostLearner):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser, of which the M-step is one step; or ``None``: the M-step goes on to convergence,
         or 100 iterations of L-BFGS.
     :param float margin: C, finite and at least 0. It pushes costs without bounds away by up to C s standard deviations

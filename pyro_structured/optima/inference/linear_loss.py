@@ -18,7 +18,7 @@ class LinearLoss(CostLearner):
     r"""Learners with the loss :math:`\langle \bar w, \rho(y) - r \rangle + c` for every row.
 
     :param model: A Pyro model.
-    :param guide: For all latent sites but the costs.
+    :param guide: Guide for all latent sites but the costs.
     :param optim: A Pyro optimiser.
     :param str on_nonfinite: As for :class:`Learner`.
     """
@@ -75,7 +75,7 @@ class MaxMargin(LinearLoss):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
@@ -109,7 +109,7 @@ class PerturbAndMAP(LinearLoss):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
     :param int num_samples: Number of draws K in each step; as many calls of the solver for every row.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a

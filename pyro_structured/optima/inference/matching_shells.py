@@ -117,9 +117,9 @@ class MatchingShells:
     cost, the others are independent. Columns of no row are there from the start.
 
     :param base: Distribution of the costs.
-    :param Matching problem: Of the same batch shape as the values.
+    :param Matching problem: Problem of the same batch shape as the values.
     :param Tensor value: Feasible matchings, shape ``(..., rows)``.
-    :param shape: Of the particles of each matching.
+    :param shape: Shape of the particles of each matching.
     """
 
     def __init__(self, base: Any, problem: Matching, value: Tensor, shape: tuple[int, int]) -> None:

@@ -94,8 +94,8 @@ class MCEM(CostLearner):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior mode
-        is found; or an empty function for models with parameters only.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior
+        mode is found; or an empty function for models with parameters only.
     :param optim: A Pyro optimiser, or ``None``: the M-step goes on to convergence, or 100 iterations of L-BFGS.
     :param kernel: Moves costs, built on the same model; ``None``: ``ConstrainedSlice(model)``.
     :param int num_samples: Number of draws K of each E-step.

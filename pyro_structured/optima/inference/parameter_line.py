@@ -158,7 +158,7 @@ class StraightLocations:
 
     :param float low: A place on the line.
     :param float high: A larger one.
-    :ivar dict changes: Of the locations, for each unit of distance.
+    :ivar dict changes: Changes of the locations, for each unit of distance.
     """
 
     def __init__(self, setting: Setting, line: ParameterLine, low: float, high: float) -> None:

@@ -32,7 +32,7 @@ class _Queue(NamedTuple):
 
     :ivar np.ndarray nodes: The heap, with room for all nodes.
     :ivar np.ndarray places: Where each node is in it, or -1.
-    :ivar np.ndarray keys: Of each node.
+    :ivar np.ndarray keys: Keys of each node.
     """
 
     nodes: np.ndarray
@@ -95,7 +95,7 @@ def _settle(
     """Lowers lengths to those of the shortest paths that go on from the nodes in the queue.
 
     :param Adjacency network: The edges; reversed ones for paths that end in the queue's nodes.
-    :param np.ndarray costs: At least 0, shape ``(E,)``; +inf closes an edge.
+    :param np.ndarray costs: Costs, at least 0, shape ``(E,)``; +inf closes an edge.
     :param _Labels labels: The lengths of the queue's nodes are final. Nodes come in the order of their lengths and
         potentials; if these never fall along an edge by more than it costs, each comes only once.
     :param float bound: Where length and potential are larger, paths are not wanted.

@@ -32,7 +32,7 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
 
     :param Tensor log_open: Log-probabilities that nodes are joined directly, independently, shape ``(..., n, n)``;
         symmetric, finite, ``IMPOSSIBLE`` for that of zero.
-    :param Tensor log_closed: Those that they are not.
+    :param Tensor log_closed: Log-probabilities that they are not.
     :return: Shape ``(..., 2 ** n)``, by sets as binary numbers, the first node in the lowest digit; ``IMPOSSIBLE`` or
         less for sets that cannot be connected, and for the empty set. O(3^n).
 
@@ -86,7 +86,7 @@ def log_components(edges: Tensor, log_open: Tensor, log_closed: Tensor, labels: 
 
     :param Tensor edges: Both ends of the edges, integers of shape ``(num_edges, 2)``, on the processor.
     :param Tensor log_open: Log-probabilities that edges are open, finite, shape ``(..., num_edges)``.
-    :param Tensor log_closed: Those that they are not.
+    :param Tensor log_closed: Log-probabilities that they are not.
     :param Tensor labels: The smallest node of the component of every node, shape ``(..., num_nodes)``; the leading
         axes broadcast.
     :return: Less than ``IMPOSSIBLE / 2`` for labels that are impossible. O(3^n) for the largest component with a cycle,
