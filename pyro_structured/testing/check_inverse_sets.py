@@ -52,7 +52,7 @@ def _compare_boxes(problem: Problem, costs: Tensor) -> int:
     visited, compared = torch.zeros_like(flat), 0
     for box in problem.boxes(costs, value):
         shape = torch.broadcast_shapes(flat.shape[:-1] + (1,), box.low.shape)
-        index, low, high = (each.expand(shape) for each in (box.index, box.low, box.high))
+        index, low, high = (tensor.expand(shape) for tensor in (box.index, box.low, box.high))
         free = torch.ones(shape, dtype=torch.bool) if box.free is None else box.free.expand(shape)
         visited.scatter_add_(-1, index, free.double())
         now = flat.gather(-1, index)

@@ -84,7 +84,7 @@ class _LogMass(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor) -> Tensor:
         step = max(1, CHUNK_VARIABLES // logits.shape[-1])
-        return torch.cat([_log_mass(part) for part in logits.split(step)])
+        return torch.cat([_log_mass(logit) for logit in logits.split(step)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

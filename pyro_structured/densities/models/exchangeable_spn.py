@@ -284,13 +284,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
 def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
     """The mixture of all networks; those with fewer regions get empty ones."""
-    number = max(len(each["region_parents"]) for each in tables)
+    number = max(len(table["region_parents"]) for table in tables)
 
     def stack(name: str) -> Tensor:
-        return torch.stack([each[name] for each in tables])
+        return torch.stack([table[name] for table in tables])
 
     def pad(name: str) -> Tensor:
-        tensors = [each[name] for each in tables]
+        tensors = [table[name] for table in tables]
         return torch.stack([torch.cat([t, t.new_zeros(number - len(t), *t.shape[1:])]) for t in tensors])
 
     return SumProductNetwork(

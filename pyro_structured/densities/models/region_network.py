@@ -173,8 +173,8 @@ class RegionNetwork:
         shaken = torch.from_numpy(random_state.gamma(weights.numpy())).to(values)
         self.regions, self.parents = variable_regions(values, shaken, largest)
         self.members = [torch.nonzero(self.regions == region).squeeze(-1) for region in range(len(self.parents))]
-        self.leaves = [RegionLeaves(values[:, each], weights, num_states, smoothing) for each in self.members]
-        memberships = [_cluster(values, weights, each, num_states, random_state) for each in self.members]
+        self.leaves = [RegionLeaves(values[:, member], weights, num_states, smoothing) for member in self.members]
+        memberships = [_cluster(values, weights, member, num_states, random_state) for member in self.members]
         self._update_transitions(self._count_transitions(memberships))
         for leaves, each in zip(self.leaves, memberships, strict=True):
             leaves.start(leaves.gather(each))

@@ -78,11 +78,11 @@ def _link(similarity: np.ndarray, largest: int) -> list[list[int]]:
     average = similarity.astype(np.float64)
     np.fill_diagonal(average, -np.inf)
     while True:
-        sizes = np.array([len(each) for each in members])
+        sizes = np.array([len(member) for member in members])
         allowed = np.where(sizes[:, None] + sizes <= largest, average, -np.inf)
         first, second = sorted(np.unravel_index(allowed.argmax(), allowed.shape))
         if allowed[first, second] == -np.inf:
-            return [each for each in members if each]
+            return [member for member in members if member]
         joined = (sizes[first] * average[first] + sizes[second] * average[second]) / (sizes[first] + sizes[second])
         average[first], average[:, first] = joined, joined
         average[first, first] = -np.inf

@@ -117,8 +117,8 @@ def _check_value(name: str, field: FieldDistribution, node: Any, rows: dict[str,
         raise ValueError(f"{name}: expected labels inside the support, {known}, got others")
     possible = field.is_possible(expanded)
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
-    parameters = [part for part in (getattr(field, each) for each in field.arg_constraints) if isinstance(part, Tensor)]
-    if not bool(possible.all()) and any(bool(part.isnan().any()) for part in parameters):
+    parameters = [part for part in (getattr(field, name) for name in field.arg_constraints) if isinstance(part, Tensor)]
+    if not bool(possible.all()) and any(bool(parameter.isnan().any()) for parameter in parameters):
         raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
     if not bool(possible.all()):
         wrong = (~possible).nonzero()[0].tolist()

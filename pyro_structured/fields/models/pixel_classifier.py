@@ -148,7 +148,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
                 loss.backward()
                 optimizer.step()
                 schedule.step()
-        inner, shift, outer, bias = (each.detach() for each in weights)
+        inner, shift, outer, bias = (weight.detach() for weight in weights)
         inner = inner / torch.from_numpy(scales)[:, None]
         return [inner, shift - torch.from_numpy(means) @ inner, outer, bias]
 
@@ -164,7 +164,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X: expected {self.n_features_in_} for each pixel, got {pictures.shape[-1]}")
         rows = torch.from_numpy(pictures.reshape(-1, self.n_features_in_))
         with torch.no_grad():
-            parts = [_log_odds(part, self._weights) for part in rows.split(CHUNK)]
+            parts = [_log_odds(row, self._weights) for row in rows.split(CHUNK)]
         odds: np.ndarray = torch.cat(parts).numpy()
         return odds.reshape(pictures.shape[:3])
 
@@ -236,7 +236,7 @@ def _first_weights(num_features: int, num_hidden: int, generator: torch.Generato
         torch.randn(num_hidden, generator=generator, dtype=torch.float32) / math.sqrt(num_hidden),
         torch.zeros((), dtype=torch.float32),
     ]
-    return [each.requires_grad_() for each in weights]
+    return [weight.requires_grad_() for weight in weights]
 
 
 def _log_odds(inputs: Tensor, weights: list[Tensor]) -> Tensor:

@@ -155,7 +155,7 @@ def hidden_states(number: int, replicas: int, allowed: tuple[int, ...]) -> Hidde
         owner, level = (following[kinds] >= 0).nonzero()
         states, kinds = np.column_stack([states[owner], level.astype(np.uint8)]), following[kinds[owner], level]
     columns = [column for column in _all_counts(ways) if all(k in allowed for k, size in enumerate(column) if size)]
-    logs = np.array([[_log(each.get(column, 0)) for column in columns] for each in ways.values()])
+    logs = np.array([[_log(way.get(column, 0)) for column in columns] for way in ways.values()])
     possible = np.isfinite(logs).any(1)[kinds]
     return HiddenStates(
         torch.from_numpy(states[possible].astype(float) / replicas),
@@ -211,7 +211,7 @@ def _switched_on(columns: dict[Counts, int], level: int) -> dict[Counts, int]:
 
 
 def _all_counts(ways: dict[Kind, dict[Counts, int]]) -> list[Counts]:
-    return sorted({column for each in ways.values() for column in each})
+    return sorted({column for way in ways.values() for column in way})
 
 
 def _log(number: int) -> float:

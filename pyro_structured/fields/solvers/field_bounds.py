@@ -37,7 +37,7 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
     if field.composition == "min":
         low, high = _bounds_of_minimum(field, strips)
     else:
-        cost = sum(part.pixels.numel() * field.num_labels ** min(part.shape) for part in strips) // len(strips)
+        cost = sum(strip.pixels.numel() * field.num_labels ** min(strip.shape) for strip in strips) // len(strips)
         num_states = NUMBERS_IN_STEP // (cost if field.is_paired else field.num_pixels * (field.num_labels - 1))
         # Mean-field approximations begin at three points at a time.
         low, high = mean_field_bound(field, strips[0], num_states // 4), holder_bound(field, strips, num_states)

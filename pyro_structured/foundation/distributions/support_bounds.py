@@ -100,7 +100,7 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
         return
     # Classes such as Gumbel say themselves what their support is.
     if type(base).support is td.TransformedDistribution.support:
-        mine = [each for part in base.transforms for each in _tensors(part)]
+        mine = [tensor for part in base.transforms for tensor in _tensors(part)]
         for end, parameters in _ends(base.base_dist):
             for transform in base.transforms:
                 end = transform(end)
@@ -116,7 +116,7 @@ def _tensors(transform: Any) -> Iterator[Tensor]:
     """Tensors of a transform, and of those of which it is made."""
     for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
         yield from _tensors(part)
-    yield from (each for each in vars(transform).values() if isinstance(each, Tensor))
+    yield from (value for value in vars(transform).values() if isinstance(value, Tensor))
 
 
 def _moves(end: Tensor, parameter: Tensor) -> bool:

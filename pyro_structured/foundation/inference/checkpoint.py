@@ -184,13 +184,13 @@ class Checkpoint(Represented, MCMCKernel):
         check_flag("group_by_chain", group_by_chain)
         first, *others = chain_paths(checked_path("path", path))
         contents = [read_chain(first), *map(read_chain, others)]
-        chains = [each for each in contents if each["run"] == contents[0]["run"]]
-        chains = [each for each in chains if len(each["draws"])] or chains[:1]
-        length = min(len(each["draws"]) for each in chains)
-        samples = [_constrained(each) for each in chains]
+        chains = [content for content in contents if content["run"] == contents[0]["run"]]
+        chains = [chain for chain in chains if len(chain["draws"])] or chains[:1]
+        length = min(len(chain["draws"]) for chain in chains)
+        samples = [_constrained(chain) for chain in chains]
         if group_by_chain:
-            return {name: torch.stack([each[name][:length] for each in samples]) for name in samples[0]}
-        return {name: torch.cat([each[name] for each in samples]) for name in samples[0]}
+            return {name: torch.stack([sample[name][:length] for sample in samples]) for name in samples[0]}
+        return {name: torch.cat([sample[name] for sample in samples]) for name in samples[0]}
 
     @property
     def transforms(self) -> dict[str, Any] | None:

@@ -90,7 +90,7 @@ def forget_energy(kernel: MCMCKernel, params: dict[str, Tensor]) -> None:
 
 def optimizer_states(optim: PyroOptim) -> dict[Tensor, dict[str, Any]]:
     """States of torch's optimisers, one for each parameter that has been seen."""
-    return {param: _get_state_dict(each) for param, each in optim.optim_objs.items()}
+    return {param: _get_state_dict(optimizer) for param, optimizer in optim.optim_objs.items()}
 
 
 def waiting_states(optim: PyroOptim) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def checked_broadcast(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
         return torch.Size(torch.broadcast_shapes(*shapes))
     except RuntimeError:
         raise ValueError(
-            f"{name}: expected batch shapes that broadcast, got {[tuple(each) for each in shapes]}"
+            f"{name}: expected batch shapes that broadcast, got {[tuple(shape) for shape in shapes]}"
         ) from None
 
 

@@ -177,7 +177,7 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     _check_sizes(path, scanner, states, found)
     tables = [_table(scanner, name, found[name], numbers) for name in states]
     places = {name: number for number, name in enumerate(states)}
-    parents = [[places[each] for each in found[name].parents] for name in states]
+    parents = [[places[parent] for parent in found[name].parents] for name in states]
     try:
         return BayesianNetwork(list(states), list(states.values()), parents, tables)
     except ValueError as error:

@@ -79,7 +79,7 @@ def held_out_logits(
         if part is None:
             raise KeyboardInterrupt
         clique_logits[rows] = part
-    return [part[:, 1:] - part[:, :1] for part in clique_logits.split(tree.table_sizes, 1)]
+    return [clique_logit[:, 1:] - clique_logit[:, :1] for clique_logit in clique_logits.split(tree.table_sizes, 1)]
 
 
 class ConditionalScore:
@@ -98,7 +98,7 @@ class ConditionalScore:
 
     def __init__(self, logits: Sequence[Tensor], data: FieldData, penalty: float) -> None:
         self.logits, self.data = logits, data
-        self.sizes = [each.shape[1] + 1 for each in logits]
+        self.sizes = [logit.shape[1] + 1 for logit in logits]
         self._price = penalty * 0.5 * math.log(max(float(data.weights.sum()), 2.0))
         self._gains: dict[tuple[tuple[int, int], frozenset[int]], float] = {}
 

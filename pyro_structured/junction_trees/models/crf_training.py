@@ -85,7 +85,7 @@ class _Objective:
 
     @staticmethod
     def flat(tensors: list[Tensor]) -> Tensor:
-        return torch.cat([each.reshape(-1) for each in tensors])
+        return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
     def unpack(self, vector: Tensor) -> tuple[FieldWeights, dict[str, Tensor]]:
         sizes = [each.numel() for each in self.start]
@@ -136,7 +136,7 @@ def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
     """Log-weights of the states of all labels: -inf where another one is known."""
     sizes = field.tree.cardinalities
     columns = [data.labels[:, d : d + 1] != torch.arange(size) for d, size in enumerate(sizes)]
-    excluded = torch.cat([each & data.known[:, d : d + 1] for d, each in enumerate(columns)], 1)
+    excluded = torch.cat([column & data.known[:, d : d + 1] for d, column in enumerate(columns)], 1)
     return torch.zeros(excluded.shape, dtype=torch.double).masked_fill(excluded, -torch.inf)
 
 

@@ -61,8 +61,8 @@ class RankedCuts:
             good = self._values <= self._limit()
             if not good.any():
                 return
-            cuts, values = EdgeCuts(*(part[good] for part in self._cuts)), self._values[good]
-            self._cuts, self._values = EdgeCuts(*(part[~good] for part in self._cuts)), self._values[~good]
+            cuts, values = EdgeCuts(*(column[good] for column in self._cuts)), self._values[good]
+            self._cuts, self._values = EdgeCuts(*(column[~good] for column in self._cuts)), self._values[~good]
             for place in np.lexsort((values, cuts.separators.sum(1))):
                 yield float(cuts.weights[place]), cuts.separators[place], cuts.sides[place]
 
@@ -93,7 +93,7 @@ class RankedCuts:
             if (key := row.tobytes()) not in self._seen:
                 self._seen.add(key)
                 new.append(place)
-        cuts = EdgeCuts(*(part[new] for part in cuts))
+        cuts = EdgeCuts(*(column[new] for column in cuts))
         self._cuts = EdgeCuts(*(np.concatenate(both) for both in zip(self._cuts, cuts, strict=True)))
         self._values = np.concatenate([self._values, cuts.weights - worths(self._bonus, cuts.separators)])
 

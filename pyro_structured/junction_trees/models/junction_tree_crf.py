@@ -183,9 +183,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=frames_below_user()
             )
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
-        self.intercept_, self.coef_ = [each[0] for each in nodes], [each[1:].T for each in nodes]
-        self.edge_intercept_ = [each[0] for each in edges]
-        self.edge_coef_ = [np.moveaxis(each[1:], 0, -1) for each in edges]
+        self.intercept_, self.coef_ = [node[0] for node in nodes], [node[1:].T for node in nodes]
+        self.edge_intercept_ = [edge[0] for edge in edges]
+        self.edge_coef_ = [np.moveaxis(edge[1:], 0, -1) for edge in edges]
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):

@@ -227,7 +227,7 @@ class JunctionTreeMixture(CategoricalDensity):
         self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_ = best
         self.weights_ = np.exp(self._mixture.log_weights)
         self.components_ = list(self._mixture.components)
-        self.trees_ = [each.tree for each in self.components_]
+        self.trees_ = [component.tree for component in self.components_]
         return self
 
     def _settings(self) -> list[tuple[float, float]]:
@@ -292,7 +292,7 @@ class JunctionTreeMixture(CategoricalDensity):
         values, where a column has a state for them; in float64.
         """
         check_is_fitted(self)
-        tables = torch.cat([each.clique_logits for each in self.components_])
+        tables = torch.cat([component.clique_logits for component in self.components_])
         return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -260,7 +260,7 @@ class ThinJunctionTree(CategoricalDensity):
         check_count("max_iter", self.max_iter)
         check_choice("method", self.method, METHODS)
         kinds = self._information
-        if not isinstance(kinds, Sequence) or not kinds or any(each not in INFORMATION for each in kinds):
+        if not isinstance(kinds, Sequence) or not kinds or any(kind not in INFORMATION for kind in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
         for name in ("tolerance", "polish"):
             checked_numbers(name, getattr(self, name))

@@ -126,7 +126,7 @@ class CliquePlan:
         widest = max(map(len, cliques))
         strides = [_strides([cardinalities[d] for d in clique]) for clique in cliques]
         self._scopes = torch.tensor([[*clique, *[0] * (widest - len(clique))] for clique in cliques])
-        self._strides = torch.tensor([[*each, *[0] * (widest - len(each))] for each in strides])
+        self._strides = torch.tensor([[*stride, *[0] * (widest - len(stride))] for stride in strides])
         self._on_device = lru_cache(maxsize=8)(self._move)
 
     def __getstate__(self) -> dict[str, object]:

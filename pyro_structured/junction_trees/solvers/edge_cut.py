@@ -196,7 +196,7 @@ def minimum_edge_cut(
     cuts = round_cuts(weights, [solution], [(source, sink)], size, bonus)
     values = cuts.weights if bonus is None else cuts.weights - worths(bonus, cuts.separators)
     best = int(values.argmin())
-    return EdgeCuts(*(part[best] for part in cuts)), solution.value
+    return EdgeCuts(*(column[best] for column in cuts)), solution.value
 
 
 def _leave_out(

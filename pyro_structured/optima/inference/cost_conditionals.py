@@ -110,7 +110,9 @@ class SlicedCosts(CostFamily):
     def _update(
         self, costs: Tensor, index: Tensor, box: Box, free: Tensor, log_density: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        least, most, width = (each.expand(costs.shape).gather(-1, index) for each in (self.low, self.high, self.width))
+        least, most, width = (
+            tensor.expand(costs.shape).gather(-1, index) for tensor in (self.low, self.high, self.width)
+        )
         present = costs.gather(-1, index)
 
         def of_entries(entries: Tensor) -> Tensor:

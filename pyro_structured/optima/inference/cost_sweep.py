@@ -93,7 +93,7 @@ def _hit_and_run(
     incidence = problem.incidence(value).expand(costs.shape).reshape(-1, *problem.cost_shape)
     for _ in range(num_lines):
         direction = conditionals.random_direction(flat)
-        rows = (each.reshape(-1, *problem.cost_shape) for each in (costs, direction))
+        rows = (tensor.reshape(-1, *problem.cost_shape) for tensor in (costs, direction))
         near, along = rows
         low, high = (end.reshape(batch) for end in chord(counted, near, incidence, along))
         flat += conditionals.draw_along(flat, direction, low, high).unsqueeze(-1) * direction

@@ -138,7 +138,10 @@ class MatchingShells:
         self._is_uniform = isinstance(family, UniformCosts)
         scale = torch.full_like(family.scale, torch.inf) if self._is_uniform else family.scale
         parameters = (family.loc, scale, family.low, family.high)
-        arranged = [self._arranged(each.expand(*batch, -1).reshape(len(matched), rows, columns)) for each in parameters]
+        arranged = [
+            self._arranged(parameter.expand(*batch, -1).reshape(len(matched), rows, columns))
+            for parameter in parameters
+        ]
         entries = BoundedNormals.between(*arranged)
         self._entries = entries.negated() if problem.maximize else entries
         self._sign = -1.0 if problem.maximize else 1.0

@@ -56,7 +56,7 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         point[~far] = torch.maximum(point[~far], torch.as_tensor(problem.cost_low).to(point))
         some = problem[rows]
         better = (incidence[rows] - some.incidence(some.solve(point))) * sign
-        gain, slope = (((each * better).flatten(1)).sum(1) for each in (point, along))
+        gain, slope = (((tensor * better).flatten(1)).sum(1) for tensor in (point, along))
         size = _scaled(near, start).abs() + _scaled(along, length).abs()
         error = ROUNDING * (size * better.abs()).flatten(1).sum(1)
         crossing = (-(near * better).flatten(1).sum(1) / slope).clamp(min=0)

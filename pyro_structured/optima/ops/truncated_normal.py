@@ -154,7 +154,7 @@ def _with_tails(found: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: T
     if found.device.type != "cpu" or is_transformed():
         ends = torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)
         return torch.where(tail, _tail_quantile(share, rest, *ends), found)
-    chosen, *given = (each.expand(found.shape) for each in (tail, share, rest, low, high))
+    chosen, *given = (tensor.expand(found.shape) for tensor in (tail, share, rest, low, high))
     return found.masked_scatter(chosen, _tail_quantile(*(each[chosen] for each in given)))
 
 
