@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.line_probability import Terms
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
 from pyro_structured.optima.ops.line_probability import LineVariables
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE

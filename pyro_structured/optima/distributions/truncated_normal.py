@@ -12,7 +12,7 @@ from torch.distributions import Transform, biject_to, constraints, transform_to
 from torch.distributions.utils import broadcast_all, lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import check_validation, expanded_batch
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
 
 

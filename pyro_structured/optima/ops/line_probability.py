@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents
 from pyro_structured.optima.ops.line_quadrature import (
     IMPOSSIBLE,

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.requirements import any_true
 
 # Below this width, times the slope, a power series is more accurate than a difference.
 NARROW = 1e-2
