@@ -19,8 +19,10 @@ REACH, STEP = 3.0, 1e-7
 def check_feasible_points(case: ProblemCase) -> None:
     """Feasible points lie within the bounds, and in the inverse set if anything within the bounds does."""
     problem, values = case.problem, case.values
-    point = problem.feasible_point(values)
-    assert point.dtype == torch.double and bool(((point >= 0) & (point <= 1)).all()), "feasible_point leaves [0, 1]"
+    least = torch.as_tensor(problem.cost_low).clamp(min=-1.0)
+    point = problem.feasible_point(values, least, 1.0)
+    inside = bool(((point >= least) & (point <= 1)).all())
+    assert point.dtype == torch.double and inside, "feasible_point leaves its bounds, the least cost and 1"
     apart = torch.eye(len(values), dtype=torch.bool)
     agree("feasible_point: optimal values", problem.contains(point.unsqueeze(1), values), apart)
     low, high = (random_costs(problem, 100, 1) for _ in range(2))
