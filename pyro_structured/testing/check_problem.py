@@ -29,9 +29,8 @@ def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
     - errors: a ``ValueError`` that names the argument for costs or values of other shapes, or NaN;
     - no warnings.
 
-    The random generator is seeded, and restored at the end. A problem with some 20 values and a fast solver takes about a second: some ten
-    thousand rows are solved. Whether
-    costs are rewards is up to the problem: check two.
+    The random generator is seeded, and restored at the end. A problem with some 20 values and a fast solver takes about
+    a second: some ten thousand rows are solved. Whether costs are rewards is up to the problem: check two.
 
     :param Problem problem: Small, with any batch shape. Costs between -1 and 1, or from ``cost_low`` to 1, must be able
         to make each of its values the only optimum.
