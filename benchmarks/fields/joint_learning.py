@@ -86,7 +86,7 @@ class Part:
 
 @dataclass
 class Curve:
-    """What a run looked like: scores of the shown pictures of each part at every look, losses of all steps."""
+    """Trace of a run: scores of the shown pictures of each part at every look, losses of all steps."""
 
     scores: list = field(default_factory=list)
     likelihoods: list = field(default_factory=list)

@@ -39,7 +39,7 @@ NAMES = {
     "dual": "dual decomposition",
     "branch_and_bound": "branch and bound",
 }
-# What is not stopped, and has no bound: arguments of ``map``.
+# Methods without a limit of time and without a bound: arguments of ``map``.
 UNBOUNDED = {"two starts": ("em", None, 10_000, 0), "em": ("em",)}
 
 
@@ -56,7 +56,7 @@ def searched(d, budgets):
 
 
 def table(report, data, options):
-    """What the largest budgets found, and the field of one image of each model."""
+    """Results of the largest budgets, and the field of one image of each model."""
     rows, last, fields = [], {}, {}
     numbers, budgets = (NUMBERS[:2], BUDGETS[:1]) if options.quick else (NUMBERS, BUDGETS)
     for number in numbers:

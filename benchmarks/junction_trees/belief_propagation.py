@@ -15,7 +15,7 @@ TOLERANCE = 1e-6
 
 @dataclass
 class Beliefs:
-    """What belief propagation has found.
+    """Result of belief propagation.
 
     :ivar marginals: Probabilities of states, shape ``(rows, n, largest cardinality)``.
     :ivar converged: Which rows have converged.
@@ -142,7 +142,7 @@ def run_loopy(graph, evidence, is_seen, damping, max_sweeps, marginals):
     for _ in range(max_sweeps):
         change = 0.0
         for edge, variable in enumerate(graph.edge_variables):
-            # What is known needs no message.
+            # Known variables need no message.
             if not is_seen[variable]:
                 send(graph, evidence, messages, edge, room, proposals[edge])
                 change = max(change, np.max(np.abs(proposals[edge] - messages[edge])))

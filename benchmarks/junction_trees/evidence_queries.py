@@ -15,7 +15,7 @@ CHUNK = 200
 
 
 def timed(run):
-    """What a function finds, and its processor seconds."""
+    """Result of a function, and its processor seconds."""
     start = time.process_time()
     found = run()
     return found, time.process_time() - start

@@ -88,7 +88,7 @@ def _strengths(entropies, separator, others, largest):
 
 
 def _steps(entropies, number, separator, largest):
-    """How the parts of a separator grow while the threshold falls: pairs of a strength and the parts from there on."""
+    """Parts of a separator while the threshold falls: pairs of a strength and the parts from there on."""
     others = [d for d in range(number) if not separator >> d & 1]
     masks, strengths = _strengths(entropies, separator, others, largest)
     parts = [1 << d for d in others]

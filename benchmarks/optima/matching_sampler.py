@@ -269,7 +269,7 @@ def pyro_kernels(size, options, rng):
 
 
 def violations(num_updates, rng):
-    """How many of so many updates of rows leave a matching that is worse than the optimum by 1e-9 of the range."""
+    """Number of updates of rows that leave a matching worse than the optimum by 1e-9 of the range."""
     size, found = 10, 0
     instance = Instance.draw(size, rng)
     advance, kept = ours_in_a_loop(instance, rng), np.empty((1, 1000, size, size))

@@ -51,7 +51,7 @@ WORDS = np.array(["no", "yes"])[PLAIN.astype(int)]
 
 @dataclass
 class Scores:
-    """What an estimator makes of data: of those that it learns from, and of the first rows, in the same form."""
+    """Results of an estimator for the data that it learns from, and for the first rows, in the same form."""
 
     learned: np.ndarray
     applied: np.ndarray

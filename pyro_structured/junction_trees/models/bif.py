@@ -151,7 +151,7 @@ class _Row(NamedTuple):
 
 
 class _Conditional(NamedTuple):
-    """What a file says about a variable given its parents, and where."""
+    """Probabilities of a variable given its parents in a file, and their place."""
 
     parents: list[str]
     rows: list[_Row]
