@@ -16,7 +16,7 @@ from torch import Tensor
 from pyro_structured.counts.ops.compensated_sum import compensated_sum, two_sum
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable
-from pyro_structured.foundation.ops.centred_tables import centre_tables
+from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, map_rows, merge_mapped

@@ -22,10 +22,9 @@ from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY
 from pyro_structured.exchangeable.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
-from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import require, require_support
 
 # Axes of the parameters behind those of the batch: networks M, regions G, states K, variables n.

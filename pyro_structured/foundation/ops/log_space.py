@@ -1,8 +1,9 @@
-"""Sums and logarithms whose derivatives are finite where probabilities are zero."""
+"""Numbers in log space: sums and logarithms with finite derivatives, tables without constants that swallow digits."""
 
-__all__ = ["logsumexp", "safe_log"]
+__all__ = ["centre_tables", "logsumexp", "safe_log"]
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -31,3 +32,33 @@ def safe_log(tensor: Tensor) -> Tensor:
         return tensor.log()
     zero = tensor == 0
     return tensor.masked_fill(zero, 1.0).log().masked_fill(zero, -math.inf)
+
+
+def centre_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Subtracts from each table its largest entry, a constant of differentiation: probabilities stay the same.
+
+    :param Tensor count_logits: Log-potentials of all tables, shape ``(..., sum of the sizes plus one each)``.
+    :param sizes: Sizes of the subsets.
+    :return: ``(tables, levels)`` in double precision: the tables, and what was subtracted from each of them, shape
+        ``(..., number of tables)``.
+
+    Example::
+
+        >>> centre_tables(torch.tensor([1e9, 1e9 + 64, 0.0, -math.inf]), [1, 1])[0].tolist()
+        [-64.0, 0.0, 0.0, -inf]
+    """
+    tables = count_logits.double()
+    if not sizes:
+        return tables, tables.new_zeros(tables.shape[:-1] + (0,))
+    if len(sizes) == 1:
+        peak = _finite(tables.detach().amax(-1, keepdim=True))
+        return tables - peak, peak
+    widths = torch.tensor(sizes, device=tables.device) + 1
+    table_of_cell = torch.repeat_interleave(widths)
+    peaks = tables.new_full(tables.shape[:-1] + (len(sizes),), -math.inf)
+    peaks = _finite(peaks.scatter_reduce(-1, table_of_cell.expand(tables.shape), tables.detach(), "amax"))
+    return tables - peaks[..., table_of_cell], peaks
+
+
+def _finite(peaks: Tensor) -> Tensor:
+    return peaks.masked_fill(peaks == -math.inf, 0.0)

@@ -16,10 +16,10 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import result_dtype
-from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
+from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import require, require_support
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals, sum_table, total_score

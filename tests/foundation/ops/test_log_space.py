@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from pyro_structured.foundation.ops.centred_tables import centre_tables
+from pyro_structured.foundation.ops.log_space import centre_tables
 
 
 def test_every_table_loses_its_own_largest_entry():
