@@ -15,7 +15,7 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
-from pyro_structured.foundation.distributions.discrete_vector import result_dtype
+from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
 from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
@@ -236,6 +236,46 @@ class JunctionTree(CategoricalVector):
             draw = partial(sample_tree, plan=self.tree.plan, num_samples=shape.numel() * copies)
             drawn = draw_rows(draw, *arguments)
         return drawn.reshape(shape + self.batch_shape + self.event_shape)
+
+    def reweight(self, log_weights: Tensor) -> "JunctionTree":
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant.
+
+        :param Tensor log_weights: Log-likelihoods of the evidence in each state, shape ``(..., n, K)`` for at most K
+            states, less than +inf; numbers past a variable's own states are not looked at.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight. Queries
+            raise where the evidence is impossible.
+        :raises ValueError: if the shape is another one, or there is a NaN or +inf.
+
+        Example::
+
+            >>> d = JunctionTree(torch.zeros(4), CliqueTree.chain(2, 2))
+            >>> d.reweight(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()).marginals
+            tensor([[0.9000, 0.1000],
+                    [0.5000, 0.5000]])
+        """
+        size, most = self.tree.num_variables, max(self.tree.cardinalities)
+        if not isinstance(log_weights, Tensor) or not log_weights.is_floating_point():
+            raise ValueError(f"log_weights: expected a floating point tensor, got {log_weights!r}")
+        if log_weights.shape[-2:] != (size, most):
+            raise ValueError(f"log_weights: expected shape (..., {size}, {most}), got {tuple(log_weights.shape)}")
+        places = self.tree.state_places.to(log_weights.device)
+        numbers = torch.nn.functional.pad(log_weights.flatten(-2), (0, 1))[..., places]
+        if self._validate_args:
+            require(~(numbers < math.inf), "log_weights: expected numbers less than +inf, got +inf or NaN")
+        logits = self._parameter("clique_logits") + numbers.sum(-1)
+        batch = torch.Size(torch.broadcast_shapes(log_weights.shape[:-2], self.batch_shape))
+        new = type(self).__new__(type(self))
+        return self._copy(new, self._evidence, batch, IMPOSSIBLE_EVIDENCE, {"clique_logits": logits})
+
+    def log_evidence(self, log_weights: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the variables summed out; arguments are those of :meth:`reweight`.
+
+        :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        given = self.reweight(log_weights)
+        change = given._log_z - self._supported_log_z
+        return self._cast(change + (given._constant - self._constant))
 
     @property
     def _single_marginals(self) -> Tensor:

@@ -215,6 +215,30 @@ class CliqueTree(Represented):
         """Index tables that passes through the tree use."""
         return CliquePlan(self.cliques, self.parents, self.cardinalities)
 
+    @cached_property
+    def state_places(self) -> Tensor:
+        """Places of single states' numbers among those of all variables, for each entry of the packed tables.
+
+        Numbers of states stand in shape ``(n, K)``, for at most K states, and are followed by a zero; each variable is
+        looked up in the first clique that contains it.
+
+        :return: Shape ``(table_size, m)``, with the place n K of the zero where a clique has fewer than m such
+            variables.
+        """
+        most, seen, rows = max(self.cardinalities), set[int](), []
+        for clique, shape in zip(self.cliques, self.table_shapes, strict=True):
+            states = torch.cartesian_prod(*map(torch.arange, shape)).reshape(-1, len(shape))
+            rows.append([d * most + states[:, axis] for axis, d in enumerate(clique) if d not in seen])
+            seen.update(clique)
+        widest = max(map(len, rows))
+        nothing = most * self.num_variables
+        return torch.cat(
+            [
+                torch.stack(places + [torch.full((size,), nothing)] * (widest - len(places)), -1)
+                for places, size in zip(rows, self.table_sizes, strict=True)
+            ]
+        )
+
     def pack(self, tables: Sequence[Tensor]) -> Tensor:
         """Puts tables one after the other.
 

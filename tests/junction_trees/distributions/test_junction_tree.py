@@ -420,3 +420,63 @@ def test_copies_of_expanded_instances_with_gradients():
     d = JunctionTree(torch.zeros(8, requires_grad=True), CliqueTree.chain(3, 2)).expand((2,))
     copied = copy.deepcopy(d)
     assert torch.equal(copied.marginals, d.marginals) and copied.clique_logits.shape == (2, 8)
+
+
+@settings(max_examples=150)
+@given(trees(), st.integers(0, 2**31), st.sampled_from([0.0, 0.2]), st.sampled_from([0.3, 3.0, 50.0]), st.booleans())
+def test_evidence_of_states(tree, seed, impossible, scale, observe):
+    """Against enumeration; evidence has a batch of its own, and what stands past a variable's states says nothing."""
+    torch.manual_seed(seed)
+    logits, values, sizes = random_logits(tree, (2,), 0.0, scale), all_values(tree), torch.tensor(tree.cardinalities)
+    most = max(tree.cardinalities)
+    evidence = scale * torch.randn(3, 1, len(sizes), most, dtype=torch.double)
+    evidence = evidence.masked_fill(torch.rand_like(evidence) < impossible, -torch.inf)
+    beyond = torch.arange(most) >= sizes.unsqueeze(-1)
+    d = JunctionTree(logits, tree)
+    weights = weights_of(tree, logits, values)
+    if observe:
+        observed = torch.rand(len(sizes)) < 0.3
+        d = d.condition(values[0], observed)
+        weights = weights.masked_fill(~((values == values[0]) | ~observed).all(-1, keepdim=True), -torch.inf)
+    terms = evidence[..., torch.arange(len(sizes)), values].sum(-1).movedim(-1, 0)
+    joint = weights[:, None] + terms
+    log_z = joint.logsumexp(0)
+    tolerance = 1e-9 if scale == 50 else 1e-10
+    expected = log_z - weights.logsumexp(0)
+    for filler in (0.0, torch.nan):
+        close(d.log_evidence(evidence.masked_fill(beyond, filler)), expected, tolerance)
+    given_evidence = d.reweight(evidence)
+    if bool((log_z == -torch.inf).any()):
+        with pytest.raises(ValueError, match="value: expected evidence of positive probability"):
+            _ = given_evidence.marginals
+        return
+    close(given_evidence.log_partition_function, log_z, tolerance)
+    close(given_evidence.log_prob(values[:, None, None]), joint - log_z, 1e-9 if scale == 50 else 1e-10)
+    assert given_evidence.sample((4,)).shape == (4, 3, 2, len(sizes))
+
+
+def test_gradients_of_evidence():
+    tree = CliqueTree([[0, 1], [1, 2], [1]], [2, 3, 2])
+    logits, evidence = torch.randn(tree.table_size).double(), torch.randn(2, 3, 3).double()
+
+    def query(logits, evidence):
+        return JunctionTree(logits, tree).log_evidence(evidence)
+
+    gradcheck(query, (logits.requires_grad_(), evidence.requires_grad_()))
+    gradgradcheck(query, (logits, evidence))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [
+        ([[0.0]], r"log_weights: expected a floating point tensor, got \[\[0.0\]\]"),
+        (torch.zeros(3, 2, dtype=torch.long), "log_weights: expected a floating point tensor"),
+        (torch.zeros(3, 2), r"log_weights: expected shape \(..., 3, 3\), got \(3, 2\)"),
+        (torch.zeros(3), r"log_weights: expected shape \(..., 3, 3\), got \(3,\)"),
+        (torch.full((3, 3), torch.nan), r"log_weights: expected numbers less than \+inf, got \+inf or NaN"),
+    ],
+)
+def test_bad_evidence(evidence, message):
+    tree = CliqueTree([[0, 1], [1, 2]], [2, 3, 2])
+    with pytest.raises(ValueError, match=message):
+        JunctionTree(torch.zeros(tree.table_size), tree).reweight(evidence)
