@@ -64,7 +64,7 @@ class CategoricalPatternCRF(FieldDistribution):
     :param composition: ``"sum"``, ``"min"``, or the table g, shape ``(..., J + 1)``, less than +inf; the attribute is a
         table in any case.
     :param float temperature: T, at least 0.
-    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+    :param FieldEstimator estimator: Estimator of log Z for :meth:`log_prob` where sums would take too long, and for
         :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
         example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range. Where no field has a positive probability, the first
@@ -165,7 +165,7 @@ class CategoricalPatternCRF(FieldDistribution):
         return self._by_label(by_pattern).flatten(-3), biases
 
     def _by_label(self, tensor: Tensor) -> Tensor:
-        """From labels of one pixel after the other, shape ``(..., D K)``, to shape ``(..., K, D)``."""
+        """Values ordered by pixel, shape ``(..., D K)``, reshaped to ``(..., K, D)``."""
         by_pixel: Tensor = tensor.unflatten(-1, (self.event_shape.numel(), self._num_labels))
         return by_pixel.transpose(-1, -2)
 
@@ -180,7 +180,7 @@ class CategoricalPatternCRF(FieldDistribution):
         return constraints.independent(constraints.integer_interval(0, self._num_labels - 1), 2)
 
     def _by_pixel(self, tensor: Tensor) -> Tensor:
-        """From one label after the other, shape ``(..., K D)``, to shape ``(..., H, W, K)``."""
+        """Values ordered by label, shape ``(..., K D)``, reshaped to ``(..., H, W, K)``, in the dtype of results."""
         by_pixel = tensor.unflatten(-1, (self._num_labels, self.event_shape.numel())).transpose(-1, -2)
         return self._cast(by_pixel.unflatten(-2, self.event_shape))
 
@@ -191,23 +191,23 @@ class CategoricalPatternCRF(FieldDistribution):
 
     @property
     def marginal_logits(self) -> Tensor:
-        """Logarithms of :attr:`marginals`."""
+        """Logarithms of :attr:`marginals`, shape ``batch_shape + (H, W, K)``."""
         return self._by_pixel(safe_log(self._single_marginals()))
 
     @property
     def mean(self) -> Tensor:
-        """Labels have none."""
+        """Not defined for labels; raises NotImplementedError."""
         raise NotImplementedError("mean: labels have none; use marginals")
 
     @property
     def variance(self) -> Tensor:
-        """Labels have none."""
+        """Not defined for labels; raises NotImplementedError."""
         raise NotImplementedError("variance: labels have none; use marginals")
 
     @property
     def mode(self) -> Tensor:
-        """A most probable value, shape ``batch_shape + (H, W)``: by looking at all, up to 2^18; by passes over the
-        grid, without patterns or at T = 0; or, of two labels, as of :attr:`PatternCRF.mode`, by branch and bound.
+        """A most probable value, shape ``batch_shape + (H, W)``: by enumeration of at most 2^18 labelings; by passes
+        over the grid, without patterns or at T = 0; or, of two labels, by branch and bound, as :attr:`PatternCRF.mode`.
         """
         size, number = self.event_shape.numel(), self._field.num_patterns
         if number_of_labelings(size, self._num_labels) is not None:
@@ -228,8 +228,8 @@ class CategoricalPatternCRF(FieldDistribution):
     def conditional_logits(self, value: Tensor) -> Tensor:
         """Log-probabilities of the labels of each pixel given all others, hidden units summed out.
 
-        NaN where what is known of the pixel, its neighbours and the hidden units leave it no label. What is impossible
-        about the others by themselves is not looked at.
+        NaN where the evidence on the pixel, its neighbours and the hidden units leave no label possible. Whether the
+        other pixels are possible by themselves is not checked.
 
         :param Tensor value: Labels, shape ``(...,) + batch_shape + (H, W)``.
         :return: Shape ``(...,) + batch_shape + (H, W, K)``. Cost O(J·D·K).
@@ -276,12 +276,13 @@ class CategoricalPatternCRF(FieldDistribution):
         - With two labels, an M-step is one cut for all pixels, and all methods of ``PatternCRF.map`` can be used,
           with their bounds and conditions.
 
-        :param str method: One of these.
-        :param Tensor start: Where ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, the best of several;
-            impossible ones are replaced; ``None``: good labels without patterns, and with half of each.
+        :param str method: ``"em"`` or ``"enumeration"``; with two labels, also a method of ``PatternCRF.map``.
+        :param Tensor start: Labels with which ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, of which the
+            best result counts; impossible ones are replaced; ``None``: good labels without patterns, and with half of
+            each.
         :param int max_cuts: The largest number of cuts for each element of the batch and start.
         :param int num_switches: As for ``PatternCRF.map``.
-        :return: Values of shape ``batch_shape + (H, W)``, and what is known of them.
+        :return: Values of shape ``batch_shape + (H, W)``, and their certificate.
         :raises NotImplementedError: if a method does not apply.
 
         **References**
@@ -295,7 +296,7 @@ class CategoricalPatternCRF(FieldDistribution):
         """Log-probabilities of the labels of independent pixels that approximate the field, as
         :meth:`PatternCRF.mean_field_logits`.
 
-        :param int num_rounds: At least 1; each costs O(J·K·D) for each element of the batch.
+        :param int num_rounds: Number of rounds, at least 1; each costs O(J·K·D) for each element of the batch.
         :return: Shape ``batch_shape + (H, W, K)``; differentiable through all rounds.
         :raises NotImplementedError: for infinite penalties.
         """

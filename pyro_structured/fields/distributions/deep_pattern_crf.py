@@ -53,7 +53,7 @@ class DeepPatternCRF(FieldDistribution):
     :param Tensor upper_weights: Weights V of the upper units, finite, shape ``(..., K, J)``.
     :param Tensor upper_logits: Biases d of the upper units, shape ``(..., K)``, less than +inf.
     :param Grid grid: Height and width.
-    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+    :param FieldEstimator estimator: Estimator of log Z for :meth:`log_prob` where sums would take too long, and for
         :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
         example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range. Where no field has a positive probability, the first

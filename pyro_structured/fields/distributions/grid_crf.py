@@ -18,7 +18,7 @@ from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.ops.requirements import require_support
 
-# Numbers of a pass that takes less time than a cut, for many fields together.
+# Cost of a pass up to which it takes less time than a cut, for many fields together.
 SMALL = 2**16
 
 
@@ -42,7 +42,7 @@ class GridCRF(FieldDistribution):
     :param Tensor pairwise: Penalties p of neighbours that differ, in the order of ``grid.edges``, shape ``(..., E)``;
         negative where they prefer to differ, +inf where they have to be alike.
     :param Grid grid: Height and width.
-    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+    :param FieldEstimator estimator: Estimator of log Z for :meth:`log_prob` where sums would take too long, and for
         :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
         example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape is wrong or there is a NaN or a penalty of -inf. Where no field has a positive

@@ -54,7 +54,7 @@ class PatternCRF(FieldDistribution):
     :param composition: ``"sum"``, ``"min"``, or the table g, shape ``(..., J + 1)``, less than +inf; the attribute is a
         table in any case.
     :param float temperature: T, at least 0.
-    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+    :param FieldEstimator estimator: Estimator of log Z for :meth:`log_prob` where sums would take too long, and for
         :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
         example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range. Where no field has a positive probability, the first

@@ -1,4 +1,4 @@
-"""Binary vectors that binary hidden units explain."""
+"""Restricted Boltzmann machines, their binary hidden units summed out."""
 
 __all__ = ["RBM"]
 
@@ -13,7 +13,7 @@ from pyro_structured.foundation.ops.requirements import require
 
 
 class RBM(FieldDistribution):
-    r"""The visible units of a restricted Boltzmann machine, its hidden units summed out.
+    r"""Visible units of a restricted Boltzmann machine, its hidden units summed out.
 
     .. math::
         p(v) = \frac{1}{Z} \exp\Bigl(b^\top v + \sum_j \log\bigl(1 + \exp(c_j + w_j^\top v)\bigr)\Bigr).
@@ -30,11 +30,11 @@ class RBM(FieldDistribution):
     (:meth:`perfect_sample`), and approximate ones by :class:`~pyro_structured.inference.FieldGibbs`. :meth:`entropy`
     needs all visible vectors.
 
-    :param Tensor weights: w, finite, shape ``(..., J, D)``.
+    :param Tensor weights: Weights w, finite, shape ``(..., J, D)``.
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
         its own.
     :param Tensor hidden_logits: Biases c, shape ``(..., J)``, less than +inf.
-    :param FieldEstimator estimator: What :meth:`log_prob` takes where sums would take too long, and
+    :param FieldEstimator estimator: Estimator of log Z for :meth:`log_prob` where sums would take too long, and for
         :meth:`estimate_log_prob` anywhere: ``pyro_structured.inference.AnnealedImportanceSampling(1000, 100)``, for
         example, whose log Z is low rather than high, so that log-probabilities are optimistic; ``None``: there is none.
     :raises ValueError: if a shape or a number is out of range.

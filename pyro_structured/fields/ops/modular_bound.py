@@ -28,10 +28,10 @@ def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Te
         y_j]\Bigr)
 
     for every order, and for averages of :math:`b, \lambda` over several. The right side is convex in them, and its
-    gradients are the marginals: pixels come in the order of approximate ones, and so on (Frank and Wolfe). Patterns of
-    which that says least stay as they are, as many as :func:`holder_bound` has states for.
+    gradients are the marginals: pixels are sorted by approximate marginals, step by step (Frank and Wolfe). Patterns
+    whose majorants are the loosest are kept, as many as :func:`holder_bound` has states for.
 
-    Good for many patterns, most of which are sure whatever the labels are.
+    The bound suits fields of many patterns, most of which are almost certain whatever the labels are.
 
     :param Field field: ``"sum"``, with finite penalties.
     :param strips: As for :func:`holder_bound`.
@@ -58,7 +58,7 @@ def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Te
 
 
 def _number_kept(field: Field, strips: list[GridStrips], num_states: int) -> int:
-    """Patterns of as many parts as there are sets of strips."""
+    """Number of patterns that are kept, with a part of :func:`holder_bound` for each set of strips."""
     size = 0
     while len(strips) * 2 ** (size + 1) <= num_states:
         size += 1
@@ -66,14 +66,14 @@ def _number_kept(field: Field, strips: list[GridStrips], num_states: int) -> int
 
 
 def _chosen(field: Field, places: Tensor) -> Field:
-    """With some of the patterns of each row."""
+    """Field with some of the patterns of each row."""
     rows, size = len(places), field.weights.shape[-1]
     weights = field.weights.expand(rows, -1, -1).gather(1, places.unsqueeze(-1).expand(-1, -1, size))
     return field._replace(weights=weights, biases=field.biases.expand(rows, -1).gather(1, places))
 
 
 def _descend(kept: Field, rest: Field, number: int) -> tuple[list[Tensor], Tensor]:
-    """Orders whose average is good, and marginals of the last approximation, shape ``(rows, D)``."""
+    """Orders over which bounds are averaged, and marginals of the last approximation, shape ``(rows, D)``."""
     rows, size = kept.num_rows, kept.states.shape[-1] // 2
     tilt, orders = rest.tilt(torch.full_like(rest.biases, 0.5)).expand(max(rows, len(rest.weights)), size), []
     probs = mean_field_logits(_tilted(kept, tilt), NUM_ROUNDS).sigmoid()
@@ -85,12 +85,14 @@ def _descend(kept: Field, rest: Field, number: int) -> tuple[list[Tensor], Tenso
 
 
 def _order(probs: Tensor) -> Tensor:
-    """Of labels, and of 1 less them, the larger ones first, shape ``(rows, 2 D)``."""
+    """Order of the labels y and of 1 - y, the largest means first, shape ``(rows, 2 D)``."""
     return torch.sort(torch.cat([probs, 1 - probs], -1), dim=-1, descending=True, stable=True)[1]
 
 
 def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
-    """What pixels, and then those that are off, add to the patterns' potentials, ``(rows, J, 2 D)``, and to what."""
+    """Increments of the patterns' potentials when y and 1 - y are switched on in an order, ``(rows, J, 2 D)``, and the
+    potentials before that, ``(rows, J)``.
+    """
     number = field.num_patterns
     parts = torch.cat([field.weights.clamp(min=0), -field.weights.clamp(max=0)], -1).expand(len(order), -1, -1)
     places = order.unsqueeze(1).expand(-1, number, -1)
@@ -101,19 +103,21 @@ def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _majorant(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
-    """What is added to the log-odds of pixels, and what there is with all labels 0."""
+    """Modular majorant of the patterns: log-odds added to the pixels, ``(rows, D)``, and value with all labels 0,
+    ``(rows,)``.
+    """
     gains, starts = _gains(field, order)
     on, off = gains.sum(1).chunk(2, -1)
     return on - off, starts.sum(-1) + off.sum(-1)
 
 
 def _missed(field: Field, order: Tensor, probs: Tensor) -> Tensor:
-    """How far the sums are above the potentials at some means of the labels, shape ``(rows, J)``."""
+    """Excess of the majorants over the potentials at some means of the labels, shape ``(rows, J)``."""
     gains, starts = _gains(field, order)
     sums = (gains @ torch.cat([probs, 1 - probs], -1).unsqueeze(-1)).squeeze(-1) + starts
     return sums - pattern_potential(field.activations(probs).unsqueeze(-1), "sum", field.temperature)
 
 
 def _tilted(field: Field, tilt: Tensor) -> Field:
-    """With other log-odds."""
+    """Field with ``tilt`` added to its log-odds."""
     return field._replace(states=field.states + torch.nn.functional.pad(tilt, (tilt.shape[-1], 0)))

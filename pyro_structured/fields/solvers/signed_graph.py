@@ -37,9 +37,9 @@ def balancing_flips(num_nodes: int, edges: np.ndarray, strengths: np.ndarray) ->
     used = strengths != 0
     tails, heads = edges[used].T
     negative = strengths[used] < 0
-    # Where a pair comes twice with both signs, the cycle has two nodes.
+    # A pair that comes twice with both signs is a cycle of two nodes.
     graph = coo_matrix((np.ones(len(tails)), (tails, heads)), (num_nodes, num_nodes)).tocsr()
-    sign = {(int(one), int(other)): bool(minus) for one, other, minus in zip(tails, heads, negative, strict=True)}
+    sign = {(int(tail), int(head)): bool(minus) for tail, head, minus in zip(tails, heads, negative, strict=True)}
     flips, parent = np.zeros(num_nodes, dtype=bool), np.full(num_nodes, -1)
     _, labels = connected_components(graph, directed=False)
     for root in np.unique(labels, return_index=True)[1]:
@@ -55,10 +55,10 @@ def balancing_flips(num_nodes: int, edges: np.ndarray, strengths: np.ndarray) ->
     return flips
 
 
-def _cycle(parent: np.ndarray, one: int, other: int) -> list[int]:
-    """The nodes between two neighbours in a tree."""
+def _cycle(parent: np.ndarray, first: int, second: int) -> list[int]:
+    """Nodes on the path between two neighbours in a tree."""
     up: list[list[int]] = []
-    for node in (one, other):
+    for node in (first, second):
         path = [node]
         while parent[path[-1]] >= 0:
             path.append(int(parent[path[-1]]))
