@@ -1,1 +1,1 @@
-"""What every family of models stands on."""
+"""Foundation of all families of models."""

@@ -1,1 +1,1 @@
-"""What every family of models stands on: Pyro distributions."""
+"""Foundation of all families of models: Pyro distributions."""

@@ -1,1 +1,1 @@
-"""What every family of models stands on: inference with Pyro."""
+"""Foundation of all families of models: inference with Pyro."""

@@ -1,1 +1,1 @@
-"""What every family of models stands on: algorithms on tensors."""
+"""Foundation of all families of models: algorithms on tensors."""

@@ -1,4 +1,4 @@
-"""Decisions that depend on numbers, under function transforms too."""
+"""Conditions on values of tensors, under function transforms too."""
 
 __all__ = ["any_true"]
 
@@ -30,7 +30,7 @@ def any_true(condition: Tensor) -> bool:
 
 
 class _Look(torch.autograd.Function):
-    """Looks at values, whatever function transforms are active outside."""
+    """Reports a condition on values, whatever function transforms are active outside."""
 
     @staticmethod
     def forward(condition: Tensor, report: Callable[[bool], None]) -> Tensor:

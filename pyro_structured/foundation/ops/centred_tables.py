@@ -1,4 +1,4 @@
-"""Tables of log-potentials without constants that would swallow their digits."""
+"""Tables of log-potentials without large constants, next to which their digits would be lost."""
 
 __all__ = ["centre_tables"]
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 
 def centre_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Subtracts from each table its largest entry, a constant of differentiation: probabilities stay the same.
+    """Subtracts from each table its largest entry, a constant for differentiation: probabilities stay the same.
 
     :param Tensor count_logits: Log-potentials of all tables, shape ``(..., sum of the sizes plus one each)``.
     :param sizes: Sizes of the subsets.
-    :return: ``(tables, levels)`` in double precision: the tables, and what was subtracted from each of them, shape
-        ``(..., number of tables)``.
+    :return: ``(tables, levels)`` in double precision: the tables, and the entries that were subtracted, shape ``(...,
+        number of tables)``.
 
     Example::
 

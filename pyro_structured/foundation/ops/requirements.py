@@ -12,9 +12,10 @@ MOST_NAMES = 10
 
 
 def named_rows(condition: Tensor) -> str:
-    """Which elements of a batch a condition holds for, for the end of a message: the first ten, and how many more.
+    """Text for the end of a message that names the elements of a batch for which a condition holds: the first ten, and
+    the number of the others.
 
-    Nothing is said without a batch, and under function transforms, where numbers have no place of their own.
+    It is empty without a batch, and under function transforms, where elements have no numbers.
 
     :param Tensor condition: Booleans that hold somewhere.
 
@@ -40,7 +41,7 @@ def require(bad: Tensor, message: str) -> None:
 
 
 def require_support(log_partition: Tensor, message: str) -> Tensor:
-    """Passes a log partition function on, or raises a ValueError that names the rows where it is -inf."""
+    """Returns a log partition function, or raises a ValueError that names the rows where it is -inf."""
     impossible = log_partition == -torch.inf
     if any_true(impossible):
         raise ValueError(message + named_rows(impossible))

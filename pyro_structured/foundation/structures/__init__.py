@@ -1,1 +1,1 @@
-"""What every family of models stands on: immutable descriptions."""
+"""Foundation of all families of models: immutable descriptions."""
