@@ -1,4 +1,4 @@
-"""How many numbers tables may have."""
+"""Limit of the number of table entries."""
 
 __all__ = ["check_table_entries"]
 
@@ -19,9 +19,9 @@ def _check_setting(entries: object) -> None:
 def check_table_entries(argument: str, what: str, entries: int) -> None:
     """Raises a NotImplementedError, with the argument's name, if there would be more numbers than the setting allows.
 
-    :param str argument: What the user gave.
-    :param str what: Which numbers, with the clique that has most of them.
-    :param int entries: How many.
+    :param str argument: Name of the argument in the message.
+    :param str what: Name of the numbers in the message, with the clique that has most of them.
+    :param int entries: Number of entries.
 
     Example::
 
