@@ -10,7 +10,7 @@ from itertools import combinations
 def climb_triangulated_graphs(score, neighbors, treewidth):
     """Changes a chordal graph edge by edge, until none improves the score; returns the improvement.
 
-    :param ChordalScore score: What edges are worth.
+    :param ChordalScore score: Gains of edges.
     :param neighbors: A chordal graph.
     :param int treewidth: Cliques have at most one variable more.
     """

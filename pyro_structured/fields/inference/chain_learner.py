@@ -27,8 +27,8 @@ class _FieldChains(RowState):
 
     :param int num_chains: Number of chains for each row.
     :param int num_sweeps: Number of sweeps in each step.
-    :param start: Takes a field and its observed labels and returns labels of the same shape, with which all chains of a
-        row start.
+    :param start: Function of a field and its observed labels that returns labels of the same shape, with which all
+        chains of a row start.
     """
 
     def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[FieldDistribution, Tensor], Tensor]) -> None:

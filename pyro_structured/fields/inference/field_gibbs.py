@@ -41,7 +41,7 @@ class _LabelLikelihood:
         self._labels: Tensor = trace.nodes[name]["value"]
         self._nodes = dict(later_sites(trace, name))
         self._num_labels = len(others) + 1
-        # With the present labels, and with the others.
+        # Log-densities of sites with the present labels, and with the others, by name.
         self._entries: dict[str, tuple[Tensor, ...]] = {}
         for site, node in self._nodes.items():
             alternatives = [other.nodes[site] for other in others]

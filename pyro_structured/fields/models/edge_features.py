@@ -41,8 +41,8 @@ def edge_features(images: Any, grid: Grid, *, sigma: float | None = None) -> np.
         ``(N, H, W)`` or ``(N, H, W, 1)``, which is three equal colours; or with transparency, ``(N, H, W, 4)``, in
         front of white.
     :param Grid grid: Grid of H rows and W columns; pairs come in the order of ``grid.edges``.
-    :param float sigma: The same scale of colour differences for all pictures, positive. In a picture of one colour, the
-        second number is 1.
+    :param float sigma: Scale of colour differences, positive, the same for all pictures. In a picture of one colour,
+        the second number is 1.
     :return: float32, shape ``(N, E, 3)``. Cost O(N H W).
     :raises ValueError: if the pictures have another shape or type, numbers out of range, or another size than the grid,
         or if sigma is not positive.

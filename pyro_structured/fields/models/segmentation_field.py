@@ -41,8 +41,8 @@ class SegmentationData(NamedTuple):
             x = (torch.arange(width) + across.unsqueeze(-1)).clamp(0, width - 1)
             return pictures[rows[:, None, None], y.unsqueeze(-1), x.unsqueeze(-2)]
 
-        vertical, horizontal = (part.movedim(1, -1) for part in grid.split(self.edges.mT))
-        edges = grid.pack(*(moved(part).movedim(-1, 1) for part in (vertical, horizontal)))
+        vertical, horizontal = (features.movedim(1, -1) for features in grid.split(self.edges.mT))
+        edges = grid.pack(*(moved(features).movedim(-1, 1) for features in (vertical, horizontal)))
         return SegmentationData(moved(self.odds), edges.mT, moved(self.masks))
 
 

@@ -49,7 +49,7 @@ def field_modes(field: Field, most: int, num_starts: int, num_rounds: int = 50) 
     The first start is that of :func:`mean_field_logits`; then come labels that are all 0, and all 1, and the labels for
     random states of the hidden units.
 
-    :param Field field: With finite penalties, and a positive temperature.
+    :param Field field: A field with finite penalties and a positive temperature.
     :param int most: The largest number of modes.
     :param int num_starts: Number of starts, at least 1.
     :param int num_rounds: Rounds of updates. Each costs O(J·D) a start and row.
@@ -117,8 +117,8 @@ class _AnnealedPath(NamedTuple):
     where :math:`q_z` are independent pixels, :math:`r_z` the hidden units given the means of the pixels, and
     :math:`\tilde p` is the field before it is normalised. Sums over all are 1 and Z at the ends.
 
-    :ivar Field field: With an axis of chains in its table, at a temperature at which chains can move.
-    :ivar float temperature: That of the field.
+    :ivar Field field: The field at the end, at a temperature at which chains can move.
+    :ivar float temperature: Temperature at the end of the path.
     :ivar Tensor odds: Log-odds of the pixels by themselves, shape ``(rows, 1, D)``.
     :ivar Tensor tilts: Log-odds that the modes add to these, shape ``(rows, modes, D)``.
     :ivar Tensor levels: Activations W m at the means m of the pixels, without biases, shape ``(rows, modes, J)``.
@@ -139,8 +139,8 @@ class _AnnealedPath(NamedTuple):
     def of(field: Field, temperature: float, modes: _FieldModes) -> "_AnnealedPath":
         """Path from independent pixels to a field.
 
-        :param Field field: At a temperature at which chains can move.
-        :param float temperature: That at the end of the path.
+        :param Field field: The field, at a temperature at which chains can move.
+        :param float temperature: Temperature at the end of the path.
         """
         odds = field.odds.unsqueeze(1)
         levels = (odds + modes.tilts).sigmoid() @ field.weights.mT
@@ -291,7 +291,7 @@ def anneal_field(field: Field, num_temperatures: int, labels: Tensor | int) -> A
     Chains move at the nearest positive integer to T, where there is a joint distribution with hidden units; if T is
     another number, the last step weighs them once more.
 
-    :param Field field: With finite penalties.
+    :param Field field: A field with finite penalties.
     :param int num_temperatures: Number of steps K.
     :param labels: Number of chains from independent pixels, at least 2; or exact samples of the field, to go back from,
         zeros and ones of shape ``(rows, chains, D)``.

@@ -26,7 +26,8 @@ def anneal_labels(field: Field, num_temperatures: int, labels: Tensor | int) -> 
     tell labels apart at :math:`\beta = 0`. Between two of the K + 1 values of :math:`\beta`, hidden units are drawn
     given the labels, and then labels of one colour after the other.
 
-    :param Field field: With finite penalties, and a temperature that is a positive integer if there are patterns.
+    :param Field field: A field with finite penalties, at a temperature that is a positive integer if there are
+        patterns.
     :param int num_temperatures: Number of steps K.
     :param labels: Number of chains from independent pixels, at least 2; or exact samples of the field, to go back from,
         shape ``(rows, chains, D)``.

@@ -29,7 +29,7 @@ def bethe_log_partition(field: Field, num_rounds: int = 100) -> Tensor:
     It is exact without cycles. Where the signs of all couplings are balanced, every cycle having an even number of
     negative ones, it is a lower bound (Ruozzi, 2012); otherwise it is an approximation that may be on either side.
 
-    :param Field field: Composition ``"sum"`` and temperature 1, with finite penalties.
+    :param Field field: A field with composition ``"sum"``, temperature 1, and finite penalties.
     :param int num_rounds: Number of updates of all messages.
     :return: Shape ``(rows,)``, differentiable, with the probabilities held fixed. Cost O(J·D + E) for each round.
 
@@ -54,9 +54,10 @@ def bethe_log_partition(field: Field, num_rounds: int = 100) -> Tensor:
 class _Messages(NamedTuple):
     """Messages of belief propagation, as log-odds.
 
-    :ivar Tensor up: From pixels to units, shape ``(rows, J, D)``.
-    :ivar Tensor down: From units to pixels, of the same shape.
-    :ivar Tensor side: From the second to the first pixels of pairs, and then the other way, shape ``(rows, 2 E)``.
+    :ivar Tensor up: Messages from pixels to units, shape ``(rows, J, D)``.
+    :ivar Tensor down: Messages from units to pixels, shape ``(rows, J, D)``.
+    :ivar Tensor side: Messages from the second to the first pixels of pairs, and then from the first to the second
+        ones, shape ``(rows, 2 E)``.
     """
 
     up: Tensor

@@ -40,8 +40,8 @@ def couple_from_the_past(field: Field, num_samples: int, max_sweeps: int) -> tup
     distribution of a chain that has run forever. Where they do not, they start twice as long ago, with the same numbers
     for the sweeps that they have in common. Samples of which they met are finished, and take no further part.
 
-    :param Field field: Of zeros and ones and composition ``"sum"``, at a temperature that is a positive integer; its
-        penalties and weights at least 0, but for those of clamped pixels and of units that are never on.
+    :param Field field: A field of zeros and ones, composition ``"sum"``, at a temperature that is a positive integer;
+        its penalties and weights at least 0, but for those of clamped pixels and of units that are never on.
     :param int num_samples: Number of samples for each row.
     :param int max_sweeps: Largest number of sweeps ago that chains may start.
     :return: Zeros and ones of shape ``(rows, num_samples, D)``, and the number of samples whose chains have not met,

@@ -100,8 +100,8 @@ def _parts(
     states = states.expand(rows, -1)
     for start in range(0, max(1, rows), max(1, step)):
         stop = min(start + max(1, step), rows)
-        some = penalties if len(penalties) == 1 else penalties[start:stop]
-        yield start, stop, states[start:stop].T.contiguous(), some.T.contiguous()
+        batch_penalties = penalties if len(penalties) == 1 else penalties[start:stop]
+        yield start, stop, states[start:stop].T.contiguous(), batch_penalties.T.contiguous()
 
 
 def _draw(weights: Tensor) -> Tensor:

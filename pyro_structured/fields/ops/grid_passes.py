@@ -126,7 +126,7 @@ def trace_back(
 
     :param GridPass found: A pass with all messages kept: of sums to draw labels, of maxima to find best ones.
     :param Tensor rows: Row of the pass for each labelling, integers of shape ``(N,)``.
-    :param choose: Takes log-weights of shape ``(choices, N)`` and returns a choice for each of the N.
+    :param choose: Function of log-weights of shape ``(choices, N)`` that returns a choice for each of the N.
     :return: Integers of shape ``(N, H W)``.
     """
     short, cells, number = min(shape), _scan(shape), found.num_labels

@@ -27,8 +27,8 @@ def unit_powers(number: int, power: int, like: Tensor) -> tuple[Tensor, Tensor]:
     r"""The terms of :math:`\prod_j (1 + e^{a_j / n})^n = \sum_s \exp(a^\top s) \prod_j \binom{n}{n s_j}`.
 
     :param int number: Number of units, m.
-    :param int power: n, at least 1.
-    :param Tensor like: Says the dtype and the device.
+    :param int power: Number n of replicas, at least 1.
+    :param Tensor like: A tensor with the dtype and the device of the results.
     :return: Shares s, multiples of 1/n, shape ``((n + 1) ** m, m)``, and logarithms of the binomial coefficients, shape
         ``((n + 1) ** m,)``.
 
@@ -134,7 +134,7 @@ def free_hidden_states(number: int, replicas: int, like: Tensor) -> HiddenStates
 
     :param int number: Number of units, J.
     :param int replicas: The temperature n, at least 1.
-    :param Tensor like: Says the dtype and the device.
+    :param Tensor like: A tensor with the dtype and the device of the results.
     """
     shares, log_numbers = unit_powers(number, replicas, like)
     kinds = torch.arange(len(shares), device=like.device)

@@ -12,7 +12,7 @@ from pyro_structured.fields.ops.grid_strips import GridStrips, log_partition_of_
 from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
 
-# Of the first step, as a share of the mean absolute log-odds, penalties and weights; later steps become shorter.
+# Size of the first step, as a share of the mean absolute log-odds, penalties and weights; later steps are smaller.
 STEP = 0.2
 
 
@@ -39,7 +39,7 @@ def holder_bound(field: Field, strips: list[GridStrips], num_states: int, num_st
     exact where one part has everything, T is an integer, and the composition is ``"sum"``. With chains in place of
     strips, and no patterns, it is the tree-reweighted bound.
 
-    :param Field field: Any composition; for ``"min"`` there are better ways.
+    :param Field field: A field with any composition; for ``"min"`` there are better ways.
     :param strips: Sets of strips of which each pair of neighbours is inside one, or the whole grid; the parts take them
         in turn.
     :param int num_states: The largest number of states of hidden units, all parts together; at least 2 for each pattern
@@ -175,7 +175,7 @@ def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
     field = plan.field.detach()
     plan = plan._replace(field=field)
     off, *others = field.states.chunk(field.num_labels, -1)
-    odds = torch.cat([other - off for other in others], -1)
+    odds = torch.cat([label_states - off for label_states in others], -1)
     parts = [odds.masked_fill(~odds.isfinite(), 0.0), field.penalties.nan_to_num(posinf=0.0)]
     parts += [field.weights.flatten(1)]
     scale = off.new_full((field.num_rows,), 0.1)

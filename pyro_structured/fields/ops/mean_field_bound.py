@@ -30,7 +30,7 @@ def mean_field_bound(field: Field, strips: GridStrips, num_exact: int, num_round
     nothing is cut, and the composition is ``"sum"``; the bound is exact if these are all. Rounds never make it worse;
     the best of three starts is returned. Penalties of pairs between strips have to be finite.
 
-    :param Field field: Any composition.
+    :param Field field: A field with any composition.
     :param GridStrips strips: Strips, within which q is exact.
     :param int num_exact: The largest number of states of the units that are summed exactly.
     :param int num_rounds: The largest number of rounds.

@@ -33,7 +33,7 @@ def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Te
 
     The bound suits fields of many patterns, most of which are almost certain whatever the labels are.
 
-    :param Field field: ``"sum"``, with finite penalties.
+    :param Field field: A field with composition ``"sum"`` and finite penalties.
     :param strips: As for :func:`holder_bound`.
     :param int num_states: The largest number of states of hidden units, all parts together.
     :return: Shape ``(rows,)``, differentiable, with the orders held fixed. Cost O(J·D) for each of 40 orders, and that
@@ -53,7 +53,7 @@ def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Te
         orders, _ = _descend(_chosen(plain, places[:, :number]), _chosen(plain, places[:, number:]), NUM_ORDERS)
     kept, rest = _chosen(field, places[:, :number]), _chosen(field, places[:, number:])
     sums = [_majorant(rest, order) for order in orders]
-    tilt, base = (torch.stack(part).mean(0) for part in zip(*sums, strict=True))
+    tilt, base = (torch.stack(values).mean(0) for values in zip(*sums, strict=True))
     return base + holder_bound(_tilted(kept, tilt), strips, num_states)
 
 

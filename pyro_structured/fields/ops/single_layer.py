@@ -14,7 +14,7 @@ def single_layer(field: Field) -> Field:
     Upper units become pixels without neighbours, in further rows of the grid, or in further columns if it is wider than
     high; the labels of the other pixels come first in every row. Without upper units, it is :meth:`Field.binary`.
 
-    :param Field field: With two labels.
+    :param Field field: A field with two labels.
     :raises NotImplementedError: if there are more than two labels.
     """
     if field.num_labels != 2:
@@ -48,7 +48,7 @@ def single_layer(field: Field) -> Field:
 def upper_units_given(field: Field, activations: Tensor) -> Field:
     """Field of the hidden units of both layers given labels, whose pixels are the patterns, a row for each labelling.
 
-    :param Field field: With upper units.
+    :param Field field: A field with upper units.
     :param Tensor activations: Log-odds of the patterns without the upper units, shape ``(labelings, rows, J)``.
     :return: Rows of the first labelling, then those of the next labelling, and so on.
     """
@@ -87,5 +87,5 @@ def _with_cells(pixels: Tensor, units: Tensor, shape: tuple[int, int], fill: flo
     cells = torch.nn.functional.pad(units, (0, lines * side - units.shape[-1]), value=fill)
     cells = cells.unflatten(-1, (lines, side) if tall else (side, lines))
     batch = torch.broadcast_shapes(pixels.shape[:-1], cells.shape[:-2])
-    grids = [part.expand(batch + part.shape[-2:]) for part in (pixels.unflatten(-1, shape), cells)]
+    grids = [values.expand(batch + values.shape[-2:]) for values in (pixels.unflatten(-1, shape), cells)]
     return torch.cat(grids, -2 if tall else -1).flatten(-2)

@@ -37,7 +37,9 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
     if field.composition == "min":
         low, high = _bounds_of_minimum(field, strips)
     else:
-        cost = sum(part.pixels.numel() * field.num_labels ** min(part.shape) for part in strips) // len(strips)
+        cost = sum(strip_set.pixels.numel() * field.num_labels ** min(strip_set.shape) for strip_set in strips) // len(
+            strips
+        )
         num_states = NUMBERS_IN_STEP // (cost if field.is_paired else field.num_pixels * (field.num_labels - 1))
         # Mean-field approximations begin at three points at a time.
         low, high = mean_field_bound(field, strips[0], num_states // 4), holder_bound(field, strips, num_states)
@@ -55,7 +57,7 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
 def bethe_approximation(field: Field) -> tuple[Tensor, Tensor]:
     """Bethe approximations of log Z without the base, and whether they are lower bounds, both of shape ``(rows,)``.
 
-    :param Field field: Of zeros and ones, with one layer of hidden units.
+    :param Field field: A field of zeros and ones, with one layer of hidden units.
     :raises NotImplementedError: at other temperatures than 1, for tables, and for infinite penalties.
     """
     if field.temperature != 1 or not isinstance(field.composition, str):

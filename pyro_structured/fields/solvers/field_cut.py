@@ -92,6 +92,6 @@ def _finite(odds: np.ndarray, penalties: np.ndarray, numbers: np.ndarray) -> np.
     """Numbers with infinities replaced by a finite one that all other numbers together do not outweigh."""
     if np.isfinite(numbers).all():
         return numbers
-    total = sum(float(np.abs(part[np.isfinite(part)]).sum()) for part in (odds, penalties))
+    total = sum(float(np.abs(values[np.isfinite(values)]).sum()) for values in (odds, penalties))
     bounded: np.ndarray = np.clip(numbers, -2 * total - 1, 2 * total + 1)
     return bounded

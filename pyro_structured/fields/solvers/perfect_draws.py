@@ -83,8 +83,8 @@ def _flips(field: Field) -> Tensor:
     ends = free[:, field.edges]
     able = (field.biases > -torch.inf).double().unsqueeze(-1)
     parts = [field.penalties * ends.prod(-1), (field.weights * free.unsqueeze(1) * able).flatten(1)]
-    rows = max(len(part) for part in parts)
-    signs = torch.cat([part.sign().expand(rows, -1) for part in parts], -1).cpu().numpy()
+    rows = max(len(couplings) for couplings in parts)
+    signs = torch.cat([couplings.sign().expand(rows, -1) for couplings in parts], -1).cpu().numpy()
     hidden = np.stack(np.meshgrid(np.arange(pixels, pixels + number), np.arange(pixels), indexing="ij"), -1)
     edges = np.concatenate([field.edges.cpu().numpy(), hidden.reshape(-1, 2)])
     kinds, kind = np.unique(signs, axis=0, return_inverse=True)

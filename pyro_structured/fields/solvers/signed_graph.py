@@ -1,4 +1,4 @@
-"""Graphs whose edges say that their ends are alike or different, and whether that can be true of all edges."""
+"""Signed graphs, whose edges require equal or different labels at their ends, and their balance."""
 
 __all__ = ["Unbalanced", "balancing_flips"]
 
@@ -8,9 +8,9 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 
 class Unbalanced(ValueError):
-    """Some cycle has an odd number of edges whose ends are to be different.
+    """Error for a graph with a cycle that has an odd number of edges whose ends have to be different.
 
-    :ivar list cycle: Its nodes.
+    :ivar list cycle: Nodes of the cycle.
     """
 
     def __init__(self, cycle: list[int]) -> None:
@@ -19,14 +19,14 @@ class Unbalanced(ValueError):
 
 
 def balancing_flips(num_nodes: int, edges: np.ndarray, strengths: np.ndarray) -> np.ndarray:
-    """Nodes whose labels have to be exchanged so that the ends of all edges are to be alike.
+    """Nodes whose labels have to be exchanged so that all edges require equal labels at their ends.
 
     :param int num_nodes: Number of nodes n.
     :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.
     :param np.ndarray strengths: Positive where ends are to be alike, negative where they are to be different, zero
         where it does not matter; shape ``(E,)``.
     :return: Booleans of shape ``(n,)``. Cost O(n + E).
-    :raises Unbalanced: if there are none, with a cycle that shows it.
+    :raises Unbalanced: if no such exchange exists, with a cycle that shows it.
 
     Example::
 

@@ -57,7 +57,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        """Nothing is needed."""
+        """Saves nothing for derivatives."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:

@@ -174,7 +174,7 @@ def checked_parents(parents: Iterable[Iterable[int]]) -> list[list[int]]:
     """For each of n variables its parents, without repetitions and cycles, or a ValueError."""
     groups = checked_groups("parents", parents)
     for d, group in enumerate(groups):
-        if len(set(group)) < len(group) or not all(0 <= other < len(groups) and other != d for other in group):
+        if len(set(group)) < len(group) or not all(0 <= parent < len(groups) and parent != d for parent in group):
             others = f"different numbers of other variables, below {len(groups)},"
             raise ValueError(f"parents: expected {others} for variable {d}, got {group}")
     rest = sorted(set(range(len(groups))) - set(ancestral_order(groups)))

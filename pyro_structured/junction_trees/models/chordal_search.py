@@ -143,7 +143,7 @@ def grow_chordal_graph(
         if not (_separates(neighbors, separator, first, second) if separator else parts[first] != parts[second]):
             continue
         if not separator:
-            parts = [parts[first] if part == parts[second] else part for part in parts]
+            parts = [parts[first] if number == parts[second] else number for number in parts]
         neighbors[first].add(second)
         neighbors[second].add(first)
         total += gain

@@ -163,10 +163,10 @@ class _Recursion:
         while done:
             node = done.pop()
             near = self.neighbors[node]
-            if all(other in self.neighbors[one] for one, other in combinations(near, 2)):
-                for other in near:
-                    self.neighbors[other].discard(node)
-                done += [other for other in near if not self.uses[other]]
+            if all(neighbor in self.neighbors[first] for first, neighbor in combinations(near, 2)):
+                for neighbor in near:
+                    self.neighbors[neighbor].discard(node)
+                done += [neighbor for neighbor in near if not self.uses[neighbor]]
                 self.neighbors[node] = set()
 
     def keep_what_fits(self, nodes: Sequence[int]) -> None:

@@ -279,8 +279,10 @@ class JunctionTreeMixture(CategoricalDensity):
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
-        known = [without_rare_states(each, self._num_known) for each in self.components_]
-        shares = torch.stack([each.log_partition_function for each in known]).exp() * torch.from_numpy(self.weights_)
+        known = [without_rare_states(distribution, self._num_known) for distribution in self.components_]
+        shares = torch.stack([distribution.log_partition_function for distribution in known]).exp() * torch.from_numpy(
+            self.weights_
+        )
         codes = np.empty((n_samples, len(self.categories_)), dtype=np.int64)
         with torch_draws(self.random_state if random_state is None else random_state):
             chosen = torch.multinomial(shares, n_samples, replacement=True).numpy()

@@ -169,14 +169,17 @@ class TreeMixtureEM:
     def _expectation(self, components: list[_Component], log_weights: np.ndarray) -> _Expectation:
         weights = self.training.weights
         if self.training.is_complete:
-            joint = np.stack([each.training.log_probs(each.distribution) for each in components], 1) + log_weights
+            joint = (
+                np.stack([component.training.log_probs(component.distribution) for component in components], 1)
+                + log_weights
+            )
             log_probs, shares = _shared(joint, weights)
-            counts = [each.training.counts(share) for each, share in zip(components, shares.T, strict=True)]
+            counts = [component.training.counts(share) for component, share in zip(components, shares.T, strict=True)]
             return _Expectation(log_probs, shares, counts)
         # Beliefs about missing entries are too many to be kept: each batch is used for all expectations at once.
-        size = sum(each.distribution.tree.table_size for each in components)
-        parts, shared = [each.training.beliefs(each.distribution, size) for each in components], []
-        counts = [torch.zeros_like(each.prior) for each in components]
+        size = sum(component.distribution.tree.table_size for component in components)
+        parts, shared = [component.training.beliefs(component.distribution, size) for component in components], []
+        counts = [torch.zeros_like(component.prior) for component in components]
         for beliefs in zip(*parts, strict=True):
             joint = torch.stack([log_probs for log_probs, _ in beliefs], 1).numpy() + log_weights
             shared.append(_shared(joint, weights[: len(joint)]))

@@ -127,7 +127,9 @@ class CliquePlan:
         widest = max(map(len, cliques))
         strides = [_strides([cardinalities[d] for d in clique]) for clique in cliques]
         self._scopes = torch.tensor([[*clique, *[0] * (widest - len(clique))] for clique in cliques])
-        self._strides = torch.tensor([[*each, *[0] * (widest - len(each))] for each in strides])
+        self._strides = torch.tensor(
+            [[*clique_strides, *[0] * (widest - len(clique_strides))] for clique_strides in strides]
+        )
         self._on_device = lru_cache(maxsize=8)(self._move)
 
     def __getstate__(self) -> dict[str, object]:
@@ -225,7 +227,7 @@ class CliquePlan:
         met = map(self._all_places, starts, scopes.values())
         starts = [[(self._first_states[d], (d,)) for d in self._rests[index]] for index in order]
         states = map(self._all_places, starts, scopes.values())
-        most_children, most_rests = (max(len(each[i]) for i in order) for each in (children, self._rests))
+        most_children, most_rests = (max(len(members[i]) for i in order) for members in (children, self._rests))
         sizes = [self._size(self._cliques[index]) for index in order]
         places = [self._starts[index] + self._places(self._cliques[index], scopes[index]) for index in order]
         shapes = [(self._size(self._separators[index]), self._size(self._rests[index])) for index in order]

@@ -56,10 +56,10 @@ def _upward(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> _Upwar
         met = None if messages is None else _with_neutral(messages, logarithms)
         weights = _weights(level, tables, evidence, met, logarithms)
         if logarithms:
-            peaks = _joined([part.amax(1) for part in split_runs(weights.detach(), level.sums)])
+            peaks = _joined([run_weights.amax(1) for run_weights in split_runs(weights.detach(), level.sums)])
             peaks = peaks.masked_fill(peaks == -torch.inf, 0.0)
             weights = (weights - peaks.index_select(0, level.owners)).exp()
-        total = _joined([part.sum(1) for part in split_runs(weights, level.sums)])
+        total = _joined([run_weights.sum(1) for run_weights in split_runs(weights, level.sums)])
         messages = safe_log(total) + peaks if logarithms else total
         shares.append(weights)
         totals.append(total)
@@ -110,7 +110,9 @@ def _joint_marginals(plan: CliquePlan, found: _UpwardPass) -> list[Tensor]:
         factor = total.masked_fill(total == 0, 1.0).reciprocal()
         if marginals:
             sources = marginals[-1].index_select(0, level.sources)
-            factor = factor * _joined([part.sum(1) for part in split_runs(sources, level.source_sums)])
+            factor = factor * _joined(
+                [run_marginals.sum(1) for run_marginals in split_runs(sources, level.source_sums)]
+            )
         marginals.append(share * factor.index_select(0, level.owners))
     return marginals
 

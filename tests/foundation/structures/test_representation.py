@@ -1,4 +1,4 @@
-"""What objects show of themselves."""
+"""Representations of objects."""
 
 import inspect
 import sys
