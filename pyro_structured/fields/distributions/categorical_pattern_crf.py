@@ -1,4 +1,4 @@
-"""Fields of several labels on a grid with patterns that may be met as a whole."""
+"""Fields of several labels on a grid under high-order patterns."""
 
 __all__ = ["CategoricalPatternCRF"]
 
@@ -35,12 +35,12 @@ class CategoricalPatternCRF(FieldDistribution):
 
     Each hidden unit :math:`h_j` stands for a pattern, which favours some labels in some places. A shape of one class is
     a pattern with weights for its label only. With ``composition="sum"`` patterns are used in any number; with
-    ``"min"``, exactly one is; a table g weighs how many are. At T = 1 the hidden units are summed out, at T = 0
+    ``"min"``, exactly one is; a table g weighs their number. At T = 1 the hidden units are summed out, at T = 0
     maximised. Values have shape ``(..., H, W)``, long integers below K; :meth:`log_prob` accepts any dtype. With two
     labels this is :class:`~pyro_structured.distributions.PatternCRF`, with differences of log-weights and weights.
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
-    NotImplementedError says what they would take. The cheapest is chosen of sums
+    NotImplementedError names their cost. The cheapest is chosen of sums
 
     - over hidden units, if T is a positive integer of at most 16: the states are 2^J at T = 1, (T + 1)^J above, or J if
       exactly one is on; each takes H·W·K^min(H, W) numbers, or H·W·K with ``pairwise=None``;

@@ -319,7 +319,7 @@ class FieldDistribution(DiscreteVector):
 
         A sweep of one sample costs O(T·J·D); how many it takes is random. They are few if couplings are weak, and
         exponentially many in the size of the field if they are so strong that it has several phases. Chains that have
-        not met at ``max_sweeps`` raise an error: to try again until they do would prefer samples that meet soon.
+        not met at ``max_sweeps`` raise an error: repeating them until they meet would favour samples that meet soon.
 
         :param sample_shape: As for :meth:`sample`.
         :param int max_sweeps: Largest number of sweeps ago that chains may start, at least 1.
@@ -454,9 +454,9 @@ class FieldDistribution(DiscreteVector):
           those of patterns with weights of one sign each; with ``"min"``, a cut for each pattern, whatever the signs.
           Exact at T = 0, and within :math:`T J \log 2`, or :math:`T \log J`, of the best above.
         - ``"dual"``: a bound by dual decomposition, and labels on the way; for ``"sum"``.
-        - ``"branch_and_bound"``: from those of ``"em"`` to the best, with a proof, or as far as ``max_cuts`` go, with a
-          bound of what is left; not for tables. Up to about 32 learned patterns are proved within seconds; for 64, or
-          for ``"min"`` at T > 0, there is a bound only, as a rule. Each cut costs O(J·D) besides.
+        - ``"branch_and_bound"``: from the labels of ``"em"`` to the best labels, with a proof, or, where ``max_cuts``
+          are not enough, with a bound; not for tables. Up to about 32 learned patterns are proved within seconds; for
+          64, or for ``"min"`` at T > 0, there is a bound only, as a rule. Each cut costs O(J·D) besides.
 
         With U upper units, as of a ``DeepPatternCRF``, ``"em"`` sums them out, and the other methods look for the best
         labels of pixels and upper units together, from which ``"em"`` goes on, and also begins where it would begin
@@ -608,9 +608,9 @@ class FieldDistribution(DiscreteVector):
         r"""Log-odds of independent pixels that approximate the field, at any size, temperature and composition.
 
         A round updates the hidden units and then the pixels of one colour of the checkerboard after the other, so that
-        the lower bound of log Z that belongs to independent pixels never falls. Nothing says how far these are from
-        :attr:`marginal_logits`; they are overconfident, as a rule. ``mean_field_logits() > 0`` is a prediction. Upper
-        units of a ``DeepPatternCRF`` are independent, too.
+        the lower bound of log Z that belongs to independent pixels never falls. Their distance to
+        :attr:`marginal_logits` is unknown; they are overconfident, as a rule. ``mean_field_logits() > 0`` is a
+            prediction. Upper units of a ``DeepPatternCRF`` are independent, too.
 
         :param int num_rounds: Number of rounds, at least 1; each costs O(J·D) for each element of the batch.
         :return: Shape ``batch_shape + event_shape``; differentiable through all rounds.

@@ -28,10 +28,10 @@ class ExpectedLoss(ChainLearner):
     where s is the unnormalised log-probability, hidden units summed out. The gradient of log Z, and of whatever is the
     same for all labels, cancels. It is unbiased if the C chains of each row are independent samples of its field;
     chains go on from step to step, and are nearly that as long as the parameters change slowly. Unlike likelihoods, the
-    loss says what predictions are for, and labels far from the observed ones are learned from too.
+    loss measures predictions, and labels far from the observed ones are learned from too.
 
     A field learned in another way is a good start, as the loss has many local optima. Steps that are too large ruin it:
-    :class:`EarlyStopping` goes back to what was best for other data, and keeps the start if nothing is better.
+    :class:`EarlyStopping` goes back to the best parameters on other data, and keeps the start if none are better.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
         :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM`,

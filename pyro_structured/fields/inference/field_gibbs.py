@@ -136,8 +136,8 @@ class FieldGibbs(StepKernel):
     :class:`~pyro_structured.distributions.DeepPatternCRF` while 2^min(J, U), U upper units, is at most 2^16; a kernel
     for ``MCMC``.
 
-    It draws the hidden units given the labels, those of two layers together, and then the labels given the hidden
-    units, first those of one colour of the checkerboard, and then those of the other. Without a likelihood, it samples
+    It draws the hidden units given the labels, both layers together, and then the labels given the hidden units, first
+    of the pixels of one colour of the checkerboard, and then of the other colour. Without a likelihood, it samples
     the field itself; the elements of a batch, such as ``field.expand([100])``, are as many chains that run together.
 
     A likelihood may depend on the labels one by one, as that of noisy pixels does,

@@ -41,8 +41,8 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     well below zero to be told apart best by intersection over union: a threshold chosen on other pictures does what
     weights of the classes would.
 
-    What is learned on top of the log-odds, such as pairwise terms, should see those of pictures that the network has
-    not: :meth:`cross_decision_function`.
+    Terms that are learned on top of the log-odds, such as pairwise ones, should see log-odds of pictures that the
+    network has not seen: :meth:`cross_decision_function`.
 
     :param int n_hidden: Number K of hidden units, at least 1.
     :param float weight_decay: Share of the weights that a step takes off, for each unit of the step's size; at least 0.

@@ -289,7 +289,7 @@ def anneal_field(field: Field, num_temperatures: int, labels: Tensor | int) -> A
     estimate less four standard errors; the weights of the trial are not used again.
 
     Chains move at the nearest positive integer to T, where there is a joint distribution with hidden units; if T is
-    another number, the last step weighs them once more.
+    another number, the last step corrects the weights for it.
 
     :param Field field: A field with finite penalties.
     :param int num_temperatures: Number of steps K.

@@ -23,8 +23,8 @@ def bethe_log_partition(field: Field, num_rounds: int = 100) -> Tensor:
 
     The maximum is over probabilities :math:`\tau` of single variables and pairs that agree with each other; I is the
     information that the two variables of a pair have of each other. Damped belief propagation looks for it, from three
-    starts, and what is returned is the largest value at probabilities that do agree, whether it has converged or not:
-    those of pairs are the best for given single ones, which Welling and Teh have in closed form.
+    starts, and the result is the largest value at probabilities that do agree, whether it has converged or not: the
+    probabilities of pairs are the best for given single ones, in the closed form of Welling and Teh.
 
     It is exact without cycles. Where the signs of all couplings are balanced, every cycle having an even number of
     negative ones, it is a lower bound (Ruozzi, 2012); otherwise it is an approximation that may be on either side.

@@ -38,7 +38,7 @@ def couple_from_the_past(field: Field, num_samples: int, max_sweeps: int) -> tup
     A sweep keeps the order of two labelings if it uses the same uniform numbers for both. So where the chains that
     start from the least and the largest labels some sweeps ago meet, all chains do, and their labels follow the
     distribution of a chain that has run forever. Where they do not, they start twice as long ago, with the same numbers
-    for the sweeps that they have in common. Samples of which they met are finished, and take no further part.
+    for the sweeps that they have in common. Samples whose chains have met are finished, and take no further part.
 
     :param Field field: A field of zeros and ones, composition ``"sum"``, at a temperature that is a positive integer;
         its penalties and weights at least 0, but for those of clamped pixels and of units that are never on.

@@ -250,8 +250,8 @@ class Field(NamedTuple):
     def potential(self, activations: Tensor, num_axes: int = 0) -> Tensor:
         """Log-weight that the patterns add, shape ``(..., rows)``.
 
-        :param Tensor activations: Shape ``(..., rows, J)``, or with so many axes after that of the rows.
-        :param int num_axes: Number of axes between that of the rows and the last one.
+        :param Tensor activations: Shape ``(..., rows, J)``, or with ``num_axes`` further axes before the last one.
+        :param int num_axes: Number of axes between the axis of rows and the last one.
         :raises NotImplementedError: if both layers of hidden units have too many states.
         """
         if self.upper is not None:

@@ -211,7 +211,7 @@ class FieldSums:
         """Exact samples, shape ``(number, num_rows, D)``.
 
         :param int number: Number of samples for each row.
-        :param int num_rows: Number of rows, all the same if it is not that of the fields.
+        :param int num_rows: Number of rows; if the fields have fewer, all rows are the same.
         """
         if self.hidden is None:
             logits = self.scores.T.expand(num_rows, -1)

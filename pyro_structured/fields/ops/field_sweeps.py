@@ -55,7 +55,7 @@ def sweep(field: Field, labels: Tensor, number: int, log_weights: Tensor | None 
         p(y, h) \propto \exp\Bigl(\sum_i s_i(y_i) - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + \frac{1}{n} \sum_{r=1}^n
         \bigl((c + W x(y))^\top h_r + g(\textstyle\sum_j h_{rj})\bigr)\Bigr).
 
-    Units of a second layer are drawn together with those of the first one, and forgotten.
+    Units of a second layer are drawn together with those of the first layer, and not returned.
 
     :param Field field: One that :func:`check_sweeps` lets pass.
     :param Tensor labels: The present ones, integers in double precision, shape ``(rows, chains, D)``.

@@ -1,4 +1,4 @@
-"""States of hidden units at integer temperatures: those of as many replicas, which share their patterns' weights."""
+"""States of hidden units at integer temperatures n, in terms of n replicas that share the patterns' weights."""
 
 __all__ = [
     "HiddenStates",

@@ -11,7 +11,7 @@ def intersection_over_union(labels: Tensor, truth: Tensor, num_axes: int = 2) ->
     empty.
 
     :param Tensor labels: Zeros and ones; the last axes are those of one value.
-    :param Tensor truth: The right ones, of a shape that broadcasts with that of ``labels``.
+    :param Tensor truth: True labels, of a shape that broadcasts with that of ``labels``.
     :param int num_axes: Number of axes of one value: 2 for pictures.
     :return: Without these axes, between 0 and 1, in the dtype of ``labels`` if it is a floating point one. O(D) each.
 

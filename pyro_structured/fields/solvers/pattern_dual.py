@@ -22,7 +22,7 @@ def maximize_pixels_with_pattern(odds: np.ndarray, weights: np.ndarray, bias: fl
     r"""Maximises :math:`\delta^\top y + \phi(c + w^\top y)` for :math:`\phi(x) = T \log(1 + e^{x/T})`.
 
     Labels are best for :math:`\delta + \lambda w` with some slope :math:`\lambda` between 0 and 1, and change only
-    where it passes :math:`-\delta_i / w_i`; all D + 1 of them are looked at. Cost O(D log D).
+    where it passes :math:`-\delta_i / w_i`; all D + 1 labelings are compared. Cost O(D log D).
 
     :param np.ndarray odds: :math:`\delta`, infinite where a label is certain, shape ``(D,)``.
     :param np.ndarray weights: w, finite, shape ``(D,)``.
@@ -156,7 +156,7 @@ def decompose(
     :param Field field: A field of zeros and ones, ``"sum"``, on the processor.
     :param Tensor labels: Good labels to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; where the terms need none, of iterations.
-    :param int form: 1 or 2, see :data:`FORMS`; the bound is the same in the limit.
+    :param int form: 1 or 2, one of ``FORMS``; the bound is the same in the limit.
     :param observe: Function that is called with the :class:`DualStep` of every iteration.
 
     **References**

@@ -161,8 +161,8 @@ class SumSearch:
     .. math::
         \min_\lambda \max_y \sum_i s_i y_i + \sum_j (b_j + \lambda_j^\top y) - \sum_e p_e [y_{e_1} \ne y_{e_2}].
 
-    Both sides answer the average of what the other one has done so far (fictitious play). A bound also says which
-    labels are no better than the best that are known; these pixels are left out of all that follows, and ranges of
+    Both sides answer the average of the other's strategies so far (fictitious play). A bound also shows at which pixels
+    another label would be no better than the best known labels; these pixels are fixed from then on, and ranges of
     activations shrink with them. Then the range of an activation is split whose potential is far below its bound.
 
     :param Field field: One row of zeros and ones, ``"sum"``, on the processor.

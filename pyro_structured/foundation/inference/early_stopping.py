@@ -116,7 +116,7 @@ class EarlyStopping(Represented):
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption; plain data.
 
-        It may be kept at any time: when ``score`` is called, say, which is called again then, or after Ctrl-C.
+        It may be kept at any time: when ``score`` is called, which is then called again after loading, or after Ctrl-C.
 
         .. code-block:: python
 
@@ -127,7 +127,7 @@ class EarlyStopping(Represented):
 
         In a new process, with everything made in the same way, ``stopping.load_state_dict(torch.load("state"))`` and
         then :meth:`run` with the same arguments go on, and return all scores. The learner's own state is part of it;
-        that of ``SVI`` is kept likewise, but for what its loss keeps to itself.
+        the state of ``SVI`` is kept likewise, except for any state of its loss.
 
         :raises ValueError: if there is something that data cannot keep, with its name.
         :raises NotImplementedError: if the learner is neither ``SVI`` nor has a ``state_dict`` of its own.

@@ -24,13 +24,13 @@ Sites = Sequence[str] | Callable[[Any], Sequence[str]] | None
 class StepKernel(MCMCKernel):
     r"""Base class of your own kernels: the interface of ``MCMC``, around a step from values to values.
 
-    A kernel says how a chain starts, :meth:`prepare`, and how it goes on, :meth:`step`. Starts, unconstrained values,
-    chains one after the other or in parallel, and the bookkeeping of draws are done here. It runs alone in
+    A kernel defines how a chain starts, :meth:`prepare`, and how it goes on, :meth:`step`. Starts, unconstrained
+    values, chains one after the other or in parallel, and the bookkeeping of draws are done here. It runs alone in
     ``pyro.infer.MCMC``, and as a block of :class:`Gibbs`. A step has to leave the distribution of its sites given the
     data and all other sites invariant; :func:`~pyro_structured.testing.check_kernel` shows whether it does.
 
     For parallel chains kernels are pickled before they start: make objects that cannot be pickled in ``prepare``.
-    :class:`Checkpoint` keeps what changes in attributes; a kernel with a state of another kind has the methods
+    :class:`Checkpoint` keeps attributes that change; a kernel with a state of another kind has the methods
     ``state_dict`` and ``load_state_dict``.
 
     :param model: A Pyro model.
@@ -80,7 +80,7 @@ class StepKernel(MCMCKernel):
 
         :param model: The model given the present values of all sites but the kernel's own.
         :param names: Names of the kernel's own sites.
-        :param warmup_steps: Number of steps that may adapt the kernel; nothing says when they are over, so count.
+        :param warmup_steps: Number of steps that may adapt the kernel, which the kernel has to count itself.
         :param args: Positional arguments of the model.
         :param kwargs: Keyword arguments of the model.
         """

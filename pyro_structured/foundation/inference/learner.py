@@ -171,7 +171,7 @@ class Learner(ABC, Generic[Batch]):
         """Restores a state.
 
         Parameters are in Pyro's store at once. Guides and modules of a new process take theirs over when the first step
-        begins, which runs the model once more for that.
+        begins, for which the model is run once more.
 
         :raises ValueError: if it is the state of another kind of learner.
         """

@@ -1,4 +1,4 @@
-"""Functions of matrices, row by row, that every transform of functions knows: derivatives of any order in both modes.
+"""Functions of matrices, row by row, under all transforms of functions: derivatives of any order in both modes.
 
 A hand-written ``torch.autograd.Function`` has derivatives of its forward derivatives only if its ``jvp`` does nothing
 but call another such function: torch treats everything else there as a constant of outer transforms.

@@ -49,7 +49,7 @@ class CategoricalRows:
 
     @cached_property
     def known(self) -> "CategoricalRows":
-        """The same rows without the states that are only for values to come."""
+        """Rows without the states that are only for values to come."""
         return self if self._known == self.cardinalities else self._copy(self.values, self.weights, self._known)
 
     def _copy(self, values: np.ndarray, weights: np.ndarray, cardinalities: tuple[int, ...]) -> "CategoricalRows":
