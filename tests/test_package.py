@@ -22,6 +22,7 @@ PUBLIC = {
     """,
     "plotting": """
         plot_chains plot_clique_tree plot_field plot_matching plot_nested_subsets plot_path plot_patterns
+        plot_pictures
     """,
     "structures": """
         AutomatonStatistic BipartiteAssignment BlockCounts Box CategoryCounts CliqueTree ConnectedComponents

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pyro_structured.datasets.argument_checks import check_name
-from pyro_structured.datasets.local_archive import damaged_archive, local_file, missing_archive, read_archive
+from pyro_structured.datasets.local_archive import damaged_archive, local_file, read_archive
 from pyro_structured.datasets.public_file import PublicFile
 from pyro_structured.foundation.ops.data_file import ArrayKind
+from pyro_structured.junction_trees.models.bayesian_network import BayesianNetwork
+from pyro_structured.junction_trees.models.bif import read_bif
 
 REPOSITORY = "pgmpy/pgmpy"
 COMMIT = "94105f10d4177e4420e2fa6766d819c19aa6b66e"
@@ -23,6 +25,7 @@ SHA256 = {
     "alarm": "f5860caa7137b5817e0c4f169cce0f1451ce6c246b96f5ce4fb4a8167993be29",
 }
 SAMPLES = "bif/alarm_samples.npz"
+SAMPLES_SEED, NUM_ROWS = 20090101, (10_000, 2_000, 10_000)
 KINDS = {
     "train": ArrayKind("iu", ("training rows", "variables")),
     "valid": ArrayKind("iu", ("validation rows", "variables")),
@@ -37,8 +40,8 @@ class NetworkSamples(NamedTuple):
     """Independent rows of a Bayesian network: states of all variables, uint8, counted from 0.
 
     :param numpy.ndarray train: For fitting, shape ``(10000, n)``.
-    :param numpy.ndarray validation: For choosing hyperparameters, shape ``(2000, n)``.
-    :param numpy.ndarray test: For the final comparison, shape ``(10000, n)``.
+    :param numpy.ndarray validation: Rows for choosing hyperparameters, shape ``(2000, n)``.
+    :param numpy.ndarray test: Rows for the final comparison, shape ``(10000, n)``.
     :param tuple cardinalities: Numbers of states of the variables.
     :param tuple names: Names of the variables.
     :param float log_likelihood: Mean log-probability of a test row in nats, under the network itself.
@@ -90,19 +93,20 @@ def network_file(name: str) -> Path:
         509
     """
     check_name(name, SHA256)
-    file = PublicFile(REPOSITORY, COMMIT, f"pgmpy/utils/example_models/{name}.bif.gz", SHA256[name])
+    file = _network(name)
     return local_file(f"bif/{name}.bif.gz", file) or file.fetch()
 
 
 def load_alarm_samples() -> NetworkSamples:
     """Loads rows that were drawn from the ALARM network, to compare learners on.
 
-    They are read from the local folder only; rows that serve the same purpose are drawn by
-    ``read_bif(network_file("alarm")).to_junction_tree().sample((22000,))``.
+    They are read from the local folder, if there is one; or else drawn from the network that :func:`network_file`
+    finds, by a seed that gives the same rows.
 
     :return: Training, validation and test rows.
-    :raises ValueError: if the file is damaged.
-    :raises FileNotFoundError: if there is no local folder, or if it lacks ``bif/alarm_samples.npz``.
+    :raises ValueError: if a local file is damaged, or a download has another checksum.
+    :raises FileNotFoundError: if the local folder lacks ``bif/alarm_samples.npz``.
+    :raises ConnectionError: if a download fails.
 
     Example::
 
@@ -110,10 +114,9 @@ def load_alarm_samples() -> NetworkSamples:
         >>> samples.train.shape, round(samples.log_likelihood, 3)  # doctest: +SKIP
         ((10000, 37), -10.53)
     """
-    source = "none, but samples of the network that network_file('alarm') finds are alike"
-    archive = read_archive(SAMPLES, source, KINDS)
+    archive = read_archive(SAMPLES, _network("alarm"), KINDS)
     if archive is None:
-        raise missing_archive(SAMPLES, source)
+        return _draw_samples(read_bif(network_file("alarm")))
     if not all(((archive[name] >= 0) & (archive[name] < archive["card"])).all() for name in ("train", "valid", "test")):
         raise damaged_archive(SAMPLES, "states of at least 0, below the numbers of states in 'card'")
     return NetworkSamples(
@@ -124,3 +127,29 @@ def load_alarm_samples() -> NetworkSamples:
         tuple(archive["names"].tolist()),
         float(archive["true_test_ll"]),
     )
+
+
+def _network(name: str) -> PublicFile:
+    return PublicFile(REPOSITORY, COMMIT, f"pgmpy/utils/example_models/{name}.bif.gz", SHA256[name])
+
+
+def _draw_samples(network: BayesianNetwork) -> NetworkSamples:
+    """Rows drawn variable by variable, parents first, by inversion of the distribution given the parents."""
+    rng, parents = np.random.default_rng(SAMPLES_SEED), network.parents
+    tables = [np.asarray(table) for table in network.tables]
+    # Those whose parents come before them, over and over again in the order of the file.
+    order: list[int] = []
+    while len(order) < len(parents):
+        for variable, above in enumerate(parents):
+            if variable not in order and set(above) <= set(order):
+                order.append(variable)
+    train, validation, test = (np.zeros((number, len(parents)), np.uint8) for number in NUM_ROWS)
+    for rows in (train, validation, test):
+        for variable in order:
+            cumulative = tables[variable].cumsum(-1)[tuple(rows[:, above] for above in parents[variable])]
+            rows[:, variable] = (rng.random((len(rows), 1)) > cumulative[..., :-1]).sum(-1)
+    log_likelihood = 0.0
+    for variable, table in enumerate(tables):
+        probs = (table / table.sum(-1, keepdims=True))[tuple(test[:, d] for d in (*parents[variable], variable))]
+        log_likelihood += float(np.log(probs).mean())
+    return NetworkSamples(train, validation, test, tuple(network.cardinalities), tuple(network.names), log_likelihood)

@@ -91,8 +91,8 @@ class DensityData(NamedTuple):
     """Three sets of examples, drawn alike: matrices of zeros and ones, uint8, one row for each example.
 
     :param numpy.ndarray train: For fitting, shape ``(num_train, n)``.
-    :param numpy.ndarray validation: For choosing hyperparameters, shape ``(num_validation, n)``.
-    :param numpy.ndarray test: For the final comparison, shape ``(num_test, n)``.
+    :param numpy.ndarray validation: Rows for choosing hyperparameters, shape ``(num_validation, n)``.
+    :param numpy.ndarray test: Rows for the final comparison, shape ``(num_test, n)``.
     """
 
     train: np.ndarray

@@ -24,7 +24,7 @@ def ellipse_figures(level: int, num_images: int, *, seed: int) -> np.ndarray:
 
     :param int level: 0, the easiest, to 5.
     :param int num_images: Number of images, at least 1.
-    :param int seed: Of the generator, at least 0.
+    :param int seed: Seed of the generator, at least 0.
     :return: Zeros and ones, uint8, shape ``(num_images, 32, 32)``.
     :raises ValueError: if a number is out of range.
 

@@ -17,7 +17,7 @@ def local_file(path: str, source: object) -> Path | None:
     """A file in the local folder; None if the environment names no folder.
 
     :param str path: The file's place below the folder.
-    :param source: Where the public has the data, for the error.
+    :param source: Where the public has the data, for the error: text if there is no download.
     :raises FileNotFoundError: if the folder lacks the file.
     """
     folder = os.environ.get(VARIABLE)
@@ -42,7 +42,12 @@ def damaged_archive(path: str, expected: str) -> ValueError:
 
 def missing_archive(path: str, source: object) -> FileNotFoundError:
     """The error for a file that the local folder has to hold."""
+    remedy = (
+        f"put it there, or export {VARIABLE}=<folder>"
+        if isinstance(source, str)
+        else f"unset {VARIABLE}, and it is downloaded"
+    )
     return FileNotFoundError(
         f"{path}: expected in the folder that the environment variable {VARIABLE} names, which is "
-        f"{os.environ.get(VARIABLE)!r}; public source of the data: {source}"
+        f"{os.environ.get(VARIABLE)!r}; public source of the data: {source}; {remedy}"
     )

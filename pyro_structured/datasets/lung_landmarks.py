@@ -109,7 +109,7 @@ def load_lung_landmarks(case: int, dense: bool = False) -> tuple[np.ndarray, np.
 
 
 def _positions(voxels: np.ndarray, case: int) -> np.ndarray:
-    """In mm; the files have the voxel's row first, then its column."""
+    """Positions in mm; the files have the voxel's row first, then its column."""
     pixel = PIXEL_MM[case - 1]
     positions: np.ndarray = voxels[:, [1, 0, 2]] * np.array([pixel, pixel, SLICE_MM])
     return positions

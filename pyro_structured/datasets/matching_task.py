@@ -47,7 +47,7 @@ def matching_task(
     :param str name: One of the names above: the paper's Dataset 1 and Dataset 2.
     :param int num_pairs: Number of pairs of sets, at least 1; 10 in the paper.
     :param int num_points: Number J of points in every set, at least 1.
-    :param int seed: Of the generator, at least 0. Training and test pairs need different seeds.
+    :param int seed: Seed of the generator, at least 0. Training and test pairs need different seeds.
     :param float position_noise: Standard deviation in each dimension, at least 0.
     :param float size_noise: Standard deviation, at least 0.
     :param float color_noise: Standard deviation in each channel, at least 0.

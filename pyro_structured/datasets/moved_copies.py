@@ -21,7 +21,7 @@ def moved_copies(
     :param int num_copies: Copies of each picture, at least 0.
     :param int farthest: The largest number of pixels, up or down and left or right, at least 0.
     :param bool mirrored: Whether left and right are exchanged in as many pictures again.
-    :param int seed: Of the generator, at least 0.
+    :param int seed: Seed of the generator, at least 0.
     :return: As many arrays, of their dtypes.
     :raises ValueError: if an argument is out of range, or the arrays differ in N, H or W.
 

@@ -38,11 +38,15 @@ class PublicFile:
 
     @property
     def url(self) -> str:
-        """Where the content is downloaded."""
+        """Address of the content."""
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{quote(self.path)}"
 
+    def digest(self, content: bytes) -> str:
+        """Hexadecimal SHA-256 digest of the content."""
+        return sha256(content).hexdigest()
+
     def fetch(self) -> Path:
-        """Where an intact copy is, in the cache: one that is there already, or that is downloaded.
+        """Path of an intact copy in the cache: one that is there already, or that is downloaded.
 
         The cache is the folder ``pyro_structured`` below ``XDG_CACHE_HOME``, or else below ``~/.cache``.
 
@@ -52,10 +56,10 @@ class PublicFile:
         """
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cached = Path(root, "pyro_structured", self.repository, self.commit, self.path)
-        if cached.is_file() and sha256(cached.read_bytes()).hexdigest() == self.sha256:
+        if cached.is_file() and self.digest(cached.read_bytes()) == self.sha256:
             return cached
         content = self._download()
-        digest = sha256(content).hexdigest()
+        digest = self.digest(content)
         if digest != self.sha256:
             raise ValueError(f"{self.url}: expected content with the SHA-256 digest {self.sha256}, got {digest}")
         try:

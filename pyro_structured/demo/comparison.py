@@ -14,7 +14,7 @@ from pyro_structured.demo.settings import Settings
 
 
 class DensityModel(Protocol):
-    """What all models have in common."""
+    """Models that have log-probabilities of images."""
 
     def log_prob(self, images: Tensor) -> Tensor:
         """Log-probability of every image."""

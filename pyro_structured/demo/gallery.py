@@ -1,4 +1,4 @@
-"""What the demonstration draws."""
+"""Pictures of the demonstration."""
 
 __all__ = ["Gallery"]
 
@@ -11,7 +11,7 @@ from pyro_structured.demo.cardinality_mixture import CardinalityMixture
 
 @dataclass(frozen=True)
 class Gallery:
-    """What is drawn.
+    """Images, samples and completions that are drawn.
 
     :param Tensor data: Training images, as all others of shape ``(number, 64)``; the first are drawn.
     :param Tensor single_samples: Samples of the single model.

@@ -105,7 +105,7 @@ class _MixtureModel:
         return logits, (values["mean_bends"] + values["own_bends"]) @ self.basis
 
     def initial_values(self) -> Values:
-        """Those of independent pixels."""
+        """Parameters of independent pixels."""
         logits = self.start.probs.logit()
         mean = logits.mean(0)
         return {

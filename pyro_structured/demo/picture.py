@@ -29,7 +29,7 @@ COLUMNS = 10
 def draw_picture(gallery: Gallery, path: Path) -> None:
     """Draws data, samples, marginals, completions and regions.
 
-    :param Gallery gallery: What to draw.
+    :param Gallery gallery: Images, samples and completions.
     :param Path path: File to write; its suffix says the format.
     """
     figure = Figure(figsize=(WIDTH, HEIGHT))

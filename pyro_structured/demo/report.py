@@ -1,4 +1,4 @@
-"""What the demonstration prints."""
+"""Printed report of the demonstration."""
 
 __all__ = ["compare_splits", "demonstrate", "validate"]
 
@@ -98,7 +98,7 @@ def _standard_error(values: Tensor) -> float:
 
 
 def _print_completion(comparison: Comparison, images: Tensor, observed: Tensor) -> None:
-    """How likely the hidden half is given the other one; independent pixels cannot use what is seen."""
+    """Prints log-probabilities of the hidden half given the other one; independent pixels cannot use that."""
     independent = comparison.independent
     hidden_alone = (images * independent.probs.log() + (1 - images) * torch.log1p(-independent.probs))[
         :, ~observed

@@ -1,4 +1,4 @@
-"""How the demonstration learns its models."""
+"""Settings with which the demonstration learns its models."""
 
 __all__ = ["Settings"]
 
@@ -13,7 +13,7 @@ class Settings:
     :param float tree_pseudocount: Smoothing of the Chow-Liu tree.
     :param float pseudocount: Smoothing of independent pixels, and of the mixture of independent pixels.
     :param int restarts: Starts of the mixture of independent pixels.
-    :param float region_penalty: What every number in the tables of learned regions has to gain, in nats.
+    :param float region_penalty: Gain that every number in the tables of learned regions has to bring, in nats.
     :param float mean_scale: Prior standard deviation of log-odds; in the mixture, of their mean over the components.
     :param float own_scale: Prior standard deviation of the components' log-odds around their mean.
     :param float single_curvature: Prior scale of the potentials' curvature in the single model.

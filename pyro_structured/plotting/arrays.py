@@ -28,14 +28,12 @@ def current_axes(ax: Any) -> Any:
 def as_array(name: str, values: Any, shape: str, *sizes: int | None) -> np.ndarray:
     """A tensor, an array or nested sequences as an array of floats, or a ValueError.
 
-    :param str name: Of the argument.
+    :param str name: Name of the argument.
     :param str shape: The expected shape, in words.
     :param sizes: The expected size of each axis; ``None``: any.
     """
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().to(torch.double).numpy()
     try:
-        array = np.asarray(values, dtype=float)
+        array = np.asarray(_plain(values), dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name}: expected numbers of shape {shape}, got {type(values).__name__}") from None
     fits = array.ndim == len(sizes) and all(
@@ -44,3 +42,10 @@ def as_array(name: str, values: Any, shape: str, *sizes: int | None) -> np.ndarr
     if not fits:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
     return array
+
+
+def _plain(values: Any) -> Any:
+    """Tensors, also those in lists, as arrays."""
+    if isinstance(values, torch.Tensor):
+        return values.detach().cpu().to(torch.double).numpy()
+    return [_plain(value) for value in values] if isinstance(values, (list, tuple)) else values

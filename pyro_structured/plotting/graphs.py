@@ -30,9 +30,9 @@ def plot_matching(
     :param points: Places of the left and of the right nodes, shapes ``(n, 2)`` and ``(m, 2)``; ``None``: two columns.
     :param names: Names of the left and of the right nodes; ``None``: their numbers, or none where there are points.
     :param ax: Matplotlib axes; ``None``: the current ones.
-    :param color: Of the matching's lines; ``None``: the next one of the cycle.
+    :param color: Color of the matching's lines, or a list of one for each; ``None``: the next one of the cycle.
     :return: The axes.
-    :raises ValueError: if a shape is another one, or the matching names no right node.
+    :raises ValueError: if a shape or the number of colors is another one, or the matching names no right node.
 
     Example::
 
@@ -66,13 +66,13 @@ def plot_matching(
     ax, pairs = current_axes(ax), chosen.astype(int)
     sure = given.get("probabilities")
     if sure is not None:
-        for one, other in np.argwhere(sure > 0.01):
-            if pairs[one] != other:
-                ax.plot(*zip(left[one], right[other], strict=True), color="0.6", linewidth=_width(sure[one, other]))
-    (first,) = ax.plot([], [], color=color)
-    for one, other in enumerate(pairs):
-        width = THICKEST / 2 if sure is None else _width(sure[one, other])
-        ax.plot(*zip(left[one], right[other], strict=True), color=first.get_color(), linewidth=width)
+        for row, column in np.argwhere(sure > 0.01):
+            if pairs[row] != column:
+                ax.plot(*zip(left[row], right[column], strict=True), color="0.6", linewidth=_width(sure[row, column]))
+    colors = _one_each("color", color or ax.plot([], [])[0].get_color(), number)
+    for row, column in enumerate(pairs):
+        width = THICKEST / 2 if sure is None else _width(sure[row, column])
+        ax.plot(*zip(left[row], right[column], strict=True), color=colors[row], linewidth=width)
     for side, places in enumerate((left, right)):
         ax.plot(*places.T, "o", color="0.2", markersize=4)
         labels = names[side] if names is not None else (range(len(places)) if points is None else ())
@@ -81,10 +81,10 @@ def plot_matching(
             align = "right" if side == 0 else "left"
             ax.annotate(str(label), (x, y), shift, textcoords="offset points", ha=align, va="center")
     if "costs" in given:
-        for one, other in enumerate(pairs):
+        for row, column in enumerate(pairs):
             # Near the left node, where lines do not cross yet.
-            x, y = 0.85 * left[one] + 0.15 * right[other]
-            cost = f"{given['costs'][one, other]:.3g}"
+            x, y = 0.85 * left[row] + 0.15 * right[column]
+            cost = f"{given['costs'][row, column]:.3g}"
             ax.text(x, y, cost, ha="center", va="center", fontsize="small", backgroundcolor="w")
     if points is None:
         ax.margins(x=0.2)
@@ -100,29 +100,30 @@ def plot_path(
     probabilities: Any = None,
     ax: Any = None,
     color: Any = None,
-    **options: Any,
+    label: Any = None,
 ) -> Any:
-    """Draws a graph in grey, and on it a path, a tree or any set of edges.
+    """Draws a graph in grey, and on it a path, a tree or any set of edges, or several of them side by side.
 
     :param edges: Pairs of nodes, integers of shape ``(E, 2)``, as ``ShortestPath`` and ``SpanningTree`` have them.
     :param positions: Places of the nodes, shape ``(V, 2)``.
-    :param path: Which edges belong to it, zeros and ones of shape ``(E,)``; ``None``: none.
+    :param path: Which edges belong to it, zeros and ones, shape ``(E,)``, or ``(P, E)`` for P of them; ``None``: none.
     :param costs: Costs of the edges, shape ``(E,)``, written at their middles.
     :param probabilities: Probabilities of the edges, shape ``(E,)``, which say how thick they are drawn.
     :param ax: Matplotlib axes; ``None``: the current ones.
-    :param color: Of the path; ``None``: the next one of the cycle.
-    :param options: For the path's ``LineCollection``, ``label`` for example.
+    :param color: Color of the path, or a list of P colors; ``None``: the next ones of the cycle.
+    :param label: Label of the path in a legend, or a list of P labels; ``None``: none.
     :return: The axes.
-    :raises ValueError: if a shape is another one, or an edge names no node.
+    :raises ValueError: if a shape or a number of colors or labels is another one, or an edge names no node.
 
     Example::
 
         >>> from matplotlib.figure import Figure
         >>> ax = plot_path([[0, 1], [1, 2], [0, 2]], [[0, 0], [1, 1], [2, 0]], path=[1, 1, 0], ax=Figure().subplots())
-        >>> [len(lines.get_segments()) for lines in ax.collections]
+        >>> [len(collection.get_segments()) for collection in ax.collections]
         [3, 2]
     """
     from matplotlib.collections import LineCollection
+    from matplotlib.transforms import ScaledTranslation
 
     pairs = as_array("edges", edges, "(E, 2)", None, 2)
     places = as_array("positions", positions, "(V, 2)", None, 2)
@@ -135,10 +136,25 @@ def plot_path(
     widths = 1.0 if sure is None else _width(sure)
     ax.add_collection(LineCollection(lines, colors="0.75", linewidths=widths, zorder=1))
     if path is not None:
-        chosen = as_array("path", path, f"({number},)", number) > 0
-        (first,) = ax.plot([], [], color=color)
-        thick = {"linewidths": 3.0 if sure is None else _width(sure)[chosen], "zorder": 2, **options}
-        ax.add_collection(LineCollection(lines[chosen], colors=[first.get_color()], **thick))
+        several = len(np.shape(path)) == 2
+        table = as_array("path", path, f"({number},) or (P, {number})", *([None] if several else []), number) > 0
+        chosen = table if several else table[None]
+        colors, labels = _one_each("color", color, len(chosen)), _one_each("label", label, len(chosen))
+        for place, edges_of_path in enumerate(chosen):
+            width = 3.0 if sure is None else _width(sure)[edges_of_path]
+            drawn = colors[place] or ax.plot([], [])[0].get_color()
+            # Beside each other, whatever the scale: a line's width apart.
+            points = 3.5 * (place - (len(chosen) - 1) / 2)
+            shift = ScaledTranslation(points / 72, -points / 72, ax.figure.dpi_scale_trans)
+            collection = LineCollection(
+                lines[edges_of_path],
+                colors=[drawn],
+                linewidths=width,
+                label=labels[place],
+                zorder=2,
+                transform=ax.transData + shift,
+            )
+            ax.add_collection(collection)
     ax.plot(*places.T, "o", color="0.3", markersize=3, zorder=3)
     if costs is not None:
         for (x, y), cost in zip(lines.mean(1), as_array("costs", costs, f"({number},)", number), strict=True):
@@ -146,6 +162,13 @@ def plot_path(
     ax.set_aspect("equal")
     ax.set_axis_off()
     return ax
+
+
+def _one_each(name: str, value: Any, number: int) -> list[Any]:
+    values = value if isinstance(value, list) else [value] * number
+    if len(values) != number:
+        raise ValueError(f"{name}: expected {number}, one for each line, got {len(values)}")
+    return values
 
 
 def _width(probability: Any) -> Any:

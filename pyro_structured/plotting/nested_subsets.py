@@ -24,7 +24,7 @@ def plot_nested_subsets(
     """Draws subsets above those that they contain, each as wide as its variables, with the probabilities of its counts.
 
     Variables are put in an order in which every subset is an interval. A subset of n variables is divided into n + 1
-    cells, one for each count from 0 to n, from left to right: the darker, the more probable.
+    cells, one for each count from 0 to n, from left to right: the darker, the more probable. Its mean stands above it.
 
     :param NestedSubsets subsets: The subsets.
     :param count_marginals: Probabilities of their counts, shape ``(table_size,)``, as ``count_marginals`` of
@@ -72,7 +72,7 @@ def plot_nested_subsets(
         else:
             mean = float(mass @ np.arange(number + 1))
             top = -level + SHARE + 0.02
-            ax.text(left + number, top, f"mean {mean:.3g}", ha="right", va="bottom", fontsize="x-small")
+            ax.text(left + number, top, f"{mean:.3g}", ha="right", va="bottom", fontsize="x-small")
     labels = [str(variable) for variable in order] if names is None else [str(names[variable]) for variable in order]
     shown = names is not None or subsets.num_variables <= 30
     ax.set_xticks(np.arange(len(order)) + 0.5 if shown else [], labels if shown else [])

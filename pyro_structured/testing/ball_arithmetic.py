@@ -105,7 +105,7 @@ def hessian_vector_product(
     It is the derivative of the posterior probabilities along the vector, here a central difference over a step of
     ``2 ** -200``, whose error is of the order of the step's square. Infinite parameters are constants.
 
-    :param direction: What multiplies the Hessian: a vector in the shape of ``logits``, and one in that of
+    :param direction: Vectors that multiply the Hessian: one in the shape of ``logits``, and one in that of
         ``count_logits``.
     :param int precision: Bits of the computation.
     :return: The products for ``logits`` and for ``count_logits``, float64.

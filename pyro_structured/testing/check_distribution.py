@@ -1,4 +1,4 @@
-"""What a distribution must do to be first-class in Pyro, as a suite of checks."""
+"""Suite of checks of distributions that are to be first-class in Pyro."""
 
 __all__ = ["check_distribution"]
 
@@ -85,7 +85,7 @@ def check_distribution(
     if failures:
         name = type(case.make()).__name__
         lines = [f"{name} breaks the contract of a Pyro distribution; failed checks:"]
-        lines += [_describe(check, found) for check, found in failures.items()]
+        lines += [_describe(check, failure) for check, failure in failures.items()]
         raise AssertionError("\n".join(lines)) from next(iter(failures.values()))[0][1]
 
 

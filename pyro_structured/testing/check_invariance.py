@@ -92,7 +92,7 @@ def _statistics(case: KernelCase, latents: dict[str, Tensor], args: tuple[Any, .
 
 
 def _p_value(reference: Tensor, found: Tensor) -> float:
-    """Of a chi-square test of two samples, on cells between quantiles of the reference that never divide ties."""
+    """P-value of a chi-square test of two samples, on cells between quantiles that never divide ties."""
     # Densities are the same for many values but for rounding.
     reference, found = (values.float() for values in (reference, found))
     ordered = reference.sort().values

@@ -19,8 +19,10 @@ REACH, STEP = 3.0, 1e-7
 def check_feasible_points(case: ProblemCase) -> None:
     """Feasible points lie within the bounds, and in the inverse set if anything within the bounds does."""
     problem, values = case.problem, case.values
-    point = problem.feasible_point(values)
-    assert point.dtype == torch.double and bool(((point >= 0) & (point <= 1)).all()), "feasible_point leaves [0, 1]"
+    least = torch.as_tensor(problem.cost_low).clamp(min=-1.0)
+    point = problem.feasible_point(values, least, 1.0)
+    inside = bool(((point >= least) & (point <= 1)).all())
+    assert point.dtype == torch.double and inside, "feasible_point leaves its bounds, the least cost and 1"
     apart = torch.eye(len(values), dtype=torch.bool)
     agree("feasible_point: optimal values", problem.contains(point.unsqueeze(1), values), apart)
     low, high = (random_costs(problem, 100, 1) for _ in range(2))
@@ -52,7 +54,7 @@ def _compare_boxes(problem: Problem, costs: Tensor) -> int:
     visited, compared = torch.zeros_like(flat), 0
     for box in problem.boxes(costs, value):
         shape = torch.broadcast_shapes(flat.shape[:-1] + (1,), box.low.shape)
-        index, low, high = (each.expand(shape) for each in (box.index, box.low, box.high))
+        index, low, high = (tensor.expand(shape) for tensor in (box.index, box.low, box.high))
         free = torch.ones(shape, dtype=torch.bool) if box.free is None else box.free.expand(shape)
         visited.scatter_add_(-1, index, free.double())
         now = flat.gather(-1, index)

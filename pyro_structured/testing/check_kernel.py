@@ -1,4 +1,4 @@
-"""What a kernel must do so that Pyro's MCMC can run it, as a suite of checks."""
+"""Suite of checks of kernels that Pyro's MCMC is to run."""
 
 __all__ = ["check_kernel"]
 
@@ -220,7 +220,7 @@ def _check_runners(case: KernelCase, args: tuple[Any, ...]) -> None:
     pyro.set_rng_seed(0)
     streaming = StreamingMCMC(case.new(), DRAWS, WARMUP, disable_progbar=True)
     streaming.run(*args)
-    means = {name: found["mean"] for name, found in streaming.get_statistics(group_by_chain=False).items()}
+    means = {name: statistic["mean"] for name, statistic in streaming.get_statistics(group_by_chain=False).items()}
     _agree("StreamingMCMC", means, {name: value.mean(0) for name, value in samples.items()}, tolerance=1e-4)
 
 
@@ -242,8 +242,8 @@ def _check_memory(case: KernelCase, args: tuple[Any, ...]) -> None:
 
 def _num_graphs() -> int:
     gc.collect()
-    tensors = [each for each in gc.get_objects() if issubclass(type(each), Tensor)]
-    return sum(each.grad_fn is not None for each in tensors)
+    tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
+    return sum(tensor.grad_fn is not None for tensor in tensors)
 
 
 def _run(kernel: MCMCKernel, args: tuple[Any, ...], seed: int | None = 0, cpus: int = 1, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What an optimisation problem must do so that its costs can be random, as a suite of checks."""
+"""Suite of checks of optimisation problems whose costs are to be random."""
 
 __all__ = ["check_problem"]
 
@@ -29,10 +29,11 @@ def check_problem(problem: Problem, values: Tensor | Sequence[Tensor]) -> None:
     - errors: a ``ValueError`` that names the argument for costs or values of other shapes, or NaN;
     - no warnings.
 
-    The random generator is seeded, and restored at the end. A problem with some 20 values takes about a second. Whether
-    costs are rewards is up to the problem: check two.
+    The random generator is seeded, and restored at the end. A problem with some 20 values and a fast solver takes about
+    a second: some ten thousand rows are solved. Whether costs are rewards is up to the problem: check two.
 
-    :param Problem problem: Small, with any batch shape. Costs between 0 and 1 must suffice for all of its values.
+    :param Problem problem: Small, with any batch shape. Costs between -1 and 1, or from ``cost_low`` to 1, must be able
+        to make each of its values the only optimum.
     :param values: All feasible values, shape ``(V, *event_shape)``; if they differ over the batch, one such tensor for
         every row.
     :raises AssertionError: at the first check that fails, with what was expected and what came.
@@ -92,7 +93,10 @@ def _check_second_best(case: ProblemCase) -> None:
     except NotImplementedError:
         return
     except ValueError:
-        assert len(values) == 1, f"second_best: expected one of {len(values)} values, got a ValueError"
+        assert len(values) == 1, (
+            f"second_best: expected one of {len(values)} values, got a ValueError; where a feasible value is part of "
+            "another, a problem needs a second_best of its own, or a NotImplementedError"
+        )
         return
     losses, same = case.losses(costs), _same(given, values)
     best = losses.masked_fill(same, torch.inf).amin(-1)
@@ -135,7 +139,7 @@ def _other_values(values: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, values: Tensor) -> Tensor:
-    """Which of the listed values each one is, booleans of shape ``(N, V)``."""
+    """Equality of each value with each of the listed ones, booleans of shape ``(N, V)``."""
     return (found.unsqueeze(1) == values).flatten(2).all(-1)
 
 

@@ -56,7 +56,7 @@ class DistributionCase:
 
     @property
     def tolerance(self) -> float:
-        """How far a result may be from the same number computed in another way."""
+        """Largest difference of a result from the same number computed in another way."""
         return 1e-4 if torch.finfo(self.dtype).bits < 64 else 1e-8
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Parameter:
 
 
 def arguments(distribution: Any) -> dict[str, Any]:
-    """What the constructor got, read from the attributes of the same names.
+    """Arguments of the constructor, read from the attributes of the same names.
 
     Of two spellings of one parameter, ``probs`` and ``logits``, it is the one that was given.
 
@@ -196,8 +196,8 @@ def nudge(parameter: Parameter, amount: Tensor) -> Tensor:
 
     Infinite entries stay what they are, such as potentials of -inf.
 
-    :param Parameter parameter: What to move.
-    :param Tensor amount: How far, of a shape that broadcasts with the batch shape.
+    :param Parameter parameter: The parameter.
+    :param Tensor amount: Size of the move, of a shape that broadcasts with the batch shape.
 
     Example::
 

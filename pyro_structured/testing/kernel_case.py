@@ -14,7 +14,7 @@ Draw = Callable[[], tuple[dict[str, Tensor], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class KernelCase:
-    """How kernels are made, for which model, and draws of its latent sites and its data."""
+    """Factory of kernels, their model, and draws of its latent sites and its data."""
 
     factory: Callable[[Callable[..., Any]], MCMCKernel]
     model: Callable[..., Any]
@@ -30,7 +30,7 @@ class KernelCase:
         return {name: transforms[name](value) if name in transforms else value for name, value in latents.items()}
 
     def transforms(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        """To unconstrained space."""
+        """Transforms of the latent sites to unconstrained space."""
         kernel = self.new()
         kernel.setup(0, *args)
         found = dict(kernel.transforms)

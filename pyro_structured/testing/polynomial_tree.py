@@ -66,7 +66,7 @@ def _product(left: Numbers, right: Numbers) -> Numbers:
 
 
 def _correlation(whole: Numbers, other: Numbers) -> Numbers:
-    """For every i the sum over j of ``whole[i + j] * other[j]``."""
+    """Sums over j of ``whole[i + j] * other[j]``, for every i."""
     return _product(whole, other[::-1])[len(other) - 1 : len(whole)]
 
 

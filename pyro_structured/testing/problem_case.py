@@ -18,7 +18,7 @@ class ProblemCase:
     values: Tensor
 
     def losses(self, costs: Tensor) -> Tensor:
-        """What every value costs, to be minimised, shape ``(..., V)``."""
+        """Costs of all values, to be minimised, shape ``(..., V)``."""
         rows = costs.unsqueeze(-1 - len(self.problem.cost_shape))
         return self.problem.objective(rows, self.values) * (-1 if self.problem.maximize else 1)
 

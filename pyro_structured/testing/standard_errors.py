@@ -1,4 +1,4 @@
-"""How far right estimates are from the truth, at a stated rate of false alarms."""
+"""Largest distances of right estimates from the truth, at a stated rate of false alarms."""
 
 __all__ = ["FAILURE_RATE", "most_standard_errors"]
 

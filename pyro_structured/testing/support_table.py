@@ -60,7 +60,7 @@ class SupportTable(NamedTuple):
     def expectation(self, function: Tensor) -> Tensor:
         """Averages a function of the value.
 
-        :param Tensor function: What it is for each value, shape ``(n,)`` and then the batch shape, or ones, and any
+        :param Tensor function: Its results for the n values, shape ``(n,)``, then the batch shape, or ones, and any
             axes.
         :return: Shape ``batch_shape`` and the further axes.
         """

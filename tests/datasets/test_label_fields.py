@@ -71,11 +71,13 @@ def test_bad_arguments(call, message):
         call()
 
 
-@pytest.mark.parametrize("load", [load_horses, lambda: load_silhouettes("bird")])
-def test_missing_folder(load, monkeypatch):
+def test_missing_files(tmp_path, monkeypatch):
     monkeypatch.delenv("PYRO_STRUCTURED_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="PYRO_STRUCTURED_DATA .* at commit"):
-        load()
+    with pytest.raises(FileNotFoundError, match="PYRO_STRUCTURED_DATA .* at commit .*; put it there, or export PYRO_"):
+        load_silhouettes("bird")
+    monkeypatch.setenv("PYRO_STRUCTURED_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="weizmann_horses32.npz: .* at commit .*; unset PYRO_STRUCTURED_DATA"):
+        load_horses()
 
 
 def test_local_files(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Every kernel keeps the contract of Pyro's MCMC, and leaves the posterior invariant."""
 
+import inspect
 import itertools
 import tempfile
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 import torch
 from pyro.infer import NUTS
 from pyro.infer.mcmc import RandomWalkKernel
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
 import pyro_structured.distributions as sdist
+from pyro_structured import inference
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.inference import BinaryGibbs, Checkpoint, ConstrainedSlice, FieldGibbs, Gibbs, Interweave
 from pyro_structured.optima.structures.matching import Matching
@@ -135,6 +138,13 @@ CASES = {
     "FieldGibbs": (field, noisy_labels, draw_noisy_labels, {"y": torch.zeros(2, 2)}, ["fork"]),
     "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),
 }
+
+
+def test_every_kernel_is_checked():
+    kinds = [kind for name in inference.__all__ if isinstance(kind := getattr(inference, name), type)]
+    assert set(CASES) == {
+        kind.__name__ for kind in kinds if issubclass(kind, MCMCKernel) and not inspect.isabstract(kind)
+    }
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,6 +19,7 @@ from pyro_structured.plotting import (
     plot_nested_subsets,
     plot_path,
     plot_patterns,
+    plot_pictures,
 )
 from pyro_structured.structures import CliqueTree, NestedSubsets
 
@@ -36,6 +37,7 @@ CALLS = {
     "plot_nested_subsets": lambda ax: plot_nested_subsets(SUBSETS, ax=ax),
     "plot_path": lambda ax: plot_path(EDGES, PLACES, ax=ax),
     "plot_patterns": lambda ax: plot_patterns(torch.randn(3, 2, 2), ax=ax),
+    "plot_pictures": lambda ax: plot_pictures([torch.rand(3, 2, 2)], ax=ax),
 }
 
 
@@ -88,6 +90,21 @@ def test_patterns(ax):
         assert text.get_text() == str(number) and (y, x) == (corner[0] - 1, corner[1] + 1)
 
 
+def test_pictures(ax):
+    """Grey, colored and signed ones keep their places and colors."""
+    grey, colored = torch.eye(2).expand(3, 2, 2), torch.randint(0, 256, (3, 2, 2, 3), dtype=torch.uint8)
+    colored[0, 0, 0] = 255
+    signed = np.array([[[-1.0, 2.0], [np.nan, 0.5]]] * 3)
+    plot_pictures([grey.bool(), colored, signed], ["mask", "picture", "log-odds"], ax)
+    drawn = ax.images[0].get_array()
+    assert drawn.shape == (8, 8, 4)
+    assert np.allclose(drawn[:2, 3:5, :3], np.eye(2)[..., None])
+    assert np.allclose(drawn[3:5, 6:8, :3], colored[2] / 255)
+    assert np.allclose(drawn[6, :2, 0], [0, 1]) and np.allclose(drawn[7, 1, :3], 0.5, atol=0.01)
+    assert drawn[7, 0, 3] == 0
+    assert np.allclose(drawn[2], 1) and np.allclose(ax.get_yticks(), [0.5, 3.5, 6.5])
+
+
 def test_clique_tree(ax):
     plot_clique_tree(TREE, list("abcd"), ax)
     assert [text.get_text().split() for text in ax.texts] == [["a", "•", "b", "•"], ["b", "c", "•"], ["b", "d", "•"]]
@@ -114,6 +131,22 @@ def test_path(ax):
     assert path.get_label() == "driven" and [text.get_text() for text in ax.texts] == ["0.5", "1", "2"]
 
 
+def test_several_paths(ax):
+    plot_path(EDGES, PLACES, [[1, 1, 0], [0, 0, 1]], ax=ax, color=["red", "blue"], label=["there", "back"])
+    _, *paths = ax.collections
+    assert [len(path.get_segments()) for path in paths] == [2, 1]
+    assert [path.get_label() for path in paths] == ["there", "back"]
+    # They are beside each other: a line's width apart.
+    ax.figure.canvas.draw()
+    first, second = (path.get_transform().transform([1.0, 1.0]) for path in paths)
+    assert np.allclose(second - first, np.array([3.5, -3.5]) * ax.figure.dpi / 72)
+
+
+def test_colors_of_pairs(ax):
+    plot_matching([1, 0], ax=ax, color=["red", "blue"])
+    assert [line.get_color() for line in ax.lines if len(line.get_xdata()) == 2][:2] == ["red", "blue"]
+
+
 def test_nested_subsets(ax):
     """Every subset is an interval inside those that contain it, and has a cell for each count."""
     d = RecursiveCardinality(torch.randn(5), torch.randn(SUBSETS.table_size), SUBSETS)
@@ -129,7 +162,7 @@ def test_nested_subsets(ax):
     assert boxes[0][:, 0].min() == boxes[3][:, 0].min()
     assert sorted(label.get_text() for label in ax.get_xticklabels()) == list("abcde")
     means = [float(table.double() @ torch.arange(len(table)).double()) for table in tables]
-    assert [text.get_text() for text in ax.texts] == [f"mean {mean:.3g}" for mean in means]
+    assert [text.get_text() for text in ax.texts] == [f"{mean:.3g}" for mean in means]
 
 
 def test_chains(ax):
@@ -158,9 +191,19 @@ def test_chains(ax):
         (lambda: plot_patterns(torch.zeros(2, 2, 2), [1.0]), r"biases: expected shape \(2,\), got \(1,\)"),
         (lambda: plot_patterns(torch.zeros(2, 2, 2), num_columns=0), "num_columns: expected a positive integer, got 0"),
         (lambda: plot_matching([0, 5], torch.zeros(2, 2)), r"costs: expected shape \(2, 6\), got \(2, 2\)"),
+        (lambda: plot_pictures([]), "rows: expected at least one, got none"),
+        (lambda: plot_pictures([[]]), "rows: expected at least one picture in each, got none"),
+        (lambda: plot_pictures([torch.zeros(2, 2)]), r"rows: expected shape \(P, H, W\) or \(P, H, W, 3\) in each row"),
+        (
+            lambda: plot_pictures([torch.zeros(2, 4, 4), torch.zeros(3, 4, 4)]),
+            r"rows: expected shape \(2, 4, 4\) or \(2, 4, 4, 3\) in each row, got \(3, 4, 4\)",
+        ),
+        (lambda: plot_pictures([torch.zeros(1, 2, 2)], ["a", "b"]), "names: expected 1, one for each row, got 2"),
+        (lambda: plot_matching([1, 0], color=["red"]), "color: expected 2, one for each line, got 1"),
+        (lambda: plot_path(EDGES, PLACES, [[1, 0, 0]], label=[]), "label: expected 1, one for each line, got 0"),
         (lambda: plot_matching([0.5]), r"matching: expected integers in range\(1\)"),
         (lambda: plot_path([[0, 3]], PLACES), r"edges: expected integers in range\(3\)"),
-        (lambda: plot_path(EDGES, PLACES, [1, 0]), r"path: expected shape \(3,\), got \(2,\)"),
+        (lambda: plot_path(EDGES, PLACES, [1, 0]), r"path: expected shape \(3,\) or \(P, 3\), got \(2,\)"),
         (lambda: plot_nested_subsets([[0]]), "subsets: expected NestedSubsets, got list"),
         (lambda: plot_nested_subsets(SUBSETS, [0.5]), r"count_marginals: expected shape \(17,\), got \(1,\)"),
         (lambda: plot_nested_subsets(SUBSETS, names="ab"), "names: expected 5, one for each variable, got 2"),
@@ -183,6 +226,7 @@ def test_matplotlib_is_named_where_it_is_missing(monkeypatch):
 
 def test_smallest_pictures(ax):
     plot_field(torch.zeros(1, 1), ax)
+    plot_pictures([np.full((1, 1, 1), np.nan)], ax=ax)
     plot_matching([], ax=ax)
     plot_path(np.zeros((0, 2)), PLACES, ax=ax)
     plot_nested_subsets(NestedSubsets([], num_variables=1), ax=ax)

@@ -67,12 +67,12 @@ FAULTS = {
     ),
     "is_feasible: nan": changed("is_feasible", lambda feasible, value: feasible | value.isnan().any(-1)),
     "incidence: shape": changed("incidence", lambda incidence, value: incidence.float()),
-    "feasible_point: optimal values": changed("feasible_point", lambda point, *args: 1 - point),
+    "feasible_point: optimal values": changed("feasible_point", lambda point, *args: -point),
     "feasible_point leaves its bounds": changed(
         "feasible_point", lambda point, value, *bounds: point + 9 * bool(bounds)
     ),
     "feasible_point: costs within the bounds are in the inverse set": changed(
-        "feasible_point", lambda point, value, *bounds: (bounds[0] + bounds[1]) / 2 if bounds else point
+        "feasible_point", lambda point, value, low, high: (low + high) / 2 if isinstance(high, torch.Tensor) else point
     ),
     "chord: upper ends are right": changed("chord", lambda ends, *args: (ends[0], 0.999 * ends[1])),
     "chord: lower ends are right": changed("chord", lambda ends, *args: (ends[0] * torch.inf, ends[1])),

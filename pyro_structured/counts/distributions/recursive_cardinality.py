@@ -361,7 +361,7 @@ class RecursiveCardinality(DiscreteVector):
                 require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
         (logits, log_weight), count_logits = self._evidence, self._parameter("count_logits")
         if self._centred.is_moved:
-            # What has cancelled must not come back when evidence changes the heaviest vector.
+            # Constants that have cancelled must not come back when evidence changes the heaviest vector.
             logits, count_logits, *_ = self._centred
             log_weight = log_weight + self._centred.constant
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)

@@ -98,7 +98,7 @@ class SelectionMixture(TorchDistribution):
         self.component0, self.component1 = component0.expand(shape), component1.expand(shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        """With the components as they were given: expanded parameters that require gradients cannot be copied."""
+        """State with the components as given: expanded parameters that require gradients cannot be copied."""
         return {name: value for name, value in self.__dict__.items() if name not in ("component0", "component1")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 Tree = dict[int, tuple[int, int]]
 Score = Callable[[int, int], float]
 SMALLEST_GAIN = 1e-9  # relative to the scores: rounding must not move blocks to and fro
-# What is remembered: enough for the tree of a few hundred variables, at some 100 MB.
+# Sizes of the caches: enough for the tree of a few hundred variables, at some 100 MB.
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
 

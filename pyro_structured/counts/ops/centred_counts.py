@@ -16,9 +16,9 @@ from torch import Tensor
 from pyro_structured.counts.ops.compensated_sum import compensated_sum, two_sum
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, map_rows, merge_mapped
 
 # Sums of smaller numbers have errors of no more than 1e-10; log-potentials are rarely larger.
@@ -29,7 +29,7 @@ LARGEST_SLOPE = 2.0**960
 
 
 class CentredCounts(NamedTuple):
-    """The same distribution with other parameters, in double precision.
+    """Other parameters of the same distribution, in double precision.
 
     ``logits`` have shape ``(..., D)``, ``tables`` ``(..., table_size)``; the logarithm of the sum of all weights is
     that under these parameters, plus the sum of ``terms``, shape ``(..., n)``. ``is_moved`` says whether lines were
@@ -43,12 +43,12 @@ class CentredCounts(NamedTuple):
 
     @property
     def constant(self) -> Tensor:
-        """What adds to log Z and to the logarithm of every weight, shape ``(...)``."""
+        """Constant in log Z and in the logarithm of every weight, shape ``(...)``."""
         return compensated_sum(self.terms) if self.is_moved else self.terms.sum(-1)
 
     @property
     def weights(self) -> Tensor:
-        """What each variable adds to the weight of the heaviest vector without tables, shape ``(..., D)``."""
+        """Term of each variable in the log-weight of the heaviest vector without tables, shape ``(..., D)``."""
         return torch.relu(self.logits.masked_fill(self.logits.isinf(), 0.0))
 
     @property

@@ -97,7 +97,7 @@ class _Solution(NamedTuple):
 
     @property
     def lost(self) -> Tensor:
-        """Where log Z and where a log-odds have lost digits, shape ``(rows, 2)``; certain values cannot lose any."""
+        """Rows whose log Z, and whose log-odds, have lost digits, ``(rows, 2)``; certain values cannot lose any."""
         odds, error = self.marginal_logits, self.marginal_logits_error
         lost = torch.stack([self.excess_error > LOG_PARTITION_LOST, error.amax(-1) > LOG_ODDS_LOST], -1)
         if lost.device.type == "cpu" and not bool(lost.any()):
@@ -180,7 +180,7 @@ def _solve(
         fast.log_posterior.exp(),
         fast.excess_error,
         fast.marginal_logits_error,
-        # What is missing in a weight, and in their sum.
+        # Errors of a weight, and of the sum of weights.
         2 * fast.excess_error,
         torch.zeros_like(fast.certified, dtype=torch.long),
     )

@@ -63,7 +63,7 @@ def fourier_error(size: int) -> float:
 
 
 def _norm_bound(message: Tensor) -> Tensor:
-    """At least the 2-norm, whose squares could underflow: the geometric mean of the 1-norm and the maximum norm."""
+    """Upper bound of the 2-norm, whose squares could underflow: geometric mean of the 1-norm and the maximum norm."""
     message = message.detach()
     return message.sum(-1).sqrt() * message.amax(-1).sqrt()
 

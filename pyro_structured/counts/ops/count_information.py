@@ -1,4 +1,4 @@
-"""What two groups of binary variables tell about each other through their counts."""
+"""Information of two groups of binary variables about each other through their counts."""
 
 __all__ = ["count_information"]
 

@@ -189,7 +189,7 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
     clamped = logits.isinf()
     odds = found.odds.masked_fill(clamped, 0.0)
     free = logits.detach().masked_fill(clamped, 0.0).abs()
-    # What is rarer than this has no weight in double precision, and no error.
+    # Rarer vectors have no weight in double precision, and no error.
     size = free.clamp(max=LARGEST_EXPONENT).sum(-1)
     odds_error = found.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
     certified = (
@@ -223,7 +223,7 @@ def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition:
 
 
 def _used(windows: Windows) -> Tensor:
-    """Which windows are responsible for any count, shape ``(rows, num_windows)``."""
+    """Windows that are responsible for any count, booleans of shape ``(rows, num_windows)``."""
     member = windows.assignment >= 0
     used = torch.zeros_like(windows.tilts, dtype=torch.bool)
     return used.scatter_reduce(1, windows.assignment.clamp(min=0), member, "amax")

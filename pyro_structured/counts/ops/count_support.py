@@ -1,4 +1,4 @@
-"""Which counts have positive probability, however small."""
+"""Counts that have a positive probability, however small."""
 
 __all__ = ["reaches"]
 

@@ -188,7 +188,7 @@ def _odds_of_all(
         base = share.unsqueeze(-1) + torch.nn.functional.logsigmoid(sign * tilted)
         alone = remainder.log_extremes[:, extreme, None, None].expand(-1, 1, logits.shape[-1])
         side = logsumexp(torch.cat([base + safe_log(given), alone], 1), 1)
-        # What is impossible by itself has no error.
+        # Impossible counts have no error.
         missed = torch.logaddexp(logsumexp(base + log_error, 1), lost)
         error = error + (missed - side).exp().masked_fill(missed == -math.inf, 0.0)
         sides.append(side)

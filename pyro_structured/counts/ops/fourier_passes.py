@@ -35,7 +35,7 @@ _LARGEST_BOUND = 50.0
 
 
 class NodePlan(NamedTuple):
-    """How the nodes of one merge are convolved: tilts and exceptions, both of shape ``(rows, nodes)``."""
+    """Tilts and exceptions of the convolutions of one merge, both of shape ``(rows, nodes)``."""
 
     tilt: Tensor
     direct: Tensor
@@ -58,7 +58,7 @@ class FourierPasses(NamedTuple):
     rounding: list[tuple[Tensor, ...]]
 
     def select(self, rows: Tensor) -> "FourierPasses":
-        """The same for some of the rows."""
+        """Passes of some of the rows."""
         rounding = [tuple(constant[rows] for constant in constants) for constants in self.rounding]
         return FourierPasses(
             self.messages[rows],
@@ -231,7 +231,7 @@ def _pass_down(
 
 
 def node_errors(tree: CountTree, passes: FourierPasses, plans: list[NodePlan | None]) -> list[Tensor | None]:
-    """For every node, the largest relative error of Z that its own transforms may have caused; shape ``(rows,
+    """Largest relative errors of Z that the transforms of each node may have caused; shape ``(rows,
     nodes)``.
     """
     result: list[Tensor | None] = []

@@ -74,4 +74,4 @@ def _correlate(total: Tensor, other: Tensor, reduce: Callable[[Tensor], Tensor])
     step = max(1, CHUNK_TERMS // max(1, rows * other.shape[-1]))
     if step >= windows.shape[-2]:
         return reduce(windows + other.unsqueeze(-2))
-    return torch.cat([reduce(part + other.unsqueeze(-2)) for part in windows.split(step, -2)], -1)
+    return torch.cat([reduce(window + other.unsqueeze(-2)) for window in windows.split(step, -2)], -1)

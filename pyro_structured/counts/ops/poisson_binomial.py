@@ -84,7 +84,7 @@ class _LogMass(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor) -> Tensor:
         step = max(1, CHUNK_VARIABLES // logits.shape[-1])
-        return torch.cat([_log_mass(part) for part in logits.split(step)])
+        return torch.cat([_log_mass(logit) for logit in logits.split(step)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -149,7 +149,7 @@ def _log_mass(logits: Tensor) -> Tensor:
 
 
 def _direct_rows(logits: Tensor) -> tuple[Tensor]:
-    """What forward derivatives are taken of; certainties differ from these by less than rounding."""
+    """Log-probabilities of which forward derivatives are taken; certainties differ by less than rounding."""
     logits = logits + (logits.clamp(-CERTAIN_LOGIT, CERTAIN_LOGIT) - logits).detach().nan_to_num()
     return (_direct_log_mass(logits, cumulant(logits, logits.new_zeros(len(logits)))),)
 

@@ -84,7 +84,7 @@ class NestedSubsets(Represented):
     def from_linkage(cls, linkage: np.ndarray) -> "NestedSubsets":
         """Makes a subset of every cluster of a hierarchical clustering (Section 6.4 of the paper).
 
-        :param numpy.ndarray linkage: What :func:`scipy.cluster.hierarchy.linkage` returns: shape ``(D - 1, 4)``.
+        :param numpy.ndarray linkage: Result of :func:`scipy.cluster.hierarchy.linkage`, shape ``(D - 1, 4)``.
         :return: The ``D - 1`` clusters of two or more variables, in the order of the linkage's rows.
 
         Example::

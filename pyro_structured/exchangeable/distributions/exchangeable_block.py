@@ -37,7 +37,7 @@ class ExchangeableBlock(ExchangeableVector):
 
     :param Tensor statistic_logits: Log-weights of the level sets, shape ``(..., statistic.num_levels)``, less than
         +inf; -inf where a level is impossible.
-    :param Statistic statistic: What the probability depends on.
+    :param Statistic statistic: Statistic that the probability depends on.
     :raises ValueError: if a shape is wrong or there is a NaN or +inf. Where no value has a positive probability, the
         first query raises.
 
@@ -75,7 +75,7 @@ class ExchangeableBlock(ExchangeableVector):
         r"""Makes the distribution :math:`p(x) \propto \exp(\text{potentials}_{T(x)})`.
 
         :param Tensor potentials: Log-weights of single values, shape ``(..., statistic.num_levels)``.
-        :param Statistic statistic: What the probability depends on.
+        :param Statistic statistic: Statistic that the probability depends on.
         """
         _check_statistic(statistic)
         _check_numbers("potentials", potentials, statistic)
@@ -88,7 +88,7 @@ class ExchangeableBlock(ExchangeableVector):
         r"""Maximises the likelihood: the weight of a level is its share in the data (Theorem 3.2).
 
         :param Tensor values: Shape ``(N, n)``.
-        :param Statistic statistic: What the probability depends on.
+        :param Statistic statistic: Statistic that the probability depends on.
         :param float smoothing: Added to the number of rows of every level that is not empty, at least 0.
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
             distributions; ``None``: all are 1.

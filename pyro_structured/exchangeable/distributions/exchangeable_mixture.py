@@ -17,9 +17,9 @@ from pyro_structured.foundation.distributions.argument_checks import (
 )
 from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.requirements import any_true
 
 
 class ExchangeableMixture(MixtureVector, ExchangeableVector):

@@ -33,7 +33,7 @@ class Phase(NamedTuple):
     """Result of a phase of :class:`StructuralEM`.
 
     :ivar BlockMixture mixture: The mixture.
-    :ivar float log_likelihood: Of the training rows.
+    :ivar float log_likelihood: Log-likelihood of the training rows.
     :ivar int num_iterations: Since the start.
     :ivar bool converged: Whether there were iterations enough.
     """
@@ -146,7 +146,7 @@ class StructuralEM:
         return np.stack([merge_labels(*each) for each in zip(filled, weights, labels, strict=True)])
 
     def _welch_labels(self, state: _State) -> np.ndarray:
-        """By Welch's tests; variables that are never 1 in any class are left out, and are one block."""
+        """Blocks by Welch's tests; variables that are never 1 in any class are left out, and are one block."""
         statistics = state.statistics
         known = statistics.classes[:, None] - statistics.gaps
         means = np.divide(statistics.ones, known, out=np.zeros_like(known), where=known > 0).clip(0, 1)

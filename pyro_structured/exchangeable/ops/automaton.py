@@ -76,7 +76,7 @@ class Automaton:
         return start
 
     def _advance(self, state: Tensor, step: int, log_weights: Tensor) -> Tensor:
-        """From the log sums of the words so far that end in every state, shape ``(..., states)``, to the next ones."""
+        """Log-sums of words that end in each state, shape ``(..., states)``, after one more symbol."""
         sources, _, _ = self._on_device(log_weights.device)
         cells = _pad((state.unsqueeze(-1) + log_weights[..., step, None, :]).flatten(-2))
         return logsumexp(cells[..., sources[step]])
@@ -162,7 +162,7 @@ def _draw(log_weights: Tensor) -> Tensor:
 
 
 def _group(targets: Tensor, num_targets: int) -> Tensor:
-    """For every row and target the positions that map to it, padded with the number of positions."""
+    """Positions that map to every row and target, padded with the number of positions."""
     rows, positions = targets.shape
     order = targets.argsort(dim=-1, stable=True)
     counts = torch.zeros(rows, num_targets, dtype=torch.long).scatter_add_(1, targets, torch.ones_like(targets))

@@ -93,7 +93,7 @@ def _lighter(values: Matrix) -> Matrix:
 
 
 def _row_keys(matrix: Matrix) -> list[object]:
-    """What tells rows apart: their bits, or their columns in order."""
+    """Keys that are equal for equal rows: their bits, or their columns in order."""
     if isinstance(matrix, np.ndarray):
         return [row.tobytes() for row in np.packbits(matrix.astype(bool), axis=1)]
     matrix.sort_indices()

@@ -29,7 +29,7 @@ class BlockParameters:
         left out of the counts.
     :ivar log_zeros: Logarithms of the probabilities that they are 0.
     :ivar log_cells: Logarithms of the probabilities of single configurations of the blocks, shape ``(cells,)``.
-    :ivar log_prior: What the smoothing adds to the log-likelihood.
+    :ivar log_prior: Term of the smoothing in the log-likelihood.
     """
 
     log_classes: np.ndarray

@@ -11,8 +11,8 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 def forest_score(log_conditionals: Tensor, parents: Tensor, value: Tensor) -> Tensor:
     """Log-probabilities of the variables given their parents.
 
-    :param Tensor log_conditionals: Of a variable's value (last axis) given its parent's, shape ``(..., n, 2, 2)``; a
-        root's is that given 0.
+    :param Tensor log_conditionals: Log-probabilities of a variable's value (last axis) given its parent's, shape
+        ``(..., n, 2, 2)``; a root's is that given 0.
     :param Tensor parents: Integers of shape ``(..., n)``; roots are their own.
     :param Tensor value: Booleans of shape ``(..., n)``; shapes broadcast.
     :return: Shape ``(..., n)``.

@@ -16,7 +16,7 @@ FEW_SINGLES = 16
 
 
 class PackedCounts:
-    r"""How often ones, and gaps, occur in all blocks of K partitions; many variables that are alone are left out.
+    r"""Counts of ones, and of gaps, in all blocks of K partitions; many variables that are alone are left out.
 
     A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits; gaps count for
     :math:`s + 1` ones each. Digits make words, words make columns of a matrix, one product with which counts
@@ -69,7 +69,7 @@ class PackedCounts:
         self._pack(width)
 
     def with_gaps(self, largest_gap: int) -> "PackedCounts":
-        """The same cells, with levels for so many gaps in a row."""
+        """Counts with the same cells, and levels for up to ``largest_gap`` gaps in a row."""
         enough = largest_gap < self.num_levels or self.num_levels > self.sizes.max(initial=0)
         return self if enough else PackedCounts(self.labels, largest_gap)
 
@@ -113,7 +113,7 @@ class PackedCounts:
         self._index_entries(word, offset, bits)
 
     def _index_entries(self, word: np.ndarray, offset: np.ndarray, bits: np.ndarray) -> None:
-        """Which cells belong to which values of the short words: ``_cells``, at their levels, and ``_entries`` of the
+        """Finds the cells of the values of the short words: ``_cells``, at their levels, and ``_entries`` of the
         list of all values, a pair for each digit of each value.
         """
         entries, cells = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]

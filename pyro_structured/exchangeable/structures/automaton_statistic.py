@@ -112,13 +112,13 @@ class AutomatonStatistic(Statistic):
 
 
 class NestedThreshold(AutomatonStatistic):
-    r"""In how many groups more than a threshold of the binary variables are ones (Niepert and Domingos 2014, Example
+    r"""Number of groups in which more than a threshold of the variables are ones (Niepert and Domingos 2014, Example
     A.4): with a threshold of 0, the number of ones after max-pooling.
 
     Every query costs O(n · groups · threshold).
 
     :param groups: Variables of every group, a partition of ``range(n)``; for the squares of an image see the example.
-    :param int threshold: At least 0.
+    :param int threshold: Threshold, at least 0.
     :raises ValueError: if groups overlap or leave a variable out, or the threshold is negative.
 
     Example::
@@ -151,7 +151,7 @@ class NestedThreshold(AutomatonStatistic):
 
 
 class Transitions(AutomatonStatistic):
-    r"""How often a 0 is followed by a 1 in a sequence of n binary variables: its runs of ones but a first one
+    r"""Number of 0s followed by a 1 in a sequence of n binary variables: its runs of ones but a first one
     (Niepert and Domingos 2014, Example A.3).
 
     Without evidence :math:`|S_t| = \binom{n + 1}{2t + 1}`. Every query costs :math:`O(n^2)`. Which levels evidence

@@ -104,7 +104,7 @@ class Count(CountVectors):
 
 
 class CategoryCounts(CountVectors):
-    r"""How many of n variables are in each of r categories: full exchangeability of categorical variables.
+    r"""Counts of n variables in each of r categories: full exchangeability of categorical variables.
 
     :math:`|S_{t,e}| = (\text{free})! / \prod_c (t_c - \text{observed}_c)!`. There are :math:`\binom{n + r - 1}{r - 1}`
     levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r.

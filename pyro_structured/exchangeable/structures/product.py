@@ -100,7 +100,7 @@ class Product(Statistic):
         return self._join([statistic.complete(digit, *part) for statistic, digit, part in parts])
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """Those of every group, under the weights of its levels with the others summed out."""
+        """Log-marginals of every group, under the weights of its levels with the others summed out."""
         joint = (log_weights.double() + self.log_completions(value, observed)).unflatten(-1, self._bases)
         found = []
         for index, (statistic, part) in enumerate(zip(self.statistics, self._split(value, observed), strict=True)):

@@ -1,4 +1,4 @@
-"""What partially exchangeable variables depend on."""
+"""Statistics that the probabilities of partially exchangeable variables depend on."""
 
 __all__ = ["Statistic"]
 

@@ -21,11 +21,11 @@ from pyro_structured.fields.ops.hidden_states import (
     number_of_hidden_states,
 )
 from pyro_structured.fields.ops.pattern_mixture import PatternMixture
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, all_labelings, number_of_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import infer_marginals
+from pyro_structured.foundation.ops.requirements import any_true
 
 # Numbers that are computed for one batch of labelings.
 NUMBERS_AT_ONCE = 2**22

@@ -22,8 +22,8 @@ from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import sample_counts
 from pyro_structured.fields.ops.deep_pattern_potential import deep_states
 from pyro_structured.fields.ops.field import Field
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.ops.requirements import any_true
 
 
 def check_sweeps(field: Field) -> None:

@@ -182,7 +182,7 @@ def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
     for part in parts:
         scale = scale + (part.abs().mean(-1) if part.shape[-1] else 0.0)
     shares = [part.requires_grad_() for part in plan.start()]
-    best, value = [part.detach().clone() for part in shares], torch.full_like(scale, torch.inf)
+    best, value = [share.detach().clone() for share in shares], torch.full_like(scale, torch.inf)
     optimizer = torch.optim.Adam(shares, lr=STEP)
     for step in range(num_steps + 1):
         with torch.enable_grad():
@@ -191,8 +191,8 @@ def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
         better = bounds.detach() < value
         value = torch.where(better, bounds.detach(), value)
         best = [
-            torch.where(better.reshape(-1, *(1,) * (part.dim() - 1)), part.detach(), old)
-            for part, old in zip(shares, best, strict=True)
+            torch.where(better.reshape(-1, *(1,) * (share.dim() - 1)), share.detach(), old)
+            for share, old in zip(shares, best, strict=True)
         ]
         if plan.number == 1 and not plan.spare and isinstance(field.composition, str):
             break

@@ -94,7 +94,7 @@ def _softplus(tensor: Tensor) -> Tensor:
 class PatternTemplate(NamedTuple):
     """A pattern as a template with costs of leaving it, Equations (3.1) and (3.2).
 
-    :ivar Tensor template: The labels that it asks for, zeros and ones, shape ``(..., D)``.
+    :ivar Tensor template: Labels of the template, zeros and ones, shape ``(..., D)``.
     :ivar Tensor weights: Costs of other labels, at least 0, shape ``(..., D)``.
     :ivar Tensor discount: The maximum less the base cost, the log-weight of the template's own labels, shape ``(...)``.
     """

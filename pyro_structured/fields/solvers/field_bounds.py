@@ -14,7 +14,7 @@ from pyro_structured.fields.ops.mean_field_bound import mean_field_bound
 from pyro_structured.fields.ops.modular_bound import modular_bound
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 
 # Largest numbers of labelings of a line across a grid that is summed as a whole, and of a line across a strip.
 LABELINGS_OF_WHOLE, LABELINGS_OF_STRIP = 2**8, 2**5

@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.centred_tables import centre_tables
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
-from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.requirements import any_true, require
 
 Mixture = TypeVar("Mixture", bound="MixtureVector")
 

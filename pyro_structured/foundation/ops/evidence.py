@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 
 
 def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,36 @@
-"""Requirements on numbers, with messages that name the rows which do not meet them."""
+"""Requirements on numbers, also under function transforms, with messages that name the rows which do not meet them."""
 
-__all__ = ["named_rows", "require", "require_support"]
+__all__ = ["any_true", "named_rows", "require", "require_support"]
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.private_members import is_transformed
 
 MOST_NAMES = 10
+
+
+def any_true(condition: Tensor) -> bool:
+    """Whether a condition holds anywhere, for any row of ``torch.vmap`` too.
+
+    :param Tensor condition: Booleans.
+
+    Example::
+
+        >>> any_true(torch.tensor([False, True]))
+        True
+    """
+    try:
+        return bool(condition.any())
+    except RuntimeError:
+        # A row of a function transform has no value of its own: that of all rows is looked at.
+        pass
+    seen: list[bool] = []
+    _Look.apply(condition, seen.append)  # type: ignore[no-untyped-call]
+    return seen[0]
 
 
 def named_rows(condition: Tensor) -> str:
@@ -46,3 +68,27 @@ def require_support(log_partition: Tensor, message: str) -> Tensor:
     if any_true(impossible):
         raise ValueError(message + named_rows(impossible))
     return log_partition
+
+
+class _Look(torch.autograd.Function):
+    """Looks at values, whatever function transforms are active outside."""
+
+    @staticmethod
+    def forward(condition: Tensor, report: Callable[[bool], None]) -> Tensor:
+        report(bool(condition.any()))
+        return condition.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        return None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None], condition: Tensor, report: Callable[[bool], None]
+    ) -> tuple[Tensor, int]:
+        report(any_true(condition))
+        return condition, in_dims[0]

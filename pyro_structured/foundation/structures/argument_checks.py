@@ -171,7 +171,7 @@ def checked_groups(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]
 
 
 def checked_parents(parents: Iterable[Iterable[int]]) -> list[list[int]]:
-    """For each of n variables its parents, without repetitions and cycles, or a ValueError."""
+    """Parents of each of n variables, without repetitions and cycles, or a ValueError."""
     groups = checked_groups("parents", parents)
     for d, group in enumerate(groups):
         if len(set(group)) < len(group) or not all(0 <= parent < len(groups) and parent != d for parent in group):

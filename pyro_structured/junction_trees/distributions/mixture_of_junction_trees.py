@@ -13,9 +13,9 @@ from pyro_structured.foundation.distributions.argument_checks import joined_batc
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.foundation.ops.evidence import no_evidence
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 

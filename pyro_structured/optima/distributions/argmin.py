@@ -26,7 +26,7 @@ class Argmin(TorchDistribution):
     :class:`~pyro_structured.inference.ConstrainedSlice` samples ``w`` there. :class:`RandOM` does not name them.
 
     :param Tensor costs: Costs, or rewards if the problem is to be maximised, shape ``(..., *problem.cost_shape)``.
-    :param Problem problem: What is optimised.
+    :param Problem problem: The problem.
     :ivar Tensor given_costs: The costs as they were given, also after ``expand``: which site they come from.
     :raises ValueError: if shapes do not fit.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.line_probability import Terms
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
@@ -51,7 +51,7 @@ class CostEntries(NamedTuple):
 
 
 def cost_entries(base: Any) -> CostEntries | None:
-    """What is known about univariate distributions, or ``None`` where their tails are not.
+    """Tails and densities of univariate distributions, or ``None`` where their tails are not known.
 
     Relative errors of all three are a few units of rounding for Normal, TruncatedNormal, HalfNormal, Uniform,
     Exponential, Gumbel, Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull.
@@ -139,7 +139,7 @@ def _truncated_points(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> 
 
 
 def _truncated_corners(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
-    """Where there is no bound, any number will do."""
+    """Corners of truncated densities: their bounds; where there is none, any number."""
     return tuple(bound.where(bound.isfinite(), loc.detach()) for bound in (low, high))
 
 
@@ -290,7 +290,7 @@ def _transformed_terms(x: Tensor, transform: Any, terms: Callable[[Tensor], Term
 
 
 def _graded(points: Tensor) -> Tensor:
-    """With further points next to the first and to the last one."""
+    """Points, with further ones next to the first and to the last."""
     points = points.sort(0).values
     shares = _at(GRADED, points[0])
     first, last = points[0] + shares * (points[1] - points[0]), points[-1] - shares * (points[-1] - points[-2])
@@ -298,7 +298,7 @@ def _graded(points: Tensor) -> Tensor:
 
 
 def _image(transform: Any, corner: Tensor) -> Tensor:
-    """Where a corner is after a transform: powers of zero and one, and multiples of zero, have no derivatives."""
+    """Image of a corner by a transform: powers of zero and one, and multiples of zero, have no derivatives."""
     after: Tensor = transform(corner)
     moves = corner.requires_grad | getattr(getattr(transform, "loc", None), "requires_grad", False)
     fixed = (corner == 0) | ((corner == 1) & isinstance(transform, td.PowerTransform))

@@ -1,4 +1,4 @@
-"""How probable the optima of problems with random costs are, where that takes no more than integrals over a line."""
+"""Probabilities of optima of problems with random costs, where integrals over a line suffice."""
 
 __all__ = ["ExactLogProb", "exact_log_prob"]
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
 from pyro_structured.optima.ops.line_probability import LineVariables
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
@@ -102,7 +102,7 @@ def exact_log_prob(base: Any, problem: Problem) -> ExactLogProb | None:
     """A function that tells log-probabilities of optima, or ``None`` where there is none.
 
     :param base: Distribution of the costs.
-    :param Problem problem: What is optimised.
+    :param Problem problem: The problem.
     :return: Takes values, and returns their log-probabilities in double precision; -inf where they are not feasible.
     """
     found: ExactLogProb | None = _exact(problem, base)
@@ -187,7 +187,7 @@ def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
 
 
 def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
-    """What is chosen costs less than all else that is allowed, or more."""
+    """Log-probability that the chosen entries cost less than all others that are allowed, or more."""
     entry, maximize = _ordered(problem, base)
     closed = _plackett_luce(entry, len(problem.cost_shape)) if single else None
     entries = cost_entries(entry)

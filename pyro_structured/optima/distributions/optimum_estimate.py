@@ -15,7 +15,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class OptimumEstimate(NamedTuple):
-    """What an estimator found, in double precision.
+    """Result of an estimator, in double precision.
 
     :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where nothing was found.
     :ivar Tensor standard_error: Their standard errors, of the same shape; infinite where nothing was found.
@@ -30,7 +30,7 @@ class OptimumEstimate(NamedTuple):
     log_weights: Tensor
 
     def only(self, possible: Tensor) -> "OptimumEstimate":
-        """The same where values are possible, and probabilities of zero elsewhere.
+        """Estimates where values are possible, and probabilities of zero elsewhere.
 
         :param Tensor possible: Booleans of shape ``(...)``.
         """
@@ -62,7 +62,7 @@ def estimated_log_prob(
     """Estimates, -inf for values that are not feasible, and their standard errors.
 
     :param base: Distribution of the costs, of the batch shape of the values.
-    :param Problem problem: Of the same batch shape.
+    :param Problem problem: Problem of the same batch shape.
     :return: Both of the batch shape; an ``EstimateWarning`` is given where a standard error is above 0.5.
     :raises ValueError: if gradients are asked for with respect to parameters that the costs' support depends on.
     """

@@ -12,8 +12,8 @@ from torch.distributions import Distribution, constraints
 from pyro_structured.foundation.distributions.argument_checks import expanded_batch
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.distributions.exact_optimum_probability import exact_log_prob
 from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimator, estimated_log_prob
@@ -67,7 +67,7 @@ class RandOM(TorchDistribution):
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
-    :param Problem problem: What is optimised; its data may differ over a batch that broadcasts with that of ``base``.
+    :param Problem problem: The problem; its data may differ over a batch that broadcasts with that of ``base``.
     :param OptimumEstimator estimator: How log-probabilities are estimated that have no exact method:
         :class:`~pyro_structured.inference.ShellSMC` for matchings and rankings,
         :class:`~pyro_structured.inference.Splitting` or, for large probabilities,
@@ -120,7 +120,7 @@ class RandOM(TorchDistribution):
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
 
     def __repr__(self) -> str:
-        """With what ``log_prob`` is."""
+        """Arguments, and whether ``log_prob`` is exact."""
         exact = exact_log_prob(self.base, self.problem) is not None
         return represent(self, log_prob="exact" if exact else "estimated" if self.estimator else "refused")
 

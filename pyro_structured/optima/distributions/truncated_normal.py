@@ -12,7 +12,7 @@ from torch.distributions import Transform, biject_to, constraints, transform_to
 from torch.distributions.utils import broadcast_all, lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import check_validation, expanded_batch
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.ops.truncated_normal import log_interval_mass, truncated_moments, truncated_quantile
 
 
@@ -39,7 +39,7 @@ class PartialInterval(constraints.Constraint):
 @biject_to.register(PartialInterval)
 @transform_to.register(PartialInterval)
 class _Entrywise(Transform):
-    """From real numbers, by torch's transform for the bounds that an entry has."""
+    """Transform of real numbers, by torch's transform for the bounds that an entry has."""
 
     domain = constraints.real
     bijective = True
@@ -175,7 +175,7 @@ class TruncatedNormal(TorchDistribution):
 
     @lazy_property
     def _bounds(self) -> tuple[Tensor, Tensor]:
-        """Of the standardised variable."""
+        """Bounds of the standardised variable."""
         low, high = (self._standardized_bound(bound.double()) for bound in (self.low, self.high))
         return low, high
 
@@ -187,7 +187,7 @@ class TruncatedNormal(TorchDistribution):
         return (value.double() - self.loc.double()) / self.scale.double()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is derived from the parameters: graphs can be neither copied nor pickled."""
+        """State without tensors that are derived from parameters: graphs can be neither copied nor pickled."""
         return {name: value for name, value in self.__dict__.items() if name != "_bounds"}
 
     def log_prob(self, value: Tensor) -> Tensor:

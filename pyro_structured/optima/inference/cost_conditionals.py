@@ -110,7 +110,9 @@ class SlicedCosts(CostFamily):
     def _update(
         self, costs: Tensor, index: Tensor, box: Box, free: Tensor, log_density: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        least, most, width = (each.expand(costs.shape).gather(-1, index) for each in (self.low, self.high, self.width))
+        least, most, width = (
+            tensor.expand(costs.shape).gather(-1, index) for tensor in (self.low, self.high, self.width)
+        )
         present = costs.gather(-1, index)
 
         def of_entries(entries: Tensor) -> Tensor:
@@ -135,10 +137,10 @@ class SlicedCosts(CostFamily):
 def cost_conditionals(
     base: Distribution, cost_rank: int, likelihood: Callable[[Tensor], Tensor] | None = None
 ) -> CostFamily:
-    """What :class:`CostFamily` says about the costs of a base distribution.
+    """:class:`CostFamily` of the costs of a base distribution.
 
-    :param base: Of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
-    :param likelihood: From costs of shape ``batch_shape + event_shape`` to what else the log-density depends on, one
+    :param base: Base distribution of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
+    :param likelihood: Function of costs of shape ``batch_shape + event_shape``: the other terms of the log-density, one
         number for each row.
     """
     entries = entry_distribution(base)

@@ -17,7 +17,7 @@ def cost_log_density(node: Any, costs: Tensor) -> Tensor:
     Where parameters move the ends of a support, the mean of its gradient is not that of :math:`\log P(y)`, which lacks
     what crosses the ends: the smaller the support around given costs, the larger is their density.
 
-    :param node: Of a trace.
+    :param node: Node of a trace.
     :raises NotImplementedError: if a parameter moves the ends of the support, with its name.
     """
     names = moving_parameters(node["fn"], dict(pyro.get_param_store().named_parameters()))

@@ -19,7 +19,7 @@ NUM_DRAWS = 5
 def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args: Any, kwargs: Any) -> list[str]:
     """Names of sites whose log-probabilities change with costs, or have derivatives with respect to them; not optima.
 
-    :param trace: Of the model; its values are used.
+    :param trace: Trace of the model; its values are used.
     """
     values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes()}
     optima = optima_of(trace, site.costs)
@@ -50,7 +50,7 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
 
 
 def _differ(first: Tensor, second: Tensor) -> bool:
-    """As numbers; nan is the same as nan."""
+    """Whether numbers differ; NaN equals NaN."""
     return not torch.equal(first, second) and not bool((first.isnan() & second.isnan()).all())
 
 

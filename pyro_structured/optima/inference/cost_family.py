@@ -30,7 +30,7 @@ class CostFamily(ABC):
 
     @abstractmethod
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """How far to go along a direction, between two bounds; all of shape ``(...)``."""
+        """Random distance along a direction, between two bounds; all of shape ``(...)``."""
 
     @abstractmethod
     def random_direction(self, costs: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class CostFamily(ABC):
     def slice_along(
         self, log_density: Callable[[Tensor], Tensor], costs: Tensor, direction: Tensor, low: Tensor, high: Tensor
     ) -> Tensor:
-        """How far to go by slice sampling, between bounds within which all costs are possible."""
+        """Random distance by slice sampling, between bounds within which all costs are possible."""
 
         def of_distances(distance: Tensor) -> Tensor:
             return log_density(costs + distance.unsqueeze(-1) * direction)

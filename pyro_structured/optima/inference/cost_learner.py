@@ -43,7 +43,7 @@ class CostBatch(ObservedBatch):
 
 
 class CostLearner(Learner[CostBatch]):
-    """What learners of models share whose costs of observed optima are latent; parameters as for :class:`Learner`."""
+    """Base of learners of models with latent costs of observed optima; parameters as those of :class:`Learner`."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class CostLearner(Learner[CostBatch]):
 def _check_masks(trace: Any, site: CostSite, has_dependents: bool) -> None:
     """Raises a NotImplementedError unless costs count where their optimum does.
 
-    :param trace: Of a model that is :class:`MaskedSites`.
+    :param trace: Trace of a model that is :class:`MaskedSites`.
     """
     costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
     masks, shape = (costs["mask"], optimum["infer"].get(OWN_MASK)), costs["fn"].batch_shape

@@ -19,7 +19,7 @@ MOST_LETTERS = 80
 def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> Tensor:
     """Costs near those of a trace, drawn from their distribution, for which all their observed values are optimal.
 
-    :param trace: Of a model.
+    :param trace: Trace of a model.
     :param places: Numbers of the rows along every axis of the batch, for messages.
     :return: Double precision, shape ``(..., *cost_shape)``.
     :raises ValueError: if the observed values have another shape or are infeasible; with the first row's number.

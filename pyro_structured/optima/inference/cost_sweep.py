@@ -21,7 +21,7 @@ MOST_HALVINGS = 20
 
 @dataclass(frozen=True)
 class SweepInfo:
-    """What an update took.
+    """Work of an update.
 
     :ivar int num_solves: Calls of the problem's solver, one for every row of the batch.
     :ivar int num_boxes: Restrictions of the inverse set in closed form.
@@ -55,7 +55,7 @@ def sweep(
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Their optima.
     :param int num_lines: Number of lines.
-    :param Tensor uniform: What to draw entries from: uniform variables of the costs' shape; ``None``: new ones.
+    :param Tensor uniform: Uniform variables from which entries are drawn, of the costs' shape; ``None``: new ones.
     """
     costs = costs.clone(memory_format=torch.contiguous_format)
     if not costs.numel():
@@ -93,7 +93,7 @@ def _hit_and_run(
     incidence = problem.incidence(value).expand(costs.shape).reshape(-1, *problem.cost_shape)
     for _ in range(num_lines):
         direction = conditionals.random_direction(flat)
-        rows = (each.reshape(-1, *problem.cost_shape) for each in (costs, direction))
+        rows = (tensor.reshape(-1, *problem.cost_shape) for tensor in (costs, direction))
         near, along = rows
         low, high = (end.reshape(batch) for end in chord(counted, near, incidence, along))
         flat += conditionals.draw_along(flat, direction, low, high).unsqueeze(-1) * direction

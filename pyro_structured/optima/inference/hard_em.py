@@ -143,12 +143,12 @@ class HardEM(CostLearner):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser, of which the M-step is one step; or ``None``: the M-step goes on to convergence,
         or 100 iterations of L-BFGS.
     :param float margin: C, finite and at least 0. It pushes costs without bounds away by up to C s standard deviations
         s, and locations follow. Learn no scale: it grows without end where C s is large, and shrinks to zero elsewhere.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the

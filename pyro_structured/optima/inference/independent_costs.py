@@ -16,33 +16,33 @@ from pyro_structured.optima.structures.box import Box
 class ShiftedCosts(CostFamily):
     """The distribution of sums of random costs and constants: drawn in the box that is shifted back.
 
-    :param CostFamily costs: The random ones.
-    :param Tensor shift: What is added, shape ``(..., P)``.
+    :param CostFamily costs: The random costs.
+    :param Tensor shift: The constants, shape ``(..., P)``.
     """
 
     def __init__(self, costs: CostFamily, shift: Tensor) -> None:
         self.costs, self.shift = costs, shift
 
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
-        """As without what is added."""
+        """Draw from the distribution of the costs without the constants, moved by these."""
         index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
         shift = self.shift.expand(costs.shape).gather(-1, index)
         back = Box(index, box.low - shift, box.high - shift, box.free)
         return self.costs.draw(costs - self.shift, back, uniform) + shift
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """As without what is added."""
+        """Draw from the distribution of the costs without the constants, moved by these."""
         return self.costs.draw_along(costs - self.shift, direction, low, high)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """As without what is added."""
+        """Draw from the distribution of the costs without the constants, moved by these."""
         return self.costs.random_direction(costs)
 
 
 class IndependentCosts(CostFamily):
     """Independent costs, between bounds: exact draws.
 
-    :cvar DensityFamily family: What the parameters mean.
+    :cvar DensityFamily family: Family of the costs.
     :param Tensor loc: Locations.
     :param Tensor scale: Scales.
     :param Tensor low: Lower bounds, or -inf.
@@ -85,7 +85,7 @@ class NormalCosts(IndependentCosts):
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Of truncated normal variables."""
+        """Quantiles of truncated normal variables."""
         found = loc + scale * truncated_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
         return torch.maximum(torch.minimum(found, high), low)
 
@@ -112,7 +112,7 @@ class UniformCosts(IndependentCosts):
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Of uniform variables."""
+        """Quantiles of uniform variables."""
         return low + (high - low) * uniform
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class LogNormalCosts(PositiveCosts):
         return torch.maximum(torch.minimum(found, high), low)
 
     def log_density(self, costs: Tensor) -> Tensor:
-        """That of the logarithm, less the logarithm."""
+        """Log-density of the logarithm of the costs, less this logarithm."""
         logarithm = costs.log()
         return -(((logarithm - self.loc) / self.scale).square() / 2 + logarithm).sum(-1)
 
@@ -172,7 +172,7 @@ class ExponentialCosts(PositiveCosts):
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Of the excess over the lower bound."""
+        """Quantiles of the excess over the lower bound."""
         found = low - scale * torch.log1p(uniform * torch.expm1((low - high) / scale))
         return torch.maximum(torch.minimum(found, high), low)
 

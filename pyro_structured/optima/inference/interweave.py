@@ -133,7 +133,7 @@ class Interweave(StepKernel):
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
         dtypes = {name: trace.nodes[name]["value"].dtype for name in costs}
         self._setting = Setting(model, args, kwargs, sites, transforms, dtypes)
-        # What depends on the costs keeps their noise from being summed out, as do inverse sets that move.
+        # Sites that depend on the costs keep their noise from being summed out, as do inverse sets that move.
         others = [poutine.trace(model).get_trace(*args, **kwargs) for _ in range(NUM_DRAWS)]
         is_fixed = all(self._setting.have_same_problems(trace, other) for other in others)
         self._only_optima = is_fixed and not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
@@ -163,7 +163,7 @@ class Interweave(StepKernel):
         return self._sliced(line, values, low, high, straight)
 
     def _straight(self, line: ParameterLine, low: float, high: float) -> StraightLocations | None:
-        """Where the noise along the costs' change can be summed out."""
+        """Costs whose noise along their change can be summed out, or ``None``."""
         closed = all(line.optima(name)[0].is_linear and is_normal(line.base(name)) for name in line.origin)
         return StraightLocations(self._setting, line, low, high) if closed and self._only_optima else None
 
@@ -215,5 +215,5 @@ class Interweave(StepKernel):
         return distance
 
     def report(self) -> dict[str, Any]:
-        """How many moves had one coordinate of the noise summed out, how many held it fixed, and how many failed."""
+        """Numbers of moves that had one coordinate of the noise summed out, that held it fixed, and that failed."""
         return dict(self._counts)

@@ -18,7 +18,7 @@ class LinearLoss(CostLearner):
     r"""Learners with the loss :math:`\langle \bar w, \rho(y) - r \rangle + c` for every row.
 
     :param model: A Pyro model.
-    :param guide: For all latent sites but the costs.
+    :param guide: Guide for all latent sites but the costs.
     :param optim: A Pyro optimiser.
     :param str on_nonfinite: As for :class:`Learner`.
     """
@@ -36,11 +36,11 @@ class LinearLoss(CostLearner):
 
     @abstractmethod
     def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:
-        """What takes the place of the incidence, r, shape ``(..., *cost_shape)``; and c, shape ``(...)``."""
+        """Coefficients r in place of the incidence, shape ``(..., *cost_shape)``; and constants c, shape ``(...)``."""
 
     @torch.no_grad()
     def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
-        """For each row the difference, flattened, and, as the last number, what is added."""
+        """Differences of each row, flattened, and, as the last number, its constant."""
         found = {}
         for site in batch.sites:
             self._check_single(batch, site)
@@ -75,9 +75,9 @@ class MaxMargin(LinearLoss):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, or the
@@ -109,10 +109,10 @@ class PerturbAndMAP(LinearLoss):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
     :param int num_samples: Number of draws K in each step; as many calls of the solver for every row.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible.

@@ -48,11 +48,11 @@ class BoundedNormals(NamedTuple):
         return BoundedNormals(*(parameter[index] for parameter in self))
 
     def expanded(self, shape: torch.Size) -> "BoundedNormals":
-        """The same for every element of another shape."""
+        """Variables of this distribution for every element of another shape."""
         return BoundedNormals(*(parameter.expand(shape) for parameter in self))
 
     def negated(self) -> "BoundedNormals":
-        """The same with the other sign."""
+        """Variables with the other sign."""
         return BoundedNormals(-self.loc, self.scale, -self.high, -self.low, self.log_mass)
 
     @property
@@ -117,9 +117,9 @@ class MatchingShells:
     cost, the others are independent. Columns of no row are there from the start.
 
     :param base: Distribution of the costs.
-    :param Matching problem: Of the same batch shape as the values.
+    :param Matching problem: Problem of the same batch shape as the values.
     :param Tensor value: Feasible matchings, shape ``(..., rows)``.
-    :param shape: Of the particles of each matching.
+    :param shape: Shape of the particles of each matching.
     """
 
     def __init__(self, base: Any, problem: Matching, value: Tensor, shape: tuple[int, int]) -> None:
@@ -138,7 +138,10 @@ class MatchingShells:
         self._is_uniform = isinstance(family, UniformCosts)
         scale = torch.full_like(family.scale, torch.inf) if self._is_uniform else family.scale
         parameters = (family.loc, scale, family.low, family.high)
-        arranged = [self._arranged(each.expand(*batch, -1).reshape(len(matched), rows, columns)) for each in parameters]
+        arranged = [
+            self._arranged(parameter.expand(*batch, -1).reshape(len(matched), rows, columns))
+            for parameter in parameters
+        ]
         entries = BoundedNormals.between(*arranged)
         self._entries = entries.negated() if problem.maximize else entries
         self._sign = -1.0 if problem.maximize else 1.0
@@ -175,7 +178,7 @@ class MatchingShells:
         yield (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
 
     def _slack(self, row: int) -> Tensor:
-        """How much less than the matched cost the others of a row may be."""
+        """Amounts by which other costs of a row may be below the matched one."""
         size, height, width = self._costs.shape[:3], row + 1, self._spare + row + 1
         allowed, device = self._allowed[:, :height, :width], self._costs.device
         costs = self._costs[..., :height, :width].masked_fill(~allowed, torch.inf).reshape(-1, height, width)
@@ -205,7 +208,7 @@ class MatchingShells:
 
 
 def _bracket(matched: BoundedNormals, others: BoundedNormals, slack: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the matched cost is, given that the others are larger, up to their slack."""
+    """Bounds of the matched cost, given that the others are larger, up to their slack."""
     (low, high), (others_low, _) = matched.reach, others.reach
     # To the left of all these, nothing is in its way, and its own density is rising.
     first = _least(low, others_low + slack).maximum(matched.low)

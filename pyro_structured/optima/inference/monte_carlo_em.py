@@ -94,8 +94,8 @@ class MCEM(CostLearner):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
-    :param guide: For all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior mode
-        is found; or an empty function for models with parameters only.
+    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior
+        mode is found; or an empty function for models with parameters only.
     :param optim: A Pyro optimiser, or ``None``: the M-step goes on to convergence, or 100 iterations of L-BFGS.
     :param kernel: Moves costs, built on the same model; ``None``: ``ConstrainedSlice(model)``.
     :param int num_samples: Number of draws K of each E-step.
@@ -106,7 +106,7 @@ class MCEM(CostLearner):
     :param bool control_variate: As above, for one gradient step of the standard objective with the standard kernel, and
         independent costs that no other sites depend on. The loss of a step is a difference then, which says nothing
         about the fit.
-    :param str on_nonfinite: What a step does if the loss or a gradient is infinite or not a number: ``"raise"`` a
+    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind, or does not go with the control variate; in a step, if an

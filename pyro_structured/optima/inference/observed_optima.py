@@ -17,7 +17,7 @@ def observed_optima(trace: Any, costs: str) -> tuple[Problem, Tensor]:
 
     Several sites, or rows of a plate, may be optima of the same costs: then it is a :class:`JointProblem`.
 
-    :param trace: Of a model.
+    :param trace: Trace of a model.
     :param costs: Name of a site of costs.
     :raises ValueError: if several optima of the same costs are not those of linear objectives, or have costs of
         different shapes.

@@ -20,14 +20,14 @@ from pyro_structured.optima.inference.observed_optima import observed_optima
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same during a run.
+    """Model, arguments and sites, which stay the same during a run.
 
     :ivar model: A Pyro model given all sites that do not move.
     :ivar args: Arguments of the model.
     :ivar kwargs: Keyword arguments of the model.
-    :ivar sites: Costs and optima.
-    :ivar transforms: From unconstrained space, for the parameters that move.
-    :ivar dtypes: With which the model sees costs.
+    :ivar sites: Names of costs and optima.
+    :ivar transforms: Transforms from unconstrained space, for the parameters that move.
+    :ivar dtypes: Dtypes in which the model sees costs.
     """
 
     model: Callable[..., Any]
@@ -64,7 +64,7 @@ class ParameterPoint:
         return self._trace.nodes[costs]["fn"]
 
     def log_density(self) -> float:
-        """Of the parameters and of all that depends on them, but for costs and optima."""
+        """Log-density of the parameters and of all that depends on them, but for costs and optima."""
         setting, hidden = self._setting, {name for site in self._setting.sites for name in site}
         self._trace.compute_log_prob(lambda name, _: name not in hidden)
         total = sum(float(node["log_prob_sum"]) for node in self._trace.nodes.values() if "log_prob_sum" in node)
@@ -150,7 +150,7 @@ STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 
 class StraightLocations:
-    """Where normal costs have locations on the straight line between those at two places, and the scales there.
+    """Normal costs whose locations are on the straight line between those at two places, with the scales there.
 
     Moves inside this set, between two places that do not depend on where the move starts, are reversible: from all its
     points, the set is the same. Where links are curved, it is next to nothing; where they have kinks, a part of the
@@ -158,7 +158,7 @@ class StraightLocations:
 
     :param float low: A place on the line.
     :param float high: A larger one.
-    :ivar dict changes: Of the locations, for each unit of distance.
+    :ivar dict changes: Changes of the locations, for each unit of distance.
     """
 
     def __init__(self, setting: Setting, line: ParameterLine, low: float, high: float) -> None:

@@ -29,7 +29,7 @@ class ParticleGroups:
 
     :param shape: Number of groups, at least 2, and number of particles of each.
     :param torch.Size rows: Shape of the constants; particles have shape ``shape + rows``.
-    :param device: Of the weights.
+    :param device: Device of the weights.
     """
 
     def __init__(self, shape: tuple[int, int], rows: torch.Size, device: torch.device) -> None:
@@ -59,9 +59,9 @@ class ParticleGroups:
         return torch.where(renewed, _systematic(weights), stay)
 
     def estimate(self, costs: Tensor, batch: torch.Size) -> OptimumEstimate:
-        """What the particles say.
+        """Estimate of log-probabilities from the particles.
 
-        :param Tensor costs: Of all particles, shape ``shape + rows + cost_shape``.
+        :param Tensor costs: Costs of all particles, shape ``shape + rows + cost_shape``.
         :param torch.Size batch: Another shape of the rows.
         """
         num_groups, count = self._log_weights.shape[:2]

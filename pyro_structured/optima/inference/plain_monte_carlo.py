@@ -49,7 +49,7 @@ class PlainMonteCarlo(OptimumEstimator):
 
     @torch.no_grad()
     def estimate(self, base: Any, problem: Problem, value: Tensor) -> OptimumEstimate:
-        """As :meth:`OptimumEstimator.estimate`."""
+        """Estimates by shares of draws; arguments and result are those of :meth:`OptimumEstimator.estimate`."""
         costs = base.sample((self.num_samples,)).double()
         axes = tuple(range(-len(problem.event_shape), 0))
         hit = (problem.solve(costs) == value).all(axes)

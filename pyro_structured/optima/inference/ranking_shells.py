@@ -26,9 +26,9 @@ class RankingShells:
     few would be left of an item that hardly ever comes last.
 
     :param base: Distribution of the costs: jointly or independently normal.
-    :param Ranking problem: Of the same batch shape as the values.
+    :param Ranking problem: Problem of the same batch shape as the values.
     :param Tensor value: Rankings, shape ``(..., items)``.
-    :param shape: Of the particles of each ranking.
+    :param shape: Shape of the particles of each ranking.
     """
 
     def __init__(self, base: Any, problem: Ranking, value: Tensor, shape: tuple[int, int]) -> None:
@@ -103,7 +103,8 @@ class RankingShells:
 def _least_slack(distance: Tensor, before: Tensor) -> Tensor:
     """The least for which the effective number of particles is at least half of them, in the mean over the groups.
 
-    :param Tensor distance: Of the bounds from the locations, in units of the scale, shape ``(groups, particles, N)``.
+    :param Tensor distance: Distances of the bounds from the locations, in units of the scale, shape ``(groups,
+        particles, N)``.
     :param Tensor before: The slack that they have now, shape ``(N,)``.
     """
     present = _log_above(distance - before)

@@ -69,7 +69,7 @@ class ShellSMC(OptimumEstimator):
 
     @torch.no_grad()
     def estimate(self, base: Any, problem: Problem, value: Tensor) -> OptimumEstimate:
-        """As :meth:`OptimumEstimator.estimate`, for matchings and rankings."""
+        """Estimates for matchings and rankings; arguments and result are those of :meth:`OptimumEstimator.estimate`."""
         batch = value.shape[: value.dim() - len(problem.event_shape)]
         shape = (self.num_groups, self.num_particles // self.num_groups)
         shells: MatchingShells | RankingShells

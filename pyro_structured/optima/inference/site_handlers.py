@@ -1,4 +1,4 @@
-"""What kernels and learners do at sites of random optima and their costs, registered."""
+"""Sites of random optima and of their costs, registered for kernels and learners."""
 
 __all__: list[str] = []
 

@@ -81,7 +81,7 @@ class Splitting(OptimumEstimator):
 
     @torch.no_grad()
     def estimate(self, base: Any, problem: Problem, value: Tensor) -> OptimumEstimate:
-        """As :meth:`OptimumEstimator.estimate`."""
+        """Estimates by splitting; arguments and result are those of :meth:`OptimumEstimator.estimate`."""
         batch, rank = value.shape[: value.dim() - len(problem.event_shape)], len(problem.cost_shape)
         shape = (self.num_groups, self.num_particles // self.num_groups)
         groups = ParticleGroups(shape, batch, value.device)
@@ -131,7 +131,7 @@ def _favour(problem: Problem, value: Tensor, unit: Tensor) -> Tensor:
 
 
 def _enough(problem: Problem, value: Tensor, costs: Tensor, favour: Tensor) -> Tensor:
-    """How often that has to be added, more than enough, so that the costs are in the inverse sets."""
+    """Multiple of ``favour``, more than enough, that moves the costs into the inverse sets."""
     rank = len(problem.cost_shape)
     level = torch.ones(costs.shape[: costs.dim() - rank], dtype=costs.dtype, device=costs.device)
     for _ in range(DOUBLINGS):

@@ -58,7 +58,7 @@ def compiled_quantile(uniform: float, low: float, high: float) -> float:
 
 @compiled
 def _lower_quantile(share: float, rest: float, low: float, high: float) -> float:
-    """The same between bounds whose middle is not positive, from a probability and its complement."""
+    """Quantile between bounds whose middle is not positive, from a probability and its complement."""
     if high < FAR:
         return high - _distance(share, rest, low, high)
     below = _tail_mass(low)
@@ -97,7 +97,7 @@ def _fraction(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: floa
 
 @compiled
 def _distance(share: float, rest: float, low: float, high: float) -> float:
-    """How far the quantile is from the upper bound, which is far below zero."""
+    """Distance of the quantile from the upper bound, which is far below zero."""
     ratio = _log_ratio(low, high)
     below = share + rest * math.exp(ratio)
     if below <= 0:
@@ -130,8 +130,8 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     """The quantile of a variable between bounds, to which a number is added.
 
     :param uniform: A probability between 0 and 1.
-    :param DensityFamily family: What the variable is.
-    :param np.ndarray base: Its location, scale, and own bounds, and what is added to it, shape ``(5,)``.
+    :param DensityFamily family: Family of the variable.
+    :param np.ndarray base: Its location, scale, two own bounds, and the number that is added, shape ``(5,)``.
     :param low: Another lower bound, or -inf, of the sum.
     :param high: Another upper bound, or +inf, of the sum.
     """

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class DensityFamily(IntEnum):
-    """What a location, a scale and two bounds are the parameters of.
+    """Families of distributions with a location, a scale and two bounds.
 
     :cvar UNIFORM: The same density everywhere between the bounds; location and scale are of no importance.
     :cvar NORMAL: The normal distribution with this mean and standard deviation, between the bounds.

@@ -1,4 +1,4 @@
-"""What it costs to make room in a column of an assignment."""
+"""Costs of making room in the columns of an assignment."""
 
 __all__ = ["exchange_distances"]
 

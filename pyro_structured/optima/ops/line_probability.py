@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents
 from pyro_structured.optima.ops.line_quadrature import (
     IMPOSSIBLE,
@@ -81,7 +81,7 @@ def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tenso
 
     :param LineRule rule: The integral.
     :param LineVariables variables: The variables.
-    :param given: What else the rule needs, each of shape ``(rows, n)``.
+    :param given: Further arguments of the rule, each of shape ``(rows, n)``.
     :return: Shape ``(rows,)``; relative error of the probability about 1e-10; -inf where it is zero. Memory is that of
         some tensors of 2^21 numbers, or of a row; for derivatives of derivatives, of all rows.
     :raises RuntimeError: if the largest number of panels is not enough; if second derivatives are taken where corners
@@ -156,7 +156,7 @@ def _chunks(rows: int, *shape: int) -> list[slice]:
 
 
 def _lengthened(edges: Tensor, length: int) -> Tensor:
-    """With empty panels at the end."""
+    """Edges of panels, with empty panels at the end."""
     return torch.cat([edges, edges[-1:].expand(length - len(edges), -1)])
 
 
@@ -252,7 +252,7 @@ def _gradients(
     edges: Tensor,
     slope: Tensor,
 ) -> tuple[Tensor, ...]:
-    """With respect to the parameters that are wanted."""
+    """Derivatives with respect to the parameters that are wanted."""
     active = [p for p, needed in zip(variables.parameters, wanted, strict=False) if needed]
 
     def tails(*tensors: Tensor) -> tuple[Any, Any]:
@@ -282,7 +282,7 @@ def _tangent(rule: LineRule, variables: LineVariables, split: int, edges: Tensor
 
 
 class _Smooth(torch.autograd.Function):
-    """The same weights, which have no derivatives where corners of several variables coincide."""
+    """Identity of weights, without derivatives where corners of several variables coincide."""
 
     generate_vmap_rule = True
 

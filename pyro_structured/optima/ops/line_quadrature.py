@@ -62,7 +62,7 @@ class Panels(NamedTuple):
         return log_add(own, _log_after(panels).unsqueeze(1).expand_as(own)).flatten(0, 1)
 
     def mirrored(self) -> "Panels":
-        """The same panels in reverse order, for integrals of everything below each node."""
+        """Panels in reverse order, for integrals of everything below each node."""
         return Panels(self.x.flip(0), self.log_weight.flip(0, 1), self.log_width.flip(0))
 
 
@@ -86,7 +86,7 @@ def log_of(numbers: Tensor) -> Tensor:
 
 
 def log_add(first: Tensor, second: Tensor) -> Tensor:
-    """As ``torch.logaddexp``, with second derivatives that are finite for terms that are far apart, too."""
+    """``torch.logaddexp`` with second derivatives that are finite for terms that are far apart, too."""
     return torch.logsumexp(torch.stack([first, second]), 0)
 
 
@@ -112,7 +112,7 @@ LogBounds = Callable[[Tensor], Tensor]
 
 
 class LineRows(NamedTuple):
-    """What is known about the integrands of some rows: shapes are ``(rows, ...)``.
+    """Scales, corners and ranges of the integrands of some rows: shapes are ``(rows, ...)``.
 
     ``points`` tell the scales of n functions, ``(rows, n, M)``, sorted; ``corners``, ``(rows, C)``, are where they are
     not smooth; ``places`` are candidates for ends of the range, and ``low`` and ``high`` the range of every bound.

@@ -56,7 +56,7 @@ def matching_sweep(
 
 @compiled
 def _fill_arcs(arcs: np.ndarray, costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, sign: float) -> None:
-    """What it costs the row in a column (second axis) to move to another one (first axis)."""
+    """Fills in the costs of moving the row in a column (second axis) to another column (first axis)."""
     # Rows without costs are in the columns that no other is in.
     arcs[:] = 0.0
     for row in range(len(costs)):

@@ -1,4 +1,4 @@
-"""How probable orders of independent continuous variables are."""
+"""Probabilities of orders of independent continuous variables."""
 
 __all__ = ["log_chain", "log_plackett_luce", "log_separation"]
 
@@ -43,7 +43,7 @@ def log_separation(variables: LineVariables, low: Tensor, high: Tensor) -> Tenso
 
 
 def _separation_densities(terms: Terms, low: Tensor, high: Tensor) -> Tensor:
-    """Of the largest one below, and of the smallest one above, jointly with the order: two logarithms."""
+    """Log-densities of the largest variable below, and of the smallest above, jointly with the order."""
     density, below, above = terms
     factors = below.where(low, above.where(high, 0.0))
     joint = density + _sums_before(factors) + _sums_after(factors)
@@ -80,7 +80,7 @@ def log_chain(variables: LineVariables) -> Tensor:
 
 
 def _chain_bounds(terms: Terms) -> Tensor:
-    """Of the densities of all variables, jointly with the order, at ascending numbers: variables between the same
+    """Bounds of densities of all variables, jointly with the order, at ascending numbers: variables between the same
     two numbers count as ordered.
     """
     density, below, above = terms
@@ -90,7 +90,7 @@ def _chain_bounds(terms: Terms) -> Tensor:
 
 
 def _later(terms: Tensor) -> Tensor:
-    """At the next number."""
+    """Terms at the next number."""
     return torch.nn.functional.pad(terms[1:], (0, 0, 0, 0, 0, 1))
 
 
@@ -99,12 +99,12 @@ def _log_sums(terms: Tensor) -> Tensor:
 
 
 def _log_behind(log_above: Callable[[Tensor], Tensor], terms: Tensor, above: Tensor) -> Tensor:
-    """That those behind each variable are larger than a number, and in order: logarithms of the shape of ``above``."""
+    """Log-probabilities that the variables behind each are above a number, in order; of the shape of ``above``."""
     # Without the order of those behind it can only be more probable: that bounds errors in panels too coarse.
     bounds = _sums_after(above).unbind(-1)
     tails = list(bounds[-1:])
     for now, bound in zip(reversed(terms.unbind(-1)[1:]), reversed(bounds[:-1]), strict=True):
-        # What is behind the last is certain: its own survival function is known.
+        # Nothing is behind the last variable: its own survival function is exact.
         tails.append(bound if len(tails) == 1 else log_above(now + tails[-1]).minimum(bound))
     return torch.stack(tails[::-1], -1)
 
@@ -133,7 +133,7 @@ CHAIN = LineRule(_chain_bounds, _chain_integrals, _chain_weights)
 
 
 def _sums_before(terms: Tensor) -> Tensor:
-    """Of all terms with smaller indices; nothing is subtracted."""
+    """Log-sums of all terms with smaller indices; nothing is subtracted."""
     return torch.nn.functional.pad(terms[..., :-1].cumsum(-1), (1, 0))
 
 

@@ -14,11 +14,11 @@ from pyro_structured.optima.ops.density_family import DensityFamily
 
 
 class _Labels(NamedTuple):
-    """What searches know about nodes.
+    """Labels that searches give to nodes.
 
-    :ivar np.ndarray lengths: Of the shortest paths to them, +inf where none is known.
-    :ivar np.ndarray entries: The last edges of these paths, or -1.
-    :ivar np.ndarray potentials: What the rest of a path costs, at least. Longer paths are not wanted where length and
+    :ivar np.ndarray lengths: Lengths of the shortest paths to them, +inf where none is known.
+    :ivar np.ndarray entries: Last edges of these paths, or -1.
+    :ivar np.ndarray potentials: Lower bounds of the rest of a path. Longer paths are not wanted where length and
         potential together are larger than a bound.
     """
 
@@ -32,7 +32,7 @@ class _Queue(NamedTuple):
 
     :ivar np.ndarray nodes: The heap, with room for all nodes.
     :ivar np.ndarray places: Where each node is in it, or -1.
-    :ivar np.ndarray keys: Of each node.
+    :ivar np.ndarray keys: Keys of each node.
     """
 
     nodes: np.ndarray
@@ -95,7 +95,7 @@ def _settle(
     """Lowers lengths to those of the shortest paths that go on from the nodes in the queue.
 
     :param Adjacency network: The edges; reversed ones for paths that end in the queue's nodes.
-    :param np.ndarray costs: At least 0, shape ``(E,)``; +inf closes an edge.
+    :param np.ndarray costs: Costs, at least 0, shape ``(E,)``; +inf closes an edge.
     :param _Labels labels: The lengths of the queue's nodes are final. Nodes come in the order of their lengths and
         potentials; if these never fall along an edge by more than it costs, each comes only once.
     :param float bound: Where length and potential are larger, paths are not wanted.

@@ -1,4 +1,4 @@
-"""How far a linear objective's costs can move along a line while an optimum stays optimal."""
+"""Distances that a linear objective's costs can move along a line while an optimum stays optimal."""
 
 __all__ = ["LinearObjective", "chord"]
 
@@ -14,7 +14,7 @@ ROUNDING = 64 * torch.finfo(torch.double).eps
 
 
 class LinearObjective(Protocol):
-    """What :func:`chord` needs to know of problems: a solver, and the coefficients of its solutions."""
+    """Problem as :func:`chord` sees it: a solver, and the coefficients of its solutions."""
 
     cost_shape: torch.Size
     maximize: bool
@@ -56,7 +56,7 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         point[~far] = torch.maximum(point[~far], torch.as_tensor(problem.cost_low).to(point))
         some = problem[rows]
         better = (incidence[rows] - some.incidence(some.solve(point))) * sign
-        gain, slope = (((each * better).flatten(1)).sum(1) for each in (point, along))
+        gain, slope = (((tensor * better).flatten(1)).sum(1) for tensor in (point, along))
         size = _scaled(near, start).abs() + _scaled(along, length).abs()
         error = ROUNDING * (size * better.abs()).flatten(1).sum(1)
         crossing = (-(near * better).flatten(1).sum(1) / slope).clamp(min=0)
@@ -74,7 +74,7 @@ def _scaled(costs: Tensor, factors: Tensor) -> Tensor:
 
 
 def _nearest_bound(low: float | Tensor, costs: Tensor, direction: Tensor) -> Tensor:
-    """Where the line leaves the costs that the solver can handle."""
+    """Distance at which the line leaves the costs that the solver can handle."""
     falling = direction < 0
     distance = (low - costs) / direction.masked_fill(~falling, -1.0)
     found: Tensor = distance.masked_fill(~falling, torch.inf).flatten(1).amin(1).clamp(min=0)

@@ -1,4 +1,4 @@
-"""How probable it is that random edges connect nodes."""
+"""Probabilities that random edges connect nodes."""
 
 __all__ = ["LARGEST_CONNECTED", "log_components", "log_connected"]
 
@@ -32,7 +32,7 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
 
     :param Tensor log_open: Log-probabilities that nodes are joined directly, independently, shape ``(..., n, n)``;
         symmetric, finite, ``IMPOSSIBLE`` for that of zero.
-    :param Tensor log_closed: Those that they are not.
+    :param Tensor log_closed: Log-probabilities that they are not.
     :return: Shape ``(..., 2 ** n)``, by sets as binary numbers, the first node in the lowest digit; ``IMPOSSIBLE`` or
         less for sets that cannot be connected, and for the empty set. O(3^n).
 
@@ -60,7 +60,7 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
 
 
 def _node_tables(log_open: Tensor, log_closed: Tensor) -> tuple[Tensor, Tensor]:
-    """For all nodes and sets: that an edge joins them, and that none does; shape ``(..., n, 2 ** n)``."""
+    """Log-probabilities that an edge, and that no edge, joins each node and set, shape ``(..., n, 2 ** n)``."""
     joined, apart = torch.full_like(log_open[..., :1], IMPOSSIBLE), torch.zeros_like(log_open[..., :1])
     for node in range(log_open.shape[-1]):
         is_open, is_closed = log_open[..., node, None], log_closed[..., node, None]
@@ -86,7 +86,7 @@ def log_components(edges: Tensor, log_open: Tensor, log_closed: Tensor, labels: 
 
     :param Tensor edges: Both ends of the edges, integers of shape ``(num_edges, 2)``, on the processor.
     :param Tensor log_open: Log-probabilities that edges are open, finite, shape ``(..., num_edges)``.
-    :param Tensor log_closed: Those that they are not.
+    :param Tensor log_closed: Log-probabilities that they are not.
     :param Tensor labels: The smallest node of the component of every node, shape ``(..., num_nodes)``; the leading
         axes broadcast.
     :return: Less than ``IMPOSSIBLE / 2`` for labels that are impossible. O(3^n) for the largest component with a cycle,
@@ -162,7 +162,7 @@ def _inside(pairs: set[frozenset[int]], nodes: tuple[int, ...]) -> list[tuple[in
 
 
 def _log_component(pairs: list[tuple[int, int]], log_open: Tensor, log_closed: Tensor) -> Tensor:
-    """That some nodes are connected, shape ``(rows,)``."""
+    """Log-probability that nodes are connected, shape ``(rows,)``."""
     size = log_open.shape[-1]
     tails, heads = ([pair[side] for pair in pairs] for side in (0, 1))
     matrix = csr_array((np.ones(len(pairs)), (tails, heads)), shape=(size, size))

@@ -18,8 +18,8 @@ def slice_sample(
 
     The slice is found by stepping out and shrinking; an end that the bounds make finite needs no steps.
 
-    :param log_density: Of all numbers at once, one log-density for each; need not be normalised, and is asked only for
-        numbers between the bounds.
+    :param log_density: Log-density of all numbers at once, one log-density for each; need not be normalised, and is
+        asked only for numbers between the bounds.
     :param Tensor value: Present numbers, of positive density.
     :param Tensor low: Lower bounds, or -inf, of the same shape.
     :param Tensor high: Upper bounds, or +inf.

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.any_true import any_true
 from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.requirements import any_true
 
 # Below this width, times the slope, a power series is more accurate than a difference.
 NARROW = 1e-2
@@ -154,7 +154,7 @@ def _with_tails(found: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: T
     if found.device.type != "cpu" or is_transformed():
         ends = torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)
         return torch.where(tail, _tail_quantile(share, rest, *ends), found)
-    chosen, *given = (each.expand(found.shape) for each in (tail, share, rest, low, high))
+    chosen, *given = (tensor.expand(found.shape) for tensor in (tail, share, rest, low, high))
     return found.masked_scatter(chosen, _tail_quantile(*(each[chosen] for each in given)))
 
 
@@ -167,7 +167,7 @@ def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Te
 
 
 def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
-    """How far below a number, which is at most zero, the logarithm of the lower tail is smaller by a gap."""
+    """Distance below ``high``, at most 0, at which the logarithm of the lower tail is smaller by a gap."""
     distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high).clamp(min=torch.finfo(gap.dtype).tiny)
     start = _log_erfcx(high)
     for _ in range(NEWTON_STEPS):
@@ -229,7 +229,7 @@ def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: T
 
 
 def _bound_distance(bound: Tensor, log_mass: Tensor) -> Tensor:
-    """How far above a bound there is a small mass; inf where that is not near."""
+    """Distance above a bound within which a small mass lies; inf where that is not near."""
     distance = torch.exp(log_mass + bound**2 / 2 + math.log(2 * math.pi) / 2)
     near = distance * (1 + bound.abs()) < NARROW
     bound = bound.masked_fill(~near, 0.0)

@@ -53,21 +53,21 @@ class CutNetwork:
         return labels
 
     def residuals(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the last flow leaves of all capacities: with them in place of the terms, every sum is smaller by one
-        number, the sum of the best labels.
+        """Residual capacities of the last flow: with them in place of the terms, every sum is smaller by one number,
+        the sum of the best labels.
 
-        :return: What it costs a node to have label 1, and label 0, shape ``(2, n)``; and what it costs an edge that its
-            ends are 0 and 1, and 1 and 0, shape ``(2, E)``. All are at least 0.
+        :return: Costs of label 1, and of label 0, at each node, shape ``(2, n)``; and costs of the ends 0 and 1, and 1
+            and 0, at each edge, shape ``(2, E)``. All are at least 0.
         """
         flows = np.asarray(self._flow.flows(self._arcs))
         left, used = (np.ldexp(part.astype(float), self._exponent - BITS) for part in (self._capacities - flows, flows))
         ends = 2 * self._num_nodes
-        # What flows one way along an edge can be sent back.
+        # Flow along an edge can be sent back.
         return left[:ends].reshape(2, -1), left[ends:].reshape(2, -1) + used[ends:].reshape(2, -1)[::-1]
 
 
 def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """As :class:`CutNetwork`, for many rows.
+    """Minimum cuts of many rows, each by a :class:`CutNetwork`.
 
     :param np.ndarray preferences: Shape ``(N, n)``.
     :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.

@@ -40,7 +40,7 @@ class Network:
         return found
 
     def nearest(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For every node the start from which the fewest edges lead to it, and their number.
+        """Start from which the fewest edges lead to each node, and their number.
 
         :return: Places of the starts, the first one of several, or ``len(starts)`` where no start leads to the node;
             and numbers, at most n, which stands for no path; both of shape ``(n,)``.

@@ -80,7 +80,7 @@ class _Visit:
         return np.flatnonzero(chosen[self.network.tails])
 
     def unrestricted(self, position: int, costs: np.ndarray) -> int:
-        """How many of the next nodes are unrestricted together: doubled until they are not, or the path is met."""
+        """Number of next nodes that are unrestricted together: doubled until they are not, or the path is met."""
         following = self.order[position:]
         on_path = np.flatnonzero(self.exits[following] >= 0)
         most = on_path[0] if len(on_path) else len(following)

@@ -136,7 +136,7 @@ class BipartiteAssignment(PairProblem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where only so many columns as they need are left for one row after the other."""
+        """Whether one row after the other has no more columns left than it needs, booleans."""
         return self._is_forced(self._row_counts, self._column_capacities)
 
     def incidence(self, value: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class BipartiteAssignment(PairProblem):
         return value.double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """For every row the assigned entries, and then all others, with the same shortest paths."""
+        """Boxes of each row: of its assigned entries, and then of all others, with the same shortest paths."""
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         assigned = value.expand(batch + self.event_shape) == 1
         has_room = assigned.sum(-2) < self._column_capacities.to(costs.device)

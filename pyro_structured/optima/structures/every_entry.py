@@ -12,7 +12,7 @@ class EveryEntry(constraints.independent):
     """Values all of whose entries satisfy a constraint, as torch's ``independent``; also of batches without rows, which
     that cannot check.
 
-    :param constraints.Constraint entry: Of single entries.
+    :param constraints.Constraint entry: Constraint of single entries.
     :param int rank: Number of axes of a value.
     """
 

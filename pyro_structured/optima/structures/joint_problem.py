@@ -93,7 +93,7 @@ class JointProblem(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where all problems have only one."""
+        """Whether every problem has one feasible value only."""
         return torch.stack([problem.has_one_value.all(0) for problem in self._problems]).all(0)
 
     def incidence(self, value: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ class JointProblem(Problem):
 
 
 def _expanded(problem: Problem, batch_shape: torch.Size) -> Problem:
-    """With the first axis as it is, and the others of some shape."""
+    """Problem whose first batch axis stays, and whose others have another shape."""
     missing = 1 + len(batch_shape) - len(problem.batch_shape)
     return problem[(slice(None),) + (None,) * missing].expand(problem.batch_shape[:1] + batch_shape)
 

@@ -26,7 +26,7 @@ class LinearProblem(Problem):
     :param event_shape: Shape of a value; ``None``: that of the costs.
     :param incidence_fn: The coefficients :math:`\rho` of the costs, shape ``(..., *cost_shape)``, for values of shape
         ``(..., *event_shape)``. ``None``: the values themselves.
-    :param constraints.Constraint support: What values look like, with as many event axes as they have; ``None``: zeros
+    :param constraints.Constraint support: Constraint of values, with as many event axes as they have; ``None``: zeros
         and ones.
     :param bool maximize: Whether the costs are rewards, and ``solve_fn`` maximises.
     :param is_feasible_fn: Whether values belong to the feasible set, booleans of shape ``(...)``, for values of shape
@@ -100,7 +100,7 @@ class LinearProblem(Problem):
 
     @property
     def support(self) -> constraints.Constraint:
-        """What values look like."""
+        """Constraint of values."""
         if self._support is None:
             return EveryEntry(constraints.boolean, len(self.event_shape))
         return self._support
@@ -149,7 +149,7 @@ class LinearProblem(Problem):
         return found.double()
 
     def feasible_point(self, value: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
-        """As for any problem, if all coefficients are 0 or 1.
+        """Costs between bounds for which values are optimal, if all coefficients are 0 or 1.
 
         :raises NotImplementedError: if some are not.
         """

@@ -111,7 +111,7 @@ class Matching(PairProblem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where only one column is left for one row after the other."""
+        """Whether only one column is left for one row after the other, booleans of shape ``batch_shape``."""
         return self._is_forced(*(torch.ones(size, dtype=torch.long) for size in self.cost_shape))
 
     def incidence(self, value: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class Matching(PairProblem):
         return (value.unsqueeze(-1) == columns).double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """For every row the matched entry, and then all others."""
+        """Boxes of each row: of its matched entry, and then of all others."""
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         places = torch.arange(columns, device=costs.device)
         matched = value.expand(batch + self.event_shape)

@@ -117,7 +117,7 @@ class MinimumCut(Problem):
         return torch.cat([1 - label, label, (ends[..., 0] - ends[..., 1]).abs()], -1)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """For every node the cost of its label and then that of the other, and then one edge after the other."""
+        """Boxes of each node, of the cost of its label and then of the other, and then of one edge after the other."""
         batch, nodes = costs.shape[:-1], self.num_nodes
         labels = value.expand(batch + self.event_shape).long()
         used = self.incidence(labels) > 0
@@ -141,7 +141,7 @@ class MinimumCut(Problem):
         return [self.num_nodes, self.num_nodes, len(self._edges)]
 
     def _excess(self, costs: Tensor, labels: Tensor, index: Tensor, instead: Tensor) -> Tensor:
-        """How far the optimum, if an entry costs something else, is above the labels' if it is free, ``(..., 1)``."""
+        """Optimum with another cost of an entry, less the labels' objective with cost 0 of it, shape ``(..., 1)``."""
         changed = costs.scatter(-1, index, instead)
         optimum = self.objective(changed, self.solve(changed))
         return (optimum - self.objective(costs.scatter(-1, index, 0.0), labels)).unsqueeze(-1)

@@ -12,7 +12,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class PairProblem(Problem):
-    """What problems share whose costs are a matrix, one for each pair of a row and a column, some of them forbidden."""
+    """Base of problems whose costs are a matrix, one for each pair of a row and a column, some of them forbidden."""
 
     _allowed: Tensor
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.structures.immutable import Immutable
 from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.optima.ops.ray_shooting import chord
@@ -62,7 +62,7 @@ class Problem(Represented, Immutable, ABC):
     @property
     @abstractmethod
     def support(self) -> constraints.Constraint:
-        """What values look like; values that the data of a single row exclude may belong to it."""
+        """Constraint of values; values that the data of a single row exclude may belong to it."""
 
     @abstractmethod
     def solve(self, costs: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class Problem(Represented, Immutable, ABC):
         the range of the costs in which both differ, or by the rounding of the largest cost, count as optimal.
         """
         self._batch(costs, value)
-        # What both values cost cancels before it is rounded; infinite costs that neither has do not matter.
+        # Costs that both values have cancel before they are rounded; infinite costs that neither has do not matter.
         differences = (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
         relevant = self._relevant(costs).expand(torch.broadcast_shapes(costs.shape, differences.shape))
         terms = (relevant * differences).masked_fill(differences == 0, 0.0)
@@ -284,7 +284,7 @@ class Problem(Represented, Immutable, ABC):
 
     @staticmethod
     def _binary_dtype(costs: Tensor) -> torch.dtype:
-        """Of zeros and ones."""
+        """Dtype of zeros and ones."""
         return costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
 
     @property

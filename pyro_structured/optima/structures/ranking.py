@@ -73,7 +73,7 @@ class Ranking(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where there is one item."""
+        """Whether there is one item."""
         return torch.tensor(self.num_items == 1)
 
     def incidence(self, value: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ class ShortestPath(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where no edge of a path can be avoided; one search for each edge, until one can."""
+        """Whether no edge of a path can be avoided; one search for each edge, until one can."""
         rows = self.flatten(self.batch_shape)
         pairs = torch.stack([rows.source, rows.target], -1).cpu()
         different, row = pairs.unique(dim=0, return_inverse=True)
@@ -213,7 +213,7 @@ class ShortestPath(Problem):
             others = np.delete(np.arange(len(self.edges)), edges)
             index[row] = np.append(edges, others[: width - len(edges)])
             low[row, free[row]], high[row, free[row]] = least, most
-        entries = (torch.from_numpy(each).reshape(batch + (width,)).to(device) for each in (index, low, high, free))
+        entries = (torch.from_numpy(array).reshape(batch + (width,)).to(device) for array in (index, low, high, free))
         return Box(*entries)
 
     @property

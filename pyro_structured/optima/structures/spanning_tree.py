@@ -17,7 +17,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 def fundamental_cycles(edges: Tensor, trees: Tensor, num_nodes: int) -> Tensor:
-    """Which edges of spanning trees lie on the path between the two ends of every edge.
+    """Edges of spanning trees on the path between the two ends of every edge.
 
     :param Tensor edges: Both ends of a graph's edges, integers of shape ``(E, 2)``.
     :param Tensor trees: The edges of every tree, integers of shape ``(N, num_nodes - 1)``.
@@ -114,7 +114,7 @@ class SpanningTree(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where the graph is a tree."""
+        """Whether the graph is a tree."""
         return torch.tensor(self.num_edges == self.num_nodes - 1)
 
     def incidence(self, value: Tensor) -> Tensor:

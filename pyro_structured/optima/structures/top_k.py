@@ -100,7 +100,7 @@ class TopK(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Where none or all of the items are chosen."""
+        """Whether none or all of the items are chosen, booleans of shape ``batch_shape``."""
         return (self.k == 0) | (self.k == self.num_items)
 
     def incidence(self, value: Tensor) -> Tensor:

@@ -71,8 +71,7 @@ def test_bounds(case, width, states, observe):
     exact = log_partition(d)
     possible = (exact > -torch.inf).all()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "WHOLE_SIDE", width - 1)
-        patch.setattr(module, "STRIP_WIDTH", width)
+        patch.setattr(module, "_widest", lambda labelings, _: width - (labelings == module.LABELINGS_OF_WHOLE))
         patch.setattr(module, "NUMBERS_IN_STEP", states)
         try:
             low, high = d.log_partition_bounds()

@@ -2,7 +2,7 @@
 
 import torch
 
-from pyro_structured.foundation.ops.any_true import any_true
+from pyro_structured.foundation.ops.requirements import any_true
 
 
 def test_sees_all_rows_of_vmap():
