@@ -35,7 +35,7 @@ The table compares learners of the same model. Where the likelihood is what coun
 the stronger control: `ExchangeableSPN` has -16.22 in the demo's table of the README, on other parts of these digits.
 """
 RATES = {"scikit-learn": (0.1, 0.03, 0.01), "PCD": (0.03, 0.01, 0.003), "SVI": (0.1, 0.03)}
-# Of plain steps, for the same places.
+# Learning rates of plain steps, for the same places.
 PLAIN_RATES = (0.3, 0.1, 0.03)
 BATCH = 100
 
@@ -53,7 +53,7 @@ def silhouettes(random):
 
 
 def scikit(images, number, rate, limit, seed):
-    """With batches of 10, and of 100."""
+    """scikit-learn's machine, with batches of 10, and of 100."""
     found = []
     for size in (10, BATCH):
         model = BernoulliRBM(number, learning_rate=rate, batch_size=size, random_state=seed)
@@ -74,7 +74,7 @@ def scikit(images, number, rate, limit, seed):
 
 
 def ours(kind, images, number, rate, limit, seed):
-    """By SVI, or by PCD with Adam and with plain steps."""
+    """Our machine, by SVI, or by PCD with Adam and with plain steps."""
     if kind == "SVI":
         return [(f"{rate:g}", learned(SVI, images, number, Adam, rate, limit, seed, len(images), loss=Trace_ELBO()))]
     plain = PLAIN_RATES[RATES[kind].index(rate)]

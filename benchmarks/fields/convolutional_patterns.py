@@ -1,4 +1,4 @@
-"""Where convolutional patterns are lost: in what they can represent, in learning, or in predicting."""
+"""Limits of convolutional patterns: of the fields that they represent, of learning, and of predictions."""
 
 import copy
 import time
@@ -114,7 +114,7 @@ class Seen(Module):
 
 
 def weight_of_penalty(penalty):
-    """Of the two pixels of a pattern that is a penalty."""
+    """Weight of both pixels of a pattern that equals a penalty."""
     return brentq(lambda w: w / 2 + np.log1p(np.exp(-w)) - np.log(2) - penalty, 0, 1000)
 
 
@@ -176,7 +176,7 @@ def mean_field_score(field, data, part, num_rounds):
 
 @torch.no_grad()
 def scores(field, data, sweeps):
-    """By cuts, by the mean-field approximation, and by samples."""
+    """Scores of predictions by cuts, by the mean-field approximation, and by samples."""
     given = field(data.odds[2])
     first = (given.mean_field_logits(20) > 0).double()
 

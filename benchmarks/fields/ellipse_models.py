@@ -50,7 +50,7 @@ def learned_fields(data, seed, number, quick=False, **settings):
 
 
 def single(d, row, composition="sum"):
-    """One of them."""
+    """Field of a single row."""
     size = torch.Size((len(d.unary_logits),))
     picked = [part[row] if part.shape[:1] == size and part.dim() > least else part for part, least in _parts(d)]
     return PatternCRF(*picked, d.grid, composition)

@@ -58,7 +58,7 @@ def machine(number, quick):
 
 
 def measured(d, truth, exact, estimator):
-    """Of one field: differences to log Z, or to its estimate, and seconds."""
+    """Differences of one field's bounds to log Z, or to its estimate, and seconds."""
     score, began = float(d.unnormalized_log_prob(truth)), time.process_time()
     low, high = (score - float(part) for part in reversed(d.log_prob_bounds(truth)))
     found = {"bounds time": time.process_time() - began}

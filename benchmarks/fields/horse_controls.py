@@ -30,7 +30,7 @@ class Controls:
         return best_shift(validation, self.masks[self.split.validation], SHIFTS)
 
     def pixels(self, name, describe):
-        """Without and with a bias; log-odds of the pictures to choose by and to test on."""
+        """Keeps scores of pixels without and with a bias; log-odds of the pictures to choose by and to test on."""
         began = time.process_time()
         features, (training, validation, test) = describe(), self.split
         classifier = PixelClassifier(random_state=self.seed).fit(features[training], self.masks[training])
@@ -40,7 +40,7 @@ class Controls:
         return odds
 
     def mean_mask(self, validation, test):
-        """Alone, and with the log-odds of pixels."""
+        """Keeps scores of the mean mask alone, and with the log-odds of pixels."""
         began = time.process_time()
         prior = log_odds_of_mean(self.masks[self.split.training])
         alone = np.broadcast_to(prior, test.shape)

@@ -172,7 +172,7 @@ def rows(trials):
 
 
 def cut_seconds(trial):
-    """Of ``map`` for a test picture."""
+    """Seconds of ``map`` for a test picture."""
     field = trial.models[BEST].to_pyro(trial.part("test")[0])
     began = time.process_time()
     field.map("em", num_switches=0)

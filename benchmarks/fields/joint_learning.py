@@ -1,4 +1,4 @@
-"""What learning by the expected loss gains on horses, from three starts, and what contrastive divergence does.
+"""Gains of learning by the expected loss on horses, from three starts, and of contrastive divergence.
 
 Claims: the score of test pictures gets better from each start; contrastive divergence makes scores worse, as Li (2013)
 reports.
@@ -86,7 +86,7 @@ class Part:
 
 @dataclass
 class Curve:
-    """Trace of a run: scores of the shown pictures of each part at every look, losses of all steps."""
+    """Course of a run: scores of the shown pictures of each part at every look, losses of all steps."""
 
     scores: list = field(default_factory=list)
     likelihoods: list = field(default_factory=list)
@@ -243,7 +243,7 @@ def measure(report, options):
 
 
 def claims(report, curves, likelihoods):
-    """Of each start, about the run that the pictures to choose by like best."""
+    """Claims about the best run of each start on the pictures to choose by."""
     best = {}
     for start in TRADE_OFFS:
         runs = [curve for (each, *_), curve in curves.items() if each == start]

@@ -67,7 +67,7 @@ def score(found, labels):
 
 
 def shares(labels):
-    """Of labels in each pixel, never 0."""
+    """Shares of the labels in each pixel, never 0."""
     return (1 - SMOOTHING) * torch.nn.functional.one_hot(labels, 3).float().mean(0) + SMOOTHING / 3
 
 
@@ -187,7 +187,7 @@ def draw(path, pictures):
     for column, (name, each) in enumerate(pictures.items()):
         for row, picture in enumerate(each):
             if name == "colours":
-                # How near each colour is, as red, green and blue.
+                # Probabilities of the colours, as red, green and blue.
                 axes[row, column].imshow(colour_logits(picture).softmax(-1))
             else:
                 axes[row, column].imshow(torch.eye(3)[picture])

@@ -39,7 +39,7 @@ NAMES = {
     "dual": "dual decomposition",
     "branch_and_bound": "branch and bound",
 }
-# Methods without a limit of time and without a bound: arguments of ``map``.
+# Methods without a budget and without a bound: arguments of ``map``.
 UNBOUNDED = {"two starts": ("em", None, 10_000, 0), "em": ("em",)}
 
 
@@ -85,7 +85,7 @@ def table(report, data, options):
 
 
 def claims(report, last):
-    """Of the largest budgets."""
+    """Claims about the largest budgets."""
     numbers = sorted({number for number, _ in last})
     shares = {number: last[number, "branch_and_bound"][2] for number in numbers}
     for number in numbers[:4]:
@@ -97,7 +97,7 @@ def claims(report, last):
 
 
 def curves(d, seconds):
-    """Of one image: times and values of all methods, up to a number of seconds."""
+    """Times and values of all methods for one image, up to a number of seconds."""
     field = d.description
     found, began = {}, time.process_time()
     start = ascend(field, (field.odds > 0).double(), 10_000)

@@ -52,7 +52,7 @@ def field(height, width, number, composition="sum", scale=1.0):
 
 
 def again(d):
-    """The same distribution, which has computed nothing yet."""
+    """The same distribution without cached results."""
     composition = "min" if torch.isinf(d.composition).any() else "sum"
     return PatternCRF(d.unary_logits, d.pairwise, d.weights, d.pattern_logits, d.grid, composition)
 

@@ -1,4 +1,4 @@
-"""What a second layer of hidden units is worth: exact maximum likelihood, beside as many parameters in one layer."""
+"""Gain of a second layer of hidden units: exact maximum likelihood, beside as many parameters in one layer."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""What patterns add to fields of pairs, the more variable the shapes the less: ellipses, birds and persons in noise."""
+"""Gain of patterns over fields of pairs, less for more variable shapes: ellipses, birds and persons in noise."""
 
 import os
 import time

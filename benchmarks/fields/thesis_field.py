@@ -12,7 +12,7 @@ from pyro_structured.models import edge_features
 from pyro_structured.structures import Grid
 
 HIDDEN, BATCH, STEPS = 32, 50, 1000
-# Of the machine's weights and biases, of log-odds, of penalties, and a bias.
+# Scales of the machine's weights and biases, of log-odds and of penalties, and biases, that are tried.
 TRIED = ((0.25, 0.5, 0.7, 1.0), (0.5, 0.75, 1.0), (0.25, 0.5, 1.0), tuple(np.linspace(-1.5, 1.5, 11)))
 
 
@@ -49,7 +49,7 @@ def machine(masks, steps=STEPS):
 
 
 def chosen_scales(given, masks, learned):
-    """Those of the best score of some pictures, one after the other, twice."""
+    """Scales of the best score of some pictures, chosen one after the other, twice."""
     scales, best = [0.5, 1.0, 0.5, 0.0], -1.0
     for place in 2 * list(range(len(TRIED))):
         for value in TRIED[place]:

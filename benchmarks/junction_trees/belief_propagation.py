@@ -15,11 +15,11 @@ TOLERANCE = 1e-6
 
 @dataclass
 class Beliefs:
-    """Result of belief propagation.
+    """Results of belief propagation.
 
     :ivar marginals: Probabilities of states, shape ``(rows, n, largest cardinality)``.
-    :ivar converged: Which rows have converged.
-    :ivar num_updates: Updates of messages, for each row.
+    :ivar converged: Whether each row has converged, shape ``(rows,)``.
+    :ivar num_updates: Number of updates of messages in each row, shape ``(rows,)``.
     """
 
     marginals: np.ndarray
@@ -44,7 +44,7 @@ class FactorGraph(NamedTuple):
 
 
 def factor_graph(network):
-    """That of a Bayesian network all of whose probabilities are positive."""
+    """Factor graph of a Bayesian network all of whose probabilities are positive."""
     scopes = [(*above, d) for d, above in enumerate(network.parents)]
     tables = [np.asarray(table, dtype=float) for table in network.tables]
     if not all((table > 0).all() for table in tables):
@@ -70,7 +70,7 @@ def propagate_beliefs(network, values, observed, is_residual, damping=0.0, max_s
 
     :param BayesianNetwork network: The model.
     :param np.ndarray values: States, shape ``(rows, n)``.
-    :param np.ndarray observed: Which of them are evidence, the same shape.
+    :param np.ndarray observed: Whether states are evidence, the same shape.
     :param bool is_residual: Residual belief propagation; otherwise loopy.
     :param float damping: The old message's share of the new one, in [0, 1).
     :param int max_sweeps: Updates of each message, on average, after which the search for a fixed point ends.
@@ -142,7 +142,7 @@ def run_loopy(graph, evidence, is_seen, damping, max_sweeps, marginals):
     for _ in range(max_sweeps):
         change = 0.0
         for edge, variable in enumerate(graph.edge_variables):
-            # Known variables need no message.
+            # Observed variables need no messages.
             if not is_seen[variable]:
                 send(graph, evidence, messages, edge, room, proposals[edge])
                 change = max(change, np.max(np.abs(proposals[edge] - messages[edge])))

@@ -36,7 +36,7 @@ def ask(models, compact, values, observed):
 
 
 def random_evidence(num_rows, num_variables, rate, rng):
-    """Which variables are observed in each row: the same number in all rows, at least one hidden."""
+    """Mask of the observed variables in each row: the same number in all rows, at least one hidden."""
     number = min(max(round(rate * num_variables), 1), num_variables - 1)
     return rng.random((num_rows, num_variables)).argsort(-1) < number
 
@@ -53,7 +53,9 @@ def accuracy(found, values, observed):
 
 
 def mean_absolute_error(found, exact, observed):
-    """Of the probabilities of hidden variables: half the sum of the absolute differences of a variable's states."""
+    """Mean error of the probabilities of hidden variables: half the sum of absolute differences over a variable's
+    states.
+    """
     return np.abs(found - exact).sum(-1)[~observed].mean() / 2
 
 

@@ -113,7 +113,7 @@ def _best(families, before):
 
 
 def _gain(families, order, place):
-    """Of a swap with the next variable."""
+    """Gain of swapping a variable with the next one."""
     one, other = order[place : place + 2]
     before = _mask(order[:place])
     new = _best(families[other], before)[0] + _best(families[one], before | 1 << other)[0]

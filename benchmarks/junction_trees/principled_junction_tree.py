@@ -55,7 +55,7 @@ def _graph(number, cliques):
 
 
 def _entropies(rows, largest):
-    """Of all sets of variables up to a size, at the place of their masks."""
+    """Entropies of all sets of variables up to a size, at the index of their masks, shape ``(2 ** n,)``."""
     number = len(rows.cardinalities)
     found = np.full(1 << number, np.nan)
     for size in range(min(largest, number) + 1):
@@ -66,7 +66,7 @@ def _entropies(rows, largest):
 
 
 def _entropy(neighbors, entropies):
-    """Of the decomposable model of a chordal graph."""
+    """Entropy of the decomposable model of a chordal graph."""
     order = maximum_cardinality_order(neighbors)
     cliques = zip(order, elimination_cliques(neighbors, order), strict=True)
     return sum(entropies[_mask(clique)] - entropies[_mask(clique - {d})] for d, clique in cliques)
@@ -88,7 +88,7 @@ def _strengths(entropies, separator, others, largest):
 
 
 def _steps(entropies, number, separator, largest):
-    """Parts of a separator while the threshold falls: pairs of a strength and the parts from there on."""
+    """Parts of a separator by falling threshold: pairs of a strength, and the parts for thresholds below it."""
     others = [d for d in range(number) if not separator >> d & 1]
     masks, strengths = _strengths(entropies, separator, others, largest)
     parts = [1 << d for d in others]
@@ -121,7 +121,7 @@ def _find_tree(steps, threshold):
 
 
 def _parts(steps, threshold):
-    """Those of a separator: sets are joined whose strength is above the threshold."""
+    """Parts of a separator: sets are joined whose strength is above the threshold."""
     return [parts for strength, parts in steps if strength > threshold][-1]
 
 

@@ -123,7 +123,7 @@ def answer(trial, rate, models, compact, values, rng):
 
 
 class Differences:
-    """Of the figures of two contestants for the same networks: mean and 95 % bootstrap interval."""
+    """Differences of the figures of two contestants for the same networks: mean and 95 % bootstrap interval."""
 
     def __init__(self, trials, seed):
         self.trials, self.seed = trials, seed

@@ -174,7 +174,7 @@ class Findings:
 
 
 def by_blocks(metric, *arguments):
-    """Of consecutive rows."""
+    """Means of a metric over blocks of consecutive rows."""
     return [metric(*parts) for parts in zip(*(np.array_split(each, BLOCKS) for each in arguments), strict=True)]
 
 

@@ -179,7 +179,7 @@ def selection_times(report, names):
 
 
 def option_rows(name, treewidth):
-    """Table of the thresholds, weights and discounts of graph cuts."""
+    """Effects of the thresholds, weights and discounts of graph cuts."""
     (train, validation, test), sizes = load(name)
     rows = []
     for information in ("mutual", "least"):

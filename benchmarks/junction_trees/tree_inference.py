@@ -60,7 +60,7 @@ class Evidence:
         return JunctionTree(self.tree.clique_logits, self.tree.tree).marginal_log_prob(self.value, self.observed)
 
     def gradient(self):
-        """Of the weight of the evidence, with respect to the tables of all cliques."""
+        """Gradient of the weight of the evidence with respect to the tables of all cliques."""
         logits = self.tree.clique_logits.detach().requires_grad_()
         weight = JunctionTree(logits, self.tree.tree).condition(self.value, self.observed).log_partition_function
         return torch.autograd.grad(weight.sum(), logits)

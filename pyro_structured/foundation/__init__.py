@@ -1,1 +1,1 @@
-"""Layers that every family of models stands on."""
+"""Foundation of all families of models."""

@@ -76,7 +76,7 @@ def _random_field(composition="sum", replicas=1, shape=(2, 3), rows=2, paired=Tr
 
 
 def _probabilities(field):
-    """Of all labelings, shape ``(rows, 2 ** D)``."""
+    """Probabilities of all labelings, shape ``(rows, 2 ** D)``."""
     y = all_labelings(field.num_pixels, field.odds)
     odds = field.odds.unsqueeze(1)
     possible = ~((odds == math.inf) & (y == 0)).any(-1)

@@ -43,7 +43,7 @@ ESTIMATORS = {
     ),
     "ThinJunctionTree": (models.ThinJunctionTree(treewidth=2, random_state=0), TABLE),
 }
-# Of what is called random_state and max_iter everywhere.
+# Other names of the arguments that are called random_state and max_iter everywhere.
 OTHER_NAMES = {"seed", "rng", "epochs", "num_epochs", "num_steps", "max_steps", "n_epochs", "n_steps"}
 OLD_PARAMETERS = [
     (models.PixelClassifier, "num_hidden", "n_hidden"),
@@ -117,7 +117,7 @@ def test_probabilities_are_of_what_is_predicted(name):
         return
     predicted, probabilities = estimator.predict(X), estimator.predict_proba(X)
     if isinstance(probabilities, list):
-        # Of labels each by itself, those of all together may be others.
+        # Probabilities are those of each label by itself; the jointly most probable labels may differ.
         assert predicted.shape == (len(X), len(probabilities))
         sizes = [len(classes) for classes in estimator.classes_]
         assert [each.shape for each in probabilities] == [(len(X), size) for size in sizes]
@@ -301,7 +301,7 @@ def test_weights_by_position_go_on_working():
 
 
 def test_old_names_of_pictures_go_on_working():
-    """Of pictures, masks, descriptors and folds."""
+    """Old names of pictures, masks, descriptors and folds go on working."""
     expected = fitted("SegmentationCRF", X_val=PICTURES, y_val=MASKS)
     with pytest.warns(FutureWarning, match="is now called"):
         found = clone(expected).fit(images=PICTURES, masks=MASKS, images_val=PICTURES, masks_val=MASKS)
@@ -328,7 +328,7 @@ def test_old_names_of_pictures_go_on_working():
 
 
 def test_samples_follow_the_density():
-    """Of the one that has not drawn before; others have tests of their own."""
+    """Samples follow the density of the estimator without a test of its own."""
     density = fitted("MEVMDensity")
     drawn = density.sample(2000, random_state=1)
     assert drawn.shape == (2000, 4) and drawn.dtype == np.uint8

@@ -51,14 +51,14 @@ WORDS = np.array(["no", "yes"])[PLAIN.astype(int)]
 
 @dataclass
 class Scores:
-    """Results of an estimator for the data that it learns from, and for the first rows, in the same form."""
+    """Results of an estimator for its training data, and for the first rows in the same form."""
 
     learned: np.ndarray
     applied: np.ndarray
 
 
 def scores(name: str, X: Any, part: Any = None) -> Scores:
-    """Learned from X, with its first rows, in the same form, for validation where an estimator takes them."""
+    """Results of an estimator that learns from X, with the first rows for validation where it takes any."""
     estimator, part = clone(ESTIMATORS[name]), X if part is None else part
     number = X.shape[0] if hasattr(X, "shape") else len(X)
     parameters = estimator.get_params()

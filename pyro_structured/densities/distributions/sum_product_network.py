@@ -27,7 +27,7 @@ from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import require, require_support
 
-# Axes of the parameters behind those of the batch: networks M, regions G, states K, variables n.
+# Axes of the parameters after those of the batch: networks M, regions G, states K, variables n.
 AXES = {
     "network_logits": ("M",),
     "transition_logits": ("M", "G", "K", "K"),
@@ -56,10 +56,10 @@ class SumProductNetwork(ExchangeableVector):
 
     :param Tensor network_logits: Log-weights of the networks, shape ``(..., M)``, less than +inf.
     :param Tensor transition_logits: Log-weights of a region's states (last axis) given its parent's, shape
-        ``(..., M, G, K, K)``, less than +inf; the first row counts for the root, region 0.
+        ``(..., M, G, K, K)``, less than +inf; for the root, region 0, only the first row is used.
     :param Tensor leaf_logits: Log-weights of the forest and of the blocks, shape ``(..., M, G, K, 2)``, less than +inf.
     :param Tensor conditional_logits: Log-odds of a variable in a state's forest when its parent is 0, and is 1, shape
-        ``(..., M, K, n, 2)``, finite; the first counts for roots.
+        ``(..., M, K, n, 2)``, finite; for roots, only the first is used.
     :param Tensor statistic_logits: Log-weights of the counts of all blocks of every state, shape ``(..., M, K, 2 n)``;
         see :class:`ExchangeablePartition`.
     :param RegionTree structure: Regions, forests and blocks.
@@ -135,7 +135,9 @@ class SumProductNetwork(ExchangeableVector):
 
     @lazy_property
     def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Logarithms of the probabilities of states, of leaves, and of values given those of the parents."""
+        """Log-probabilities of states given the parents' states, ``(..., M, G, K, K)``, of leaves, ``(..., M, G, K,
+        2)``, and of values given the parents' values, ``(..., M, K, n, 2, 2)``.
+        """
         tables = []
         for name in ("transition_logits", "leaf_logits"):
             logits = getattr(self, name).double()
@@ -146,14 +148,14 @@ class SumProductNetwork(ExchangeableVector):
 
     @lazy_property
     def _free_blocks(self) -> ExchangeablePartition:
-        """The blocks of all networks and states, without evidence."""
+        """Blocks of all networks and states, without evidence."""
         blocks = ExchangeablePartition(self.statistic_logits, self.structure.partition, validate_args=False)
         require_support(block_log_partitions(blocks).sum(-1), EMPTY_SUPPORT)
         return blocks
 
     @lazy_property
     def _blocks(self) -> ExchangeablePartition:
-        """The blocks given the evidence."""
+        """Blocks of all networks and states, given the evidence."""
         value, observed, _ = self._evidence
         return self._free_blocks.condition(value[..., None, None, :], observed[..., None, None, :])
 
@@ -190,7 +192,7 @@ class SumProductNetwork(ExchangeableVector):
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Logits of the networks without a constant, which would swallow their digits, and the constant."""
+        """Logits of the networks less their largest, next to which their digits could be lost, and that largest one."""
         return centre_tables(self.network_logits, [self.structure.num_networks - 1])
 
     @property
@@ -240,12 +242,15 @@ class SumProductNetwork(ExchangeableVector):
         return drawn.reshape(sample_shape + self.batch_shape + self.event_shape)
 
     def _flat(self, tensor: Tensor, trailing: int) -> Tensor:
-        """A tensor with so many axes behind those of the batch, which become one."""
+        """Tensor with the axes of the batch as one, and ``trailing`` further axes."""
         size = tensor.shape[tensor.dim() - trailing :]
         return tensor.expand(self.batch_shape + size).reshape(self.batch_shape.numel(), *size)
 
     def _draw_states(self, network: Tensor) -> Tensor:
-        """States of all regions, from the root on, of networks of shape ``(samples, batch)``."""
+        """States of all regions, drawn from the root on, shape ``(samples, batch, G)``.
+
+        :param Tensor network: Numbers of networks, shape ``(samples, batch)``.
+        """
         transitions, beliefs = self._flat(self._tables[0], 4), self._flat(self._inward[0], 3)
         row = torch.arange(len(beliefs), device=network.device)
         parents = self.structure.region_parents[network]
@@ -257,7 +262,7 @@ class SumProductNetwork(ExchangeableVector):
         return states
 
     def _draw_forests(self, which: tuple[Tensor, ...]) -> Tensor:
-        """Vectors drawn from forests, of which every variable has its own, shape ``(samples, batch, n)``.
+        """Vectors drawn from forests, each variable from the forest of its own state, shape ``(samples, batch, n)``.
 
         :param which: Indices of batch elements, networks, states and variables, shapes broadcast to ``(samples, batch,
             n)``.
@@ -267,12 +272,12 @@ class SumProductNetwork(ExchangeableVector):
         return forest_sample(conditionals, parents[which[1:]], levels[which[1:]], num_levels, beliefs)
 
     def _draw_blocks(self, which: tuple[Tensor, ...]) -> Tensor:
-        """Vectors drawn from blocks, of which every variable has its own; argument and shape as for
+        """Vectors drawn from blocks, each variable from the blocks of its own state; argument and shape as for
         :meth:`_draw_forests`.
         """
         partition, (row, network, state, _) = self.structure.partition, which
         given, observed = (self._flat(tensor, 3)[which] for tensor in self._block_evidence)
-        # Every cell of the blocks that come together is found in the table of the network and state it comes from.
+        # The cells of the joined blocks are those of the tables of the networks and states that they come from.
         joined = Partition(partition.labels[which[1:]])
         names = joined.cell_blocks
         state = state.gather(-1, names)
@@ -282,8 +287,9 @@ class SumProductNetwork(ExchangeableVector):
 
     @property
     def _block_evidence(self) -> tuple[Tensor, Tensor]:
-        """Values, and where they are observed, of the blocks of all networks and states, except in regions where the
-        evidence is impossible: their blocks keep their distribution; shape ``(..., M, K, n)``.
+        """Values and booleans that mark observed ones, for the blocks of all networks and states, both of shape ``(...,
+        M, K, n)``; nothing is observed in regions where the evidence is impossible, whose blocks keep their
+        distribution.
         """
         value, observed, _ = self._evidence
         kept = observed[..., None, None, :] & self.structure.at_variables(self._leaf_scores[..., 1] > -torch.inf)

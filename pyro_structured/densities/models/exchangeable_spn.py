@@ -27,24 +27,24 @@ from pyro_structured.foundation.models.random_states import checked_generator, t
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
-# Steps that gain a smaller share of the log-probability, after which a network is finished.
+# Number of steps in a row with a relative gain below the second number after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
-# More would leave nothing of the data in single precision.
+# Largest smoothing: with more, the data would be lost in single precision.
 MOST_SMOOTHING = 1e6
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-30, 1e30
-# A region has a transition for each pair of its states and its parent's.
+# Largest number of states: a region has a transition for each pair of its states and its parent's.
 MOST_STATES = 2**12
-# Rows times numbers of networks, states and variables that are scored at once.
+# Largest number of rows, networks, states and variables, multiplied, in one batch of scores.
 SCORED_AT_ONCE = 2**20
 
 
 class _Improved(NamedTuple):
-    """A network after its learning.
+    """Result of the learning of one network.
 
-    :ivar tables: Tables of the best step; ``None`` if it was interrupted before there was one.
+    :ivar tables: Tables of the best step; ``None`` after an interrupt before the first step.
     :ivar log_likelihoods: Mean log-likelihoods of the training rows for all steps.
-    :ivar bool settled: Whether there were steps enough.
-    :ivar bool interrupted: Whether it was interrupted from the keyboard.
+    :ivar bool settled: Whether the number of steps was sufficient.
+    :ivar bool interrupted: Whether there was an interrupt from the keyboard.
     """
 
     tables: dict[str, Tensor] | None
@@ -54,9 +54,11 @@ class _Improved(NamedTuple):
 
 
 def _improve(network: RegionNetwork, held_out: Tensor, max_iter: int) -> _Improved:
-    """Learns until nothing gets better.
+    """Learns a network until its score stops improving.
 
+    :param RegionNetwork network: The network, whose parameters are changed.
     :param Tensor held_out: Weights of the validation rows, shape ``(N,)``; all 0 if there are none.
+    :param int max_iter: Largest number of steps.
     """
     best, waited, tables = -np.inf, 0, None
     judging = held_out if held_out.any() else network.weights
@@ -88,7 +90,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     mutual information; the tree of the regions is that of largest mutual information. Rows are clustered for each
     region, and a state of the region starts as one cluster: a Chow-Liu tree and the blocks of
     :func:`merge_partition`. Then all parameters, and the trees, are improved by expectation maximisation. Networks
-    differ by their random clusters, and by random weights of the rows that tell the regions.
+    differ by their random clusters, and by random weights of the rows with which the regions are found.
 
     Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
     needs complete rows (:class:`MEVMDensity` does not).
@@ -169,7 +171,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         self._check_parameters()
         rows = self._binarized(read_numbers(self, X, reset=True)).astype(np.float32)
         times = self._check_weights(sample_weight, rows)
-        # In single precision, sums of others are infinite, or zero.
+        # In single precision, sums of other weights are infinite, or zero.
         counted = times > SMALLEST_WEIGHT
         if times.max() > LARGEST_WEIGHT or not counted.any():
             raise ValueError(f"sample_weight: expected 0, or {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, got others")
@@ -182,14 +184,14 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         places = places.reshape(-1)
         values = torch.from_numpy(joined)
         weights, held_out = (
-            torch.from_numpy(np.bincount(part, each, len(joined)).astype(np.float32))
-            for part, each in ((places[: len(rows)], times), (places[len(rows) :], None))
+            torch.from_numpy(np.bincount(indices, row_weights, len(joined)).astype(np.float32))
+            for indices, row_weights in ((places[: len(rows)], times), (places[len(rows) :], None))
         )
         self._distribution = _assemble(self._learn(values, weights, held_out))
         return self
 
     def _learn(self, values: Tensor, weights: Tensor, held_out: Tensor) -> list[dict[str, Tensor]]:
-        """The tables of all networks, or of those that there were when it was interrupted."""
+        """Tables of all networks, or of those that were finished before an interrupt."""
         generator = checked_generator(self.random_state)
         options = self.n_states, self.max_region_size, self.smoothing, generator
         tasks = ((RegionNetwork(values, weights, *options), held_out, self.max_iter) for _ in range(self.n_networks))
@@ -198,7 +200,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             with verbosity(self.verbose):
                 shown = {"desc": "networks", "unit": "network"}
                 for network in in_parallel(_improve, tasks, self.n_networks, self.n_jobs, **shown):
-                    # Of one that was interrupted there is something only if there is nothing else.
+                    # An interrupted network is kept only if no other is finished.
                     if not network.interrupted or (network.tables is not None and not finished):
                         finished.append(network)
                     if network.interrupted:
@@ -237,13 +239,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         size = structure.num_networks * structure.num_states * structure.num_variables
         for complete in (True, False):
             chosen = torch.from_numpy(np.flatnonzero(missing.any(1) != complete))
-            for part in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
-                observed = torch.from_numpy(~missing)[part]
+            for batch in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
+                observed = torch.from_numpy(~missing)[batch]
                 with torch.no_grad():
-                    log_probs[part] = (
-                        self._distribution.log_prob(values[part])
+                    log_probs[batch] = (
+                        self._distribution.log_prob(values[batch])
                         if complete
-                        else self._distribution.marginal_log_prob(values[part], observed)
+                        else self._distribution.marginal_log_prob(values[batch], observed)
                     )
         return log_probs.numpy()
 
@@ -261,7 +263,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :param int n_samples: Number of rows, at least 1.
         :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
             generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is none of these.
+        :raises ValueError: if an argument is of another kind.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
@@ -269,7 +271,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             return self._distribution.sample((n_samples,)).numpy().astype(np.uint8)
 
     def to_pyro(self) -> SumProductNetwork:
-        """The density as a Pyro distribution, in float64: samples are to be cast for models in float32."""
+        """Density as a Pyro distribution, in float64; cast its samples for models in float32."""
         check_is_fitted(self)
         return self._distribution
 
@@ -283,7 +285,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
 
 def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:
-    """The mixture of all networks; those with fewer regions get empty ones."""
+    """Mixture of all networks; networks with fewer regions than others get empty ones."""
     number = max(len(table["region_parents"]) for table in tables)
 
     def stack(name: str) -> Tensor:

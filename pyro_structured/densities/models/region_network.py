@@ -1,4 +1,4 @@
-"""One network of regions, fitted by expectation maximisation."""
+"""Networks of regions, fitted by expectation maximisation."""
 
 __all__ = ["RegionLeaves", "RegionNetwork"]
 
@@ -19,19 +19,19 @@ from pyro_structured.exchangeable.models.merge_partition import merge_labels
 from pyro_structured.exchangeable.ops.level_sets import log_binomial
 from pyro_structured.exchangeable.structures.partition import Partition
 
-# Share of the tree in a leaf, and the rows that this prior share counts for.
+# Prior probability of the tree in a leaf, and number of rows that the prior counts for.
 TREE_SHARE, SHARE_ROWS = 0.7, 10.0
 
 
 class RegionLeaves:
-    """States of one region, whose parameters are found by expectation maximisation.
+    """Leaves of the states of one region, whose parameters are found by expectation maximisation.
 
-    Rows of the region's variables that are equal are kept once: a pattern.
+    Rows with equal values of the region's variables are kept once, as a pattern; there are U patterns.
 
     :param Tensor values: Zeros and ones, floating point, of the region's variables, shape ``(N, m)``.
-    :param Tensor weights: How often each row comes in the training data, shape ``(N,)``.
+    :param Tensor weights: Weights of the rows, their counts in the training data, shape ``(N,)``.
     :param int num_states: Number of states K.
-    :param float smoothing: Rows, drawn like all the data, that are added to those of every state.
+    :param float smoothing: Number of rows, distributed like all the data, that are added to those of every state.
     """
 
     def __init__(self, values: Tensor, weights: Tensor, num_states: int, smoothing: float) -> None:
@@ -53,7 +53,7 @@ class RegionLeaves:
         return weights.new_zeros(len(self.patterns), *weights.shape[1:]).index_add_(0, self.places, weights)
 
     def start(self, memberships: Tensor) -> None:
-        """Learns the blocks, and all parameters, from weights of the states for every pattern, shape ``(U, K)``."""
+        """Learns the blocks, and all parameters, from weights of the patterns in every state, shape ``(U, K)``."""
         rows = self.patterns.numpy().astype(np.uint8)
         alone = np.arange(rows.shape[1])
         labels = np.stack([merge_labels(rows, weights, alone) for weights in memberships.mT.double().numpy()])
@@ -67,29 +67,35 @@ class RegionLeaves:
         self._update(TREE_SHARE * memberships, (1 - TREE_SHARE) * memberships)
 
     def _cells(self) -> csr_array:
-        """Cells of the states' tables in which the patterns are: a row for every state and pattern."""
-        found, width = [], []
+        """Sparse indicators of the cells of the states' tables that the patterns are in, shape ``(K U, K cells)``: a
+        row for every state and pattern.
+        """
+        indices, width = [], []
         for state, (labels, starts) in enumerate(zip(self.partition.labels, self.partition.starts, strict=True)):
             names = labels.unique()
             counts = self.patterns @ (labels.unsqueeze(-1) == names).to(self.patterns)
-            found.append((counts.int() + starts[names].int() + state * self.partition.table_size).flatten())
+            indices.append((counts.int() + starts[names].int() + state * self.partition.table_size).flatten())
             width.append(np.full(len(self.patterns), len(names)))
-        index, ends = torch.cat(found).numpy(), np.concatenate([[0], *width]).cumsum(dtype=np.int32)
+        index, ends = torch.cat(indices).numpy(), np.concatenate([[0], *width]).cumsum(dtype=np.int32)
         shape = len(self.patterns) * self.num_states, self.partition.table_size * self.num_states
         return csr_array((np.ones(len(index), dtype=np.float32), index, ends), shape=shape)
 
     def _count(self, weights: Tensor) -> Tensor:
-        """Weights of the counts of all blocks, from those of the patterns in every state, shape ``(K, U)``."""
-        found = self.cells.T @ weights.flatten().numpy()
-        return torch.from_numpy(found).reshape(self.num_states, self.partition.table_size)
+        """Weights of the counts of all blocks, shape ``(K, cells)``, from weights of the patterns in every state, shape
+        ``(K, U)``.
+        """
+        cell_weights = self.cells.T @ weights.flatten().numpy()
+        return torch.from_numpy(cell_weights).reshape(self.num_states, self.partition.table_size)
 
     def maximize(self, weights: Tensor) -> None:
-        """Maximises the expected objective, given weights of the states for every pattern, shape ``(U, K)``."""
+        """Maximises the expected objective, given weights of the patterns in every state, shape ``(U, K)``."""
         trees = weights * torch.sigmoid(self.tree_scores - self.block_scores)
         self._update(trees, weights - trees)
 
     def _update(self, trees: Tensor, blocks: Tensor) -> None:
-        """Updates the states' trees and blocks from their weights."""
+        """Maximises the expected objective, given weights of the patterns in the trees and in the blocks of every
+        state, shape ``(U, K)`` each.
+        """
         share = torch.stack([trees.sum(0) + SHARE_ROWS * TREE_SHARE, blocks.sum(0) + SHARE_ROWS * (1 - TREE_SHARE)], -1)
         self.leaf_logits = share.log() - share.sum(-1, keepdim=True).log()
         self._learn_trees(trees.mT @ self.features + self.prior)
@@ -97,10 +103,10 @@ class RegionLeaves:
         names = self.partition.cell_blocks
         totals = number.new_zeros(self.partition.labels.shape).scatter_add(-1, names, number).gather(-1, names)
         self.statistic_logits = (number / totals).log()
-        each = (self.statistic_logits - self.completions).masked_fill(~self.used, 0.0)
-        found = torch.from_numpy(self.cells @ each.flatten().numpy()).reshape(self.num_states, -1).mT
+        cell_scores = (self.statistic_logits - self.completions).masked_fill(~self.used, 0.0)
+        block_scores = torch.from_numpy(self.cells @ cell_scores.flatten().numpy()).reshape(self.num_states, -1).mT
         self.tree_scores = self.features @ self._coefficients().mT + self.leaf_logits[:, 0]
-        self.block_scores = found + self.leaf_logits[:, 1]
+        self.block_scores = block_scores + self.leaf_logits[:, 1]
 
     @property
     def scores(self) -> Tensor:
@@ -146,23 +152,24 @@ class RegionLeaves:
         return coefficients
 
 
-# A variable outside of a region counts for less when rows are clustered for the region's states.
+# Scale of variables outside of a region when rows are clustered for the region's states.
 OUTSIDE_WEIGHT = 0.75
-# Rows that are added to each row of the transitions, distributed like the state in all the data.
+# Number of rows, distributed like the state in all the data, that are added to each row of the transitions.
 TRANSITION_ROWS = 2.0
 ROWS_AT_ONCE = 2**12
 
 
 class RegionNetwork:
-    """A tree of regions with latent states, and leaves.
+    """Tree of regions with latent states, and leaves.
 
     :param Tensor values: Zeros and ones, floating point, shape ``(N, n)``, all rows different.
-    :param Tensor weights: How often each row comes in the training data, shape ``(N,)``; 0 for rows only to be scored.
-    :param int num_states: States of each region.
-    :param int largest: Most variables in a region.
-    :param float smoothing: Rows, drawn like all the data, that are added to those of every state.
-    :param numpy.random.RandomState random_state: Chooses random weights of the rows that tell the regions, and the
-        first clusters.
+    :param Tensor weights: Weights of the rows, their counts in the training data, shape ``(N,)``; 0 for rows that are
+        only scored.
+    :param int num_states: Number of states K of each region.
+    :param int largest: Largest number of variables in a region.
+    :param float smoothing: Number of rows, distributed like all the data, that are added to those of every state.
+    :param numpy.random.RandomState random_state: Generator of the random weights of rows with which regions are found,
+        and of the first clusters.
     """
 
     def __init__(
@@ -173,17 +180,17 @@ class RegionNetwork:
         shaken = torch.from_numpy(random_state.gamma(weights.numpy())).to(values)
         self.regions, self.parents = variable_regions(values, shaken, largest)
         self.members = [torch.nonzero(self.regions == region).squeeze(-1) for region in range(len(self.parents))]
-        self.leaves = [RegionLeaves(values[:, member], weights, num_states, smoothing) for member in self.members]
-        memberships = [_cluster(values, weights, member, num_states, random_state) for member in self.members]
+        self.leaves = [RegionLeaves(values[:, members], weights, num_states, smoothing) for members in self.members]
+        memberships = [_cluster(values, weights, members, num_states, random_state) for members in self.members]
         self._update_transitions(self._count_transitions(memberships))
-        for leaves, each in zip(self.leaves, memberships, strict=True):
-            leaves.start(leaves.gather(each))
+        for leaves, row_weights in zip(self.leaves, memberships, strict=True):
+            leaves.start(leaves.gather(row_weights))
 
     def _count_transitions(self, memberships: list[Tensor]) -> Tensor:
-        """Weights of the rows in a region's state (last axis) and its parent's, shape ``(G, K, K)``; the root's are
-        spread evenly over its parent's.
+        """Weights of the rows by a region's state (last axis) and its parent's, shape ``(G, K, K)``; those of the root
+        are spread evenly over the parent's states.
 
-        :param memberships: Weights of the rows in the states they are in, shape ``(N, K)``, of all regions.
+        :param memberships: For every region, the weight of each row in its state, zeros elsewhere, shape ``(N, K)``.
         """
         each = zip(memberships, self.parents.tolist(), strict=True)
         counts = [(memberships[above] > 0).to(weights).mT @ weights for weights, above in each]
@@ -196,40 +203,42 @@ class RegionNetwork:
         self.log_transitions = (number / number.sum(-1, keepdim=True)).log()
 
     def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Log-probabilities of the regions' values given their states, shape ``(rows, 1, G, K)``."""
+        """Batches of rows, and log-probabilities of regions' values given their states, shape ``(rows, 1, G, K)``."""
         scores = [leaves.scores for leaves in self.leaves]
         for start in range(0, len(self.weights), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            each = [score[leaves.places[part]] for score, leaves in zip(scores, self.leaves, strict=True)]
-            yield part, torch.stack(each, 1).unsqueeze(1)
+            batch = slice(start, start + ROWS_AT_ONCE)
+            batch_scores = [score[leaves.places[batch]] for score, leaves in zip(scores, self.leaves, strict=True)]
+            yield batch, torch.stack(batch_scores, 1).unsqueeze(1)
 
     def expect(self) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Log-probabilities of all rows, shape ``(N,)``; expected numbers of the training rows' transitions, and of
-        their states for all patterns of each region.
+        """Log-probabilities of all rows, shape ``(N,)``; expected counts of the training rows' transitions, shape ``(G,
+        K, K)``; and of their patterns in all states of each region, shape ``(U, K)``.
         """
-        transitions, found = self.log_transitions.clone().requires_grad_(), []
+        transitions, log_probs = self.log_transitions.clone().requires_grad_(), []
         counts = torch.zeros_like(self.log_transitions)
         weights = [torch.zeros_like(leaves.tree_scores) for leaves in self.leaves]
-        for part, each in self._chunks():
-            _, messages = region_inward(transitions.unsqueeze(0), each.requires_grad_(), self.parents.unsqueeze(0))
+        for batch, batch_scores in self._chunks():
+            _, messages = region_inward(
+                transitions.unsqueeze(0), batch_scores.requires_grad_(), self.parents.unsqueeze(0)
+            )
             log_prob = messages[:, 0, 0, 0]
-            # Derivatives along log-probabilities are expected numbers.
-            used, posterior = torch.autograd.grad(log_prob @ self.weights[part], (transitions, each))
+            # Derivatives along log-probabilities are expected counts.
+            used, posterior = torch.autograd.grad(log_prob @ self.weights[batch], (transitions, batch_scores))
             counts += used
             for region, leaves in enumerate(self.leaves):
-                weights[region].index_add_(0, leaves.places[part], posterior[:, 0, region])
-            found.append(log_prob.detach())
-        counts[0] = counts[0, 0].clone()  # the first row counts for the root
-        return torch.cat(found), counts, weights
+                weights[region].index_add_(0, leaves.places[batch], posterior[:, 0, region])
+            log_probs.append(log_prob.detach())
+        counts[0] = counts[0, 0].clone()  # only the first row is used for the root
+        return torch.cat(log_probs), counts, weights
 
     def maximize(self, counts: Tensor, weights: list[Tensor]) -> None:
-        """The parameters that fit expected numbers best."""
+        """Sets the parameters that fit expected counts best; arguments as returned by :meth:`expect`."""
         self._update_transitions(counts)
         for leaves, weight in zip(self.leaves, weights, strict=True):
             leaves.maximize(weight)
 
     def tables(self) -> dict[str, Tensor]:
-        """The parameters, and regions, parents and blocks."""
+        """Parameters, and regions, parents and blocks, by name."""
         states, size = self.log_transitions.shape[-1], len(self.regions)
         parents, labels = torch.empty(2, states, size, dtype=torch.long)
         conditional_logits = self.log_transitions.new_empty(states, size, 2)
@@ -257,9 +266,9 @@ class RegionNetwork:
 
 
 def _cluster(values: Tensor, weights: Tensor, members: Tensor, num_states: int, random_state: Any) -> Tensor:
-    """Clusters rows by all variables, most of all by those of a region.
+    """Clusters rows by all variables, with the largest scales for those of a region.
 
-    :return: Weights of the rows in the states, each row being in one of them, shape ``(N, num_states)``.
+    :return: Weight of each training row in the state of its cluster, zeros elsewhere, shape ``(N, num_states)``.
     """
     train = torch.nonzero(weights).squeeze(-1)
     scale = values.new_full(values.shape[1:], OUTSIDE_WEIGHT)
@@ -267,7 +276,7 @@ def _cluster(values: Tensor, weights: Tensor, members: Tensor, num_states: int, 
     means = KMeans(min(num_states, len(train)), n_init=1, max_iter=10, random_state=random_state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than states
-        found = means.fit_predict((values[train] * scale).numpy(), sample_weight=weights[train].numpy())
+        clusters = means.fit_predict((values[train] * scale).numpy(), sample_weight=weights[train].numpy())
     memberships = values.new_zeros(len(values), num_states)
-    memberships[train, torch.from_numpy(found).long()] = weights[train]
+    memberships[train, torch.from_numpy(clusters).long()] = weights[train]
     return memberships

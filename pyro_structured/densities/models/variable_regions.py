@@ -1,4 +1,4 @@
-"""Regions of dependent variables, and the tree that joins them."""
+"""Regions of dependent variables, and trees of regions."""
 
 __all__ = ["maximum_spanning_trees", "pair_information", "variable_regions"]
 
@@ -12,9 +12,9 @@ def variable_regions(values: Tensor, weights: Tensor, largest: int) -> tuple[Ten
 
     :param Tensor values: Zeros and ones, floating point, shape ``(N, n)``.
     :param Tensor weights: Weights of the rows, shape ``(N,)``.
-    :param int largest: Most variables in a region.
-    :return: Regions of the variables, shape ``(n,)``; and the parents of the regions, shape ``(G,)``, smaller than
-        they are; the root is region 0, its own parent.
+    :param int largest: Largest number of variables in a region.
+    :return: Regions of the variables, shape ``(n,)``; and parents of the regions, shape ``(G,)``, with smaller numbers
+        than their children; the root is region 0, its own parent.
     """
     both = values.mT @ (values * (weights / weights.sum()).unsqueeze(-1))
     information = pair_information(both.diagonal(), both)
@@ -51,9 +51,9 @@ def pair_information(single: Tensor, both: Tensor) -> Tensor:
 def maximum_spanning_trees(weights: Tensor) -> tuple[Tensor, Tensor]:
     """Trees of largest total weight, by Prim's algorithm for all of them at once.
 
-    :param Tensor weights: Symmetric, at least 0, shape ``(K, n, n)``.
-    :return: ``(order, parents)``, integers of shape ``(K, n)``: nodes behind their parents; the parents of the nodes,
-        the root being its own.
+    :param Tensor weights: Symmetric weights of at least 0, shape ``(K, n, n)``.
+    :return: ``(order, parents)``, integers of shape ``(K, n)``: nodes in an order in which parents come first; the
+        parents of the nodes, the root being its own.
     """
     rows = torch.arange(len(weights))
     node = weights.sum(-1).argmax(-1)
@@ -73,16 +73,16 @@ def maximum_spanning_trees(weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _link(similarity: np.ndarray, largest: int) -> list[list[int]]:
-    """Joins the two most similar sets of variables, as long as the union is small enough."""
+    """Average linkage: joins the two most similar sets of variables, as long as the union is small enough."""
     members = [[d] for d in range(len(similarity))]
     average = similarity.astype(np.float64)
     np.fill_diagonal(average, -np.inf)
     while True:
-        sizes = np.array([len(member) for member in members])
+        sizes = np.array([len(variables) for variables in members])
         allowed = np.where(sizes[:, None] + sizes <= largest, average, -np.inf)
         first, second = sorted(np.unravel_index(allowed.argmax(), allowed.shape))
         if allowed[first, second] == -np.inf:
-            return [member for member in members if member]
+            return [variables for variables in members if variables]
         joined = (sizes[first] * average[first] + sizes[second] * average[second]) / (sizes[first] + sizes[second])
         average[first], average[:, first] = joined, joined
         average[first, first] = -np.inf

@@ -8,7 +8,7 @@ from torch import Tensor
 from pyro_structured.foundation.ops.log_space import logsumexp, safe_log
 from pyro_structured.foundation.ops.requirements import require
 
-# Logarithms of weights that differ by less than this are exponentiated without underflow.
+# Largest absolute value of negative log-weights that are exponentiated without underflow.
 LARGEST_SPREAD = 600.0
 
 
@@ -16,11 +16,12 @@ def region_inward(log_transitions: Tensor, log_leaves: Tensor, parents: Tensor) 
     """Sums states out, from the leaves of the trees to their roots.
 
     :param Tensor log_transitions: Log-weights of a region's state (last axis) given its parent's, shape
-        ``(..., M, G, K, K)``; the root's given state 0.
+        ``(..., M, G, K, K)``; the log-weights of the root's state are those given state 0.
     :param Tensor log_leaves: Log-weights of the states of all regions, shape ``(..., M, G, K)``.
-    :param Tensor parents: Parents of the regions, smaller than they are, shape ``(M, G)``.
-    :return: ``(beliefs, messages)`` of shape ``(..., M, G, K)``: log-weights of the region's states with all below;
-        log-weights of all of it given the parent's state. ``messages[..., 0, 0]`` is the logarithm of the total.
+    :param Tensor parents: Parents of the regions, with smaller numbers than their children, shape ``(M, G)``.
+    :return: ``(beliefs, messages)``, both of shape ``(..., M, G, K)``: log-weights of each region's states with those
+        of all regions below; their log-sums over the region's states given each state of the parent.
+        ``messages[..., 0, 0]`` is the logarithm of the total.
     """
     exponentials = _exponentials(log_transitions)
     shape = torch.broadcast_shapes(log_transitions.shape[:-1], log_leaves.shape)
@@ -44,23 +45,23 @@ def region_outward(log_transitions: Tensor, beliefs: Tensor, messages: Tensor, p
     exponentials = _exponentials(log_transitions)
     first = torch.zeros_like(messages[..., 0, :])
     first[..., 1:] = -torch.inf
-    found: list[Tensor] = []
+    log_probs: list[Tensor] = []
     for region in range(parents.shape[-1]):
         if region:
             above = parents[:, region, None, None].expand(first.unsqueeze(-2).shape)
-            upper = torch.stack(found, -2).gather(-2, above).squeeze(-2)
+            upper = torch.stack(log_probs, -2).gather(-2, above).squeeze(-2)
         else:
             upper = first
         none = (upper == -torch.inf) | (messages[..., region, :] == -torch.inf)
         rest = upper.masked_fill(none, 0.0) - messages[..., region, :].masked_fill(none, 0.0)
         step = exponentials if exponentials is None else exponentials[..., region, :, :].mT
         rest = log_product(log_transitions[..., region, :, :].mT, rest.masked_fill(none, -torch.inf), step)
-        found.append(beliefs[..., region, :] + rest)
-    return torch.stack(found, -2)
+        log_probs.append(beliefs[..., region, :] + rest)
+    return torch.stack(log_probs, -2)
 
 
 def log_product(log_weights: Tensor, scores: Tensor, weights: Tensor | None) -> Tensor:
-    """Product of a matrix and a vector, both given by their logarithms.
+    """Logarithm of the product of a matrix and a vector that are given by their logarithms.
 
     :param Tensor log_weights: Shape ``(..., J, K)``.
     :param Tensor scores: Shape ``(..., K)``.
@@ -75,7 +76,7 @@ def log_product(log_weights: Tensor, scores: Tensor, weights: Tensor | None) -> 
 
 
 def _exponentials(log_weights: Tensor) -> Tensor | None:
-    """Exponentials, unless the product of the smallest one with a number that is 1 at most could underflow."""
+    """Exponentials of log-weights, or ``None`` if the smallest one could underflow in products with numbers up to 1."""
     try:
         require(~(log_weights > -LARGEST_SPREAD), "underflow")
     except ValueError:

@@ -11,18 +11,18 @@ from pyro_structured.foundation.structures.representation import Represented
 
 
 class RegionTree(Represented):
-    r"""Several partitions of variables into regions, each a tree of regions; every region has several leaves.
+    r"""Several partitions of variables into trees of regions, each with several leaves.
 
     It is the structure of :class:`~pyro_structured.distributions.SumProductNetwork`: of a mixture of M networks, each
-    with G regions that have K states. A state of a region is a leaf that knows the region's variables in two ways:
-    as a forest, and as blocks of exchangeable variables. Regions may be empty. Forests have the levels 0 (their roots),
-    1 (their children) and so on.
+    with G regions that have K states. A state of a region is a leaf with two models of the region's variables: a
+    forest, and blocks of exchangeable variables. Regions may be empty. Forests have the levels 0 (their roots), 1
+    (their children) and so on.
 
     :param Tensor regions: Region of every variable in every network, integers below G of shape ``(M, n)``.
     :param Tensor region_parents: Parents of the regions, integers of shape ``(M, G)``; every parent is smaller than
-        its region, except that the root, region 0, is its own.
+        its region, except that the root, region 0, is its own parent.
     :param Tensor variable_parents: Parents of the variables in the forests, integers of shape ``(M, K, n)``, in the
-        same region; roots are their own.
+        same region; roots are their own parents.
     :param Partition partition: Blocks of variables inside the regions, of batch shape ``(M, K)``.
     :raises ValueError: if shapes do not fit, parents or blocks leave their regions, or parents go in a circle.
 
@@ -85,7 +85,7 @@ class RegionTree(Represented):
         return self.variable_parents, self.levels, self.num_levels
 
     def sum_by_region(self, terms: Tensor) -> Tensor:
-        """Adds up terms of the variables in every region: from shape ``(..., M, K, n)`` to ``(..., M, G, K)``."""
+        """Sums of the variables' terms over every region: from shape ``(..., M, K, n)`` to ``(..., M, G, K)``."""
         index = self.regions.unsqueeze(-2).expand(terms.shape)
         return terms.new_zeros(terms.shape[:-1] + (self.num_regions,)).scatter_add(-1, index, terms).mT
 

@@ -1,4 +1,4 @@
-"""Fields of several labels on a grid with patterns that may be met as a whole."""
+"""Fields of several labels on a grid under high-order patterns."""
 
 __all__ = ["CategoricalPatternCRF"]
 
@@ -35,12 +35,12 @@ class CategoricalPatternCRF(FieldDistribution):
 
     Each hidden unit :math:`h_j` stands for a pattern, which favours some labels in some places. A shape of one class is
     a pattern with weights for its label only. With ``composition="sum"`` patterns are used in any number; with
-    ``"min"``, exactly one is; a table g weighs how many are. At T = 1 the hidden units are summed out, at T = 0
+    ``"min"``, exactly one is; a table g weighs their number. At T = 1 the hidden units are summed out, at T = 0
     maximised. Values have shape ``(..., H, W)``, long integers below K; :meth:`log_prob` accepts any dtype. With two
     labels this is :class:`~pyro_structured.distributions.PatternCRF`, with differences of log-weights and weights.
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
-    NotImplementedError says what they would take. The cheapest is chosen of sums
+    NotImplementedError names their cost. The cheapest is chosen of sums
 
     - over hidden units, if T is a positive integer of at most 16: the states are 2^J at T = 1, (T + 1)^J above, or J if
       exactly one is on; each takes H·W·K^min(H, W) numbers, or H·W·K with ``pairwise=None``;
@@ -165,7 +165,7 @@ class CategoricalPatternCRF(FieldDistribution):
         return self._by_label(by_pattern).flatten(-3), biases
 
     def _by_label(self, tensor: Tensor) -> Tensor:
-        """Labels of one pixel after the other, shape ``(..., D K)``, in shape ``(..., K, D)``."""
+        """Values ordered by pixel, shape ``(..., D K)``, reshaped to ``(..., K, D)``."""
         by_pixel: Tensor = tensor.unflatten(-1, (self.event_shape.numel(), self._num_labels))
         return by_pixel.transpose(-1, -2)
 
@@ -180,7 +180,7 @@ class CategoricalPatternCRF(FieldDistribution):
         return constraints.independent(constraints.integer_interval(0, self._num_labels - 1), 2)
 
     def _by_pixel(self, tensor: Tensor) -> Tensor:
-        """Pixels of one label after the other, shape ``(..., K D)``, in shape ``(..., H, W, K)``."""
+        """Values ordered by label, shape ``(..., K D)``, reshaped to ``(..., H, W, K)``, in the dtype of results."""
         by_pixel = tensor.unflatten(-1, (self._num_labels, self.event_shape.numel())).transpose(-1, -2)
         return self._cast(by_pixel.unflatten(-2, self.event_shape))
 
@@ -191,23 +191,23 @@ class CategoricalPatternCRF(FieldDistribution):
 
     @property
     def marginal_logits(self) -> Tensor:
-        """Logarithms of :attr:`marginals`."""
+        """Logarithms of :attr:`marginals`, shape ``batch_shape + (H, W, K)``."""
         return self._by_pixel(safe_log(self._single_marginals()))
 
     @property
     def mean(self) -> Tensor:
-        """Labels have none."""
+        """Not defined for labels; raises NotImplementedError."""
         raise NotImplementedError("mean: labels have none; use marginals")
 
     @property
     def variance(self) -> Tensor:
-        """Labels have none."""
+        """Not defined for labels; raises NotImplementedError."""
         raise NotImplementedError("variance: labels have none; use marginals")
 
     @property
     def mode(self) -> Tensor:
-        """A most probable value, shape ``batch_shape + (H, W)``: by looking at all, up to 2^18; by passes over the
-        grid, without patterns or at T = 0; or, of two labels, as of :attr:`PatternCRF.mode`, by branch and bound.
+        """A most probable value, shape ``batch_shape + (H, W)``: by enumeration of at most 2^18 labelings; by passes
+        over the grid, without patterns or at T = 0; or, of two labels, by branch and bound, as :attr:`PatternCRF.mode`.
         """
         size, number = self.event_shape.numel(), self._field.num_patterns
         if number_of_labelings(size, self._num_labels) is not None:
@@ -228,8 +228,8 @@ class CategoricalPatternCRF(FieldDistribution):
     def conditional_logits(self, value: Tensor) -> Tensor:
         """Log-probabilities of the labels of each pixel given all others, hidden units summed out.
 
-        NaN where what is known of the pixel, its neighbours and the hidden units leave it no label. What is impossible
-        about the others by themselves is not looked at.
+        NaN where the evidence on the pixel, its neighbours and the hidden units leave no label possible. Whether the
+        other pixels are possible by themselves is not checked.
 
         :param Tensor value: Labels, shape ``(...,) + batch_shape + (H, W)``.
         :return: Shape ``(...,) + batch_shape + (H, W, K)``. Cost O(J·D·K).
@@ -276,12 +276,13 @@ class CategoricalPatternCRF(FieldDistribution):
         - With two labels, an M-step is one cut for all pixels, and all methods of ``PatternCRF.map`` can be used,
           with their bounds and conditions.
 
-        :param str method: One of these.
-        :param Tensor start: Where ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, the best of several;
-            impossible ones are replaced; ``None``: good labels without patterns, and with half of each.
+        :param str method: ``"em"`` or ``"enumeration"``; with two labels, also a method of ``PatternCRF.map``.
+        :param Tensor start: Labels with which ``"em"`` begins, shape ``(...,) + batch_shape + (H, W)``, of which the
+            best result counts; impossible ones are replaced; ``None``: good labels without patterns, and with half of
+            each.
         :param int max_cuts: The largest number of cuts for each element of the batch and start.
         :param int num_switches: As for ``PatternCRF.map``.
-        :return: Values of shape ``batch_shape + (H, W)``, and what is known of them.
+        :return: Values of shape ``batch_shape + (H, W)``, and their certificate.
         :raises NotImplementedError: if a method does not apply.
 
         **References**

@@ -1,4 +1,4 @@
-"""Binary fields on a grid with patterns, and hidden units that say which patterns go together."""
+"""Binary fields on a grid under high-order patterns, with a second layer of hidden units over the patterns."""
 
 __all__ = ["DeepPatternCRF"]
 
@@ -37,7 +37,7 @@ class DeepPatternCRF(FieldDistribution):
       the patterns, each of which takes H·W·2^min(H, W) numbers, or H·W with ``pairwise=None``; or over the labelings of
       at most 18 pixels. :meth:`entropy` and :attr:`mode` need all labelings.
 
-    A NotImplementedError says what sums would take.
+    Larger sums raise a NotImplementedError that names their cost.
 
     **At any size**, because pixels and upper units together are a :class:`PatternCRF` in which upper units are pixels
     without neighbours: rigorous bounds (:meth:`log_prob_bounds`, :meth:`log_partition_bounds`), estimates

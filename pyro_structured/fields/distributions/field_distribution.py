@@ -1,4 +1,4 @@
-"""Distributions of the labels of pixels under patterns: what all of them have in common."""
+"""Base class of distributions of the labels of pixels under patterns."""
 
 __all__ = ["FieldDistribution"]
 
@@ -38,9 +38,11 @@ EMPTY_SUPPORT = (
 
 
 class FieldDistribution(DiscreteVector):
-    """Zeros and ones, with log-odds of their own, penalties of neighbours that differ, and patterns.
+    """Labels of pixels, zeros and ones unless a subclass has more, with log-odds of their own, penalties of neighbours
+    that differ, and patterns.
 
-    Batches are rows of one :class:`~pyro_structured.ops.Field`, which algorithms take; this class knows their shapes.
+    The elements of a batch are rows of one :class:`~pyro_structured.ops.Field`, on which all algorithms work; this
+    class converts between shapes.
 
     :ivar Tensor composition: Log-weights of the numbers of patterns that are on, shape ``(..., J + 1)``.
     :ivar float temperature: T.
@@ -50,7 +52,7 @@ class FieldDistribution(DiscreteVector):
     _derived = ("_field", "_sums")
     # The arguments with the log-weights of labels and the biases of patterns.
     _labels_argument, _biases_argument = "unary_logits", "pattern_logits"
-    # Advice in errors about sums that would take too long.
+    # Remedies that errors name where sums would take too long.
     _remedies = (
         "log_prob_bounds, unnormalized_log_prob, and log_prob with estimator=AnnealedImportanceSampling() have no limit"
     )
@@ -77,8 +79,8 @@ class FieldDistribution(DiscreteVector):
         super().__init__(batch, event_shape, validate_args=validate_args)
 
     def _states(self) -> tuple[Tensor, Tensor]:
-        """Log-weights of label 0 of the D pixels, then of 1, and so on, the largest of each pixel being 0, shape
-        ``(..., K D)``, and the sum of what was subtracted, shape ``(...)``.
+        """Log-weights of label 0 of the D pixels, then of 1, and so on, less the largest of each pixel, shape ``(..., K
+        D)``, and the sum of these largest ones, shape ``(...)``.
         """
         return binary_states(self._double(self._labels_argument, len(self.event_shape)))
 
@@ -98,7 +100,7 @@ class FieldDistribution(DiscreteVector):
 
     @property
     def _num_labels(self) -> int:
-        """K."""
+        """Number of labels, K."""
         return 2
 
     @property
@@ -116,13 +118,15 @@ class FieldDistribution(DiscreteVector):
         return self._cast(torch.empty(0)).dtype
 
     def _double(self, name: str, event_dim: int) -> Tensor:
-        """A parameter as it was before expansion, its last axes one, in double precision, shape ``(..., m)``."""
+        """Parameter before expansion, with its last axes flattened, in double precision, shape ``(..., m)``."""
         tensor = self._parameter(name)
         return narrow_repeated(tensor.flatten(-event_dim) if event_dim > 1 else tensor).double()
 
     @lazy_property
     def _field(self) -> Field:
-        """All elements of the batch, or one where all are the same, the evidence among the log-weights of labels."""
+        """Field with a row for each element of the batch, or one row where all are the same; the evidence is part of
+        the log-weights of labels.
+        """
         (states, base), (weights, biases), height = self._states(), self._patterns(), self.event_shape[0]
         field = Field(
             states=self._rows(self._known(states)),
@@ -146,8 +150,8 @@ class FieldDistribution(DiscreteVector):
 
     @property
     def description(self) -> Field:
-        """The description of all elements of the batch that algorithms take, one row each, or one row where all are the
-        same, the evidence among the log-weights of the labels.
+        """Field of all elements of the batch for algorithms, with a row for each, or one row where all are the same;
+        the evidence is part of the log-weights of labels.
 
         :raises ValueError: where a pixel or the hidden units have no possible state.
         """
@@ -171,11 +175,11 @@ class FieldDistribution(DiscreteVector):
 
     @property
     def _no_rows(self) -> Tensor:
-        """Result for a batch of size 0."""
+        """Result for a batch of size 0, of the batch shape."""
         return self._constant.new_zeros(self.batch_shape)
 
     def _by_row(self, value: Tensor) -> tuple[Tensor, torch.Size]:
-        """Labels in double precision, shape ``(N, rows, D)``, and the batch shape of what is computed of them."""
+        """Labels in double precision, shape ``(N, rows, D)``, and the batch shape of results computed from them."""
         labels = value.flatten(-len(self.event_shape)).double()
         rows, batch, size = self._field.num_rows, torch.Size(labels.shape[:-1]), labels.shape[-1]
         if rows == 1:
@@ -185,8 +189,8 @@ class FieldDistribution(DiscreteVector):
         return labels.expand((*batch, size)).reshape(number, rows, size), batch
 
     def _weigh(self, value: Tensor, field: Field) -> tuple[Tensor, Tensor]:
-        """Log-weights of values without the base, -inf for those outside the support, and labels of these, or others
-        where there are none, as :meth:`_by_row` returns them.
+        """Log-weights of values without the base, -inf outside the support, and their labels as :meth:`_by_row` returns
+        them, zeros in place of values outside the support.
         """
         labels, batch = self._by_row(value)
         possible = torch.zeros_like(labels, dtype=torch.bool)
@@ -202,7 +206,7 @@ class FieldDistribution(DiscreteVector):
 
         :param Tensor value: As for ``log_prob``.
         """
-        # Patterns make no value impossible, unless all of them.
+        # Patterns make either no value impossible, or all values.
         score = self._weigh(value, self.description.without_patterns())[0]
         return (score > -torch.inf).expand(self._full(score.shape))
 
@@ -212,9 +216,10 @@ class FieldDistribution(DiscreteVector):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability, hidden units summed out; -inf for impossible values, also for those outside the support.
 
-        Exact where sums are within their limit; otherwise that of :meth:`estimate_log_prob`, if there is an estimator.
+        Exact where sums are within their limit; otherwise the estimate of :meth:`estimate_log_prob`, if there is an
+        estimator.
 
-        :raises NotImplementedError: where there is neither.
+        :raises NotImplementedError: if sums are beyond their limit and there is no estimator.
         """
         if self.estimator is None or self._is_summable:
             return super().log_prob(value)
@@ -241,13 +246,15 @@ class FieldDistribution(DiscreteVector):
         return values.reshape(values.shape[:-1] + self.event_shape)
 
     def _single_marginals(self) -> Tensor:
-        """Probabilities of the labels, those of all pixels for one label after the other, in double precision."""
+        """Probabilities of label 0 of all pixels, then of 1, and so on, in double precision, shape ``batch_shape + (K
+        D,)``.
+        """
         log_z, single, _ = self._sums.marginals
         require_support(self._unflatten(log_z), self._empty)
         return self._unflatten(single)
 
     def _pixels(self, tensor: Tensor) -> Tensor:
-        """A tensor of shape ``(..., D)`` as ``(...,) + event_shape``, in the dtype of results."""
+        """Tensor of shape ``(..., D)`` reshaped to ``(...,) + event_shape``, in the dtype of results."""
         return self._cast(tensor.reshape(tensor.shape[:-1] + self.event_shape))
 
     @property
@@ -262,7 +269,7 @@ class FieldDistribution(DiscreteVector):
 
     @property
     def mean(self) -> Tensor:
-        """Equals :attr:`marginals`."""
+        """Means of the single variables, equal to :attr:`marginals`."""
         return self.marginals
 
     @property
@@ -311,10 +318,10 @@ class FieldDistribution(DiscreteVector):
 
         A sweep of one sample costs O(T·J·D); how many it takes is random. They are few if couplings are weak, and
         exponentially many in the size of the field if they are so strong that it has several phases. Chains that have
-        not met at ``max_sweeps`` raise an error: to try again until they do would prefer samples that meet soon.
+        not met at ``max_sweeps`` raise an error: repeating them until they meet would favour samples that meet soon.
 
         :param sample_shape: As for :meth:`sample`.
-        :param int max_sweeps: How many sweeps ago chains may start, at least 1.
+        :param int max_sweeps: Largest number of sweeps ago that chains may start, at least 1.
         :return: Shape ``sample_shape + batch_shape + event_shape``.
         :raises NotImplementedError: if couplings are not balanced, with a cycle that shows it.
         :raises RuntimeError: if some chains have not met.
@@ -344,7 +351,7 @@ class FieldDistribution(DiscreteVector):
         return own.reshape(own.shape[:-1] + self.event_shape).to(self.value_dtype)
 
     def _own_pixels(self, tensor: Tensor, field: Field) -> Tensor:
-        """The pixels of the event among those of a :func:`single_layer`, shape ``(..., D)``.
+        """Values at the pixels of the event among those of a :func:`single_layer`, shape ``(..., D)``.
 
         :param Tensor tensor: Shape ``(..., pixels of the field)``.
         """
@@ -353,7 +360,7 @@ class FieldDistribution(DiscreteVector):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable value, shape ``batch_shape + event_shape``: by looking at all, or, if there are more than 18
+        """A most probable value, shape ``batch_shape + event_shape``: by enumeration, or, if there are more than 18
         variables, by branch and bound, with a proof.
         """
         number = self.event_shape.numel()
@@ -366,23 +373,23 @@ class FieldDistribution(DiscreteVector):
         return self._proved_mode()
 
     def _proved_mode(self) -> Tensor:
-        """A most probable value by branch and bound."""
+        """A most probable value by branch and bound, shape ``batch_shape + event_shape``."""
         if self._scheme is None:
             number = self.event_shape.numel()
             raise NotImplementedError(
                 f"mode: expected composition='sum' or 'min' where there are more than {MOST_PIXELS} variables, got a "
                 f"table and {number}; map('em') finds good labels"
             )
-        best, found = self.map("branch_and_bound")
-        if not bool(found.optimal.all()):
+        best, proof = self.map("branch_and_bound")
+        if not bool(proof.optimal.all()):
             raise NotImplementedError(
-                f"mode: branch and bound proved no optimum with {int(found.num_cuts.max())} cuts; map returns the "
+                f"mode: branch and bound proved no optimum with {int(proof.num_cuts.max())} cuts; map returns the "
                 "best labels and a bound"
             )
         return best
 
     def _best_labeling(self) -> Tensor:
-        """A most probable one of all that can be enumerated, shape ``batch_shape + event_shape``."""
+        """A most probable value by enumeration, shape ``batch_shape + event_shape``."""
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             best = self._unflatten(self._sums.best_labelings())
@@ -391,8 +398,8 @@ class FieldDistribution(DiscreteVector):
     def conditional_logits(self, value: Tensor) -> Tensor:
         """Log-odds of each variable given all others, hidden units summed out.
 
-        NaN where what is known of the variable, its neighbours and the hidden units leave it neither value. What is
-        impossible about the others by themselves is not looked at.
+        NaN where the evidence on the variable, its neighbours and the hidden units leave neither value possible.
+        Whether the other variables are possible by themselves is not checked.
 
         :param Tensor value: Zeros and ones, shape ``(...,) + batch_shape + event_shape``.
         :return: The same shape. Cost O(D J).
@@ -424,7 +431,7 @@ class FieldDistribution(DiscreteVector):
         signed = self.conditional_logits(value).double() * (2 * value.to(torch.double) - 1)
         certain = ~signed.isfinite()
         logs = torch.nn.functional.logsigmoid(signed.masked_fill(certain, 0.0)).masked_fill(certain, 0.0)
-        # Where neither label is possible, the value is not.
+        # A pixel of which neither label is possible makes the value impossible.
         impossible = (signed == -torch.inf) | signed.isnan()
         return self._cast(logs.masked_fill(impossible, -torch.inf).flatten(-len(self.event_shape)).sum(-1))
 
@@ -446,22 +453,23 @@ class FieldDistribution(DiscreteVector):
           those of patterns with weights of one sign each; with ``"min"``, a cut for each pattern, whatever the signs.
           Exact at T = 0, and within :math:`T J \log 2`, or :math:`T \log J`, of the best above.
         - ``"dual"``: a bound by dual decomposition, and labels on the way; for ``"sum"``.
-        - ``"branch_and_bound"``: from those of ``"em"`` to the best, with a proof, or as far as ``max_cuts`` go, with a
-          bound of what is left; not for tables. Up to about 32 learned patterns are proved within seconds; for 64, or
-          for ``"min"`` at T > 0, there is a bound only, as a rule. Each cut costs O(J·D) besides.
+        - ``"branch_and_bound"``: from the labels of ``"em"`` to the best labels, with a proof, or, where ``max_cuts``
+          are not enough, with a bound; not for tables. Up to about 32 learned patterns are proved within seconds; for
+          64, or for ``"min"`` at T > 0, there is a bound only, as a rule. Each cut costs O(J·D) besides.
 
         With U upper units, as of a ``DeepPatternCRF``, ``"em"`` sums them out, and the other methods look for the best
         labels of pixels and upper units together, from which ``"em"`` goes on, and also begins where it would begin
         alone; the bound of pixels alone is larger by :math:`U \log 2`.
 
-        :param str method: One of these.
-        :param Tensor start: Where ``"em"`` and those after it begin, shape ``(...,) + batch_shape + event_shape``, the
-            best of several; ``None``: the best labels without patterns, and with half of each.
+        :param str method: ``"em"``, ``"cut"``, ``"dual"`` or ``"branch_and_bound"``.
+        :param Tensor start: Labels with which ``"em"``, ``"dual"`` and ``"branch_and_bound"`` begin, shape ``(...,) +
+            batch_shape + event_shape``, of which the best result counts; ``None``: the best labels without patterns,
+            and with half of each.
         :param int max_cuts: The largest number of cuts for each element of the batch and start.
-        :param int num_switches: How many patterns are switched in a round, one at a time, those that are nearest to it:
-            that many further starts. 0 takes a fifth of the cuts, or less. ``None``: 8, or, from a given ``start``,
-            none.
-        :return: Values of shape ``batch_shape + event_shape``, and what is known of them.
+        :param int num_switches: Number of patterns that are switched in a round, one at a time, those that are nearest
+            to being switched: that many further starts. 0 takes a fifth of the cuts, or less. ``None``: 8, or, from a
+            given ``start``, none.
+        :return: Values of shape ``batch_shape + event_shape``, and their certificate.
         :raises NotImplementedError: if a method does not apply, with a cycle of wrong signs, for example.
         """
         check_size("max_cuts", max_cuts)
@@ -472,14 +480,14 @@ class FieldDistribution(DiscreteVector):
         field.check_units()
         field = field._replace(states=field.states.expand(number, -1), base=field.base.expand(number))
         if field.upper is not None:
-            labels, found = maximize_deep(field, method, starts, max_cuts, num_switches)
+            labels, certificate = maximize_deep(field, method, starts, max_cuts, num_switches)
         else:
-            labels, found = maximize_field(
+            labels, certificate = maximize_field(
                 field, method, starts, max_cuts, num_switches, lambda: self._best_of_hidden_states(number)
             )
-        require_support(found.value.reshape(self.batch_shape), self._empty)
+        require_support(certificate.value.reshape(self.batch_shape), self._empty)
         device = self._evidence[0].device
-        value, bound, optimal, cuts = (tensor.to(device).reshape(self.batch_shape) for tensor in found)
+        value, bound, optimal, cuts = (tensor.to(device).reshape(self.batch_shape) for tensor in certificate)
         best = labels.to(device, self.value_dtype).reshape(self.batch_shape + self.event_shape)
         return best, FieldOptimum(self._cast(value), self._cast(bound), optimal, cuts)
 
@@ -488,7 +496,7 @@ class FieldDistribution(DiscreteVector):
         return labels.expand(number, -1).cpu(), bound.expand(number).cpu()
 
     def _starts(self, start: Tensor | None) -> Tensor | None:
-        """Starts in rows, as many as there are fields, with an axis of starts before them, on the processor."""
+        """Labels to begin with, integers of shape ``(starts, batch size, D)`` on the processor, or ``None``."""
         if start is None:
             return None
         ours = self.batch_shape + self.event_shape
@@ -504,9 +512,9 @@ class FieldDistribution(DiscreteVector):
         return start.expand(shape).reshape(number, self.batch_shape.numel(), self.event_shape.numel()).long().cpu()
 
     def log_prob_bounds(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Two numbers between which the log-probability is, at any size; arguments and shape as for ``log_prob``.
+        """Lower and upper bounds of the log-probability, at any size; arguments and shape as for ``log_prob``.
 
-        They are :meth:`unnormalized_log_prob` less those of :meth:`log_partition_bounds`, the larger one first, with
+        They are :meth:`unnormalized_log_prob` less the upper and the lower bound of :meth:`log_partition_bounds`, with
         the same conditions and cost; both are -inf for impossible values. Where hidden units of two layers are too many
         to be summed out, the unnormalised log-probability is bounded in the same way as log Z. Nothing is random.
         """
@@ -521,7 +529,9 @@ class FieldDistribution(DiscreteVector):
         return self._cast(least - high), self._cast(most - low)
 
     def _score_without_units(self, value: Tensor) -> tuple[Tensor, Field]:
-        """Log-weights without the potential of the hidden units, and these given the labels, one row for each."""
+        """Log-weights without the potential of the hidden units, and the field of the hidden units given the labels,
+        with a row for each labelling.
+        """
         field = self._field
         score, labels = self._weigh(value, field.without_patterns())
         units = upper_units_given(field, field.activations(labels))
@@ -529,8 +539,8 @@ class FieldDistribution(DiscreteVector):
         return score, units._replace(base=(units.base.reshape(labels.shape[:2]) - field.upper_base).flatten())
 
     def log_partition_bounds(self) -> tuple[Tensor, Tensor]:
-        r"""Two numbers between which log Z is, up to rounding in float64, at any size, temperature and sign of weights
-        and penalties; each of shape ``batch_shape``, differentiable.
+        r"""Lower and upper bounds of log Z, up to rounding in float64, at any size, temperature and sign of weights and
+        penalties; each of shape ``batch_shape``, differentiable.
 
         - Below: a structured mean-field approximation with the expected potential of the patterns bounded by Jensen's
           inequality. The Bethe approximation, if it is more, for ``"sum"`` at T = 1 with signs of penalties and weights
@@ -565,7 +575,7 @@ class FieldDistribution(DiscreteVector):
         return self._cast(low + self._constant), self._cast(high + self._constant)
 
     def _log_z_bounds(self) -> tuple[Tensor, Tensor]:
-        """Bounds of log Z without the constant."""
+        """Lower and upper bounds of log Z without the constant, each of shape ``batch_shape``."""
         if not self.batch_shape.numel():
             return self._no_rows, self._no_rows
         field = self.description if self._num_labels > 2 else single_layer(self.description)
@@ -590,16 +600,16 @@ class FieldDistribution(DiscreteVector):
         if not self.batch_shape.numel():
             return self._cast(self._no_rows), self._no_rows.bool()
         field = single_layer(self.description)
-        found, balanced = bethe_approximation(field)
-        return self._cast(self._unflatten(found + field.base)), self._unflatten(balanced)
+        log_z, balanced = bethe_approximation(field)
+        return self._cast(self._unflatten(log_z + field.base)), self._unflatten(balanced)
 
     def mean_field_logits(self, num_rounds: int = 20) -> Tensor:
         r"""Log-odds of independent pixels that approximate the field, at any size, temperature and composition.
 
         A round updates the hidden units and then the pixels of one colour of the checkerboard after the other, so that
-        the lower bound of log Z that belongs to independent pixels never falls. Nothing says how far these are from
-        :attr:`marginal_logits`; they are overconfident, as a rule. ``mean_field_logits() > 0`` is a prediction. Upper
-        units of a ``DeepPatternCRF`` are independent, too.
+        the lower bound of log Z that belongs to independent pixels never falls. Their distance to
+        :attr:`marginal_logits` is unknown; they are overconfident, as a rule. ``mean_field_logits() > 0`` is a
+            prediction. Upper units of a ``DeepPatternCRF`` are independent, too.
 
         :param int num_rounds: Number of rounds, at least 1; each costs O(J·D) for each element of the batch.
         :return: Shape ``batch_shape + event_shape``; differentiable through all rounds.
@@ -614,7 +624,7 @@ class FieldDistribution(DiscreteVector):
         return self._pixels(self._own_pixels(logits, field))
 
     def _finite_field(self, num_rounds: int) -> Field:
-        """The field, whose penalties have to be finite."""
+        """Field of all elements of the batch, or an error if a penalty is infinite."""
         check_size("num_rounds", num_rounds)
         field = self.description
         if any_true(field.penalties == torch.inf):
@@ -622,7 +632,7 @@ class FieldDistribution(DiscreteVector):
         return field
 
     def estimate_log_prob(self, value: Tensor, estimator: FieldEstimator | None = None) -> tuple[Tensor, Tensor]:
-        """An estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``.
+        """Estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``.
 
         All values share one estimate of log Z, of which there is one for each element of the batch. Its gradient is
         that of the log-weights of the estimator's draws, by Fisher's identity, and can be taken once. Where hidden
@@ -630,7 +640,7 @@ class FieldDistribution(DiscreteVector):
         as log Z.
 
         :param Tensor value: As for ``log_prob``.
-        :param FieldEstimator estimator: In place of that of the constructor, where it belongs: an old spelling.
+        :param FieldEstimator estimator: Estimator in place of that of the constructor: deprecated.
         :raises ValueError: if there is no estimator.
         :raises NotImplementedError: if the estimator does not apply to the field.
         """
@@ -642,13 +652,13 @@ class FieldDistribution(DiscreteVector):
             log_prob = self._score(value) - log_z
             return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
         plain, units = self._score_without_units(value)
-        potential, other = _estimated(units, estimator, self._remedies)
+        potential, potential_error = _estimated(units, estimator, self._remedies)
         log_prob = plain + (potential + units.base).reshape(plain.shape) - log_z
-        combined = (error.square() + other.reshape(plain.shape).square()).sqrt()
+        combined = (error.square() + potential_error.reshape(plain.shape).square()).sqrt()
         return self._cast(log_prob), self._cast(combined.expand(log_prob.shape))
 
     def estimate_log_partition(self, estimator: FieldEstimator | None = None) -> tuple[Tensor, Tensor]:
-        """An estimate of log Z, with a gradient, and its standard error, both of shape ``batch_shape``; argument and
+        """Estimate of log Z, with a gradient, and its standard error, both of shape ``batch_shape``; argument and
         errors as for :meth:`estimate_log_prob`.
         """
         log_z, error = self._estimate(self._chosen_estimator(estimator))
@@ -671,7 +681,7 @@ class FieldDistribution(DiscreteVector):
         return self.estimator
 
     def _estimate(self, estimator: FieldEstimator) -> tuple[Tensor, Tensor]:
-        """Log Z without the constant, and its standard error."""
+        """Estimate of log Z without the constant, and its standard error, both of shape ``batch_shape``."""
         if not self.batch_shape.numel():
             return self._no_rows, self._no_rows
         field = self.description
@@ -690,21 +700,21 @@ def _checked_estimator(estimator: object) -> FieldEstimator:
 
 
 def _estimated(field: Field, estimator: FieldEstimator, remedies: str) -> tuple[Tensor, Tensor]:
-    """Log Z without the base, with a gradient, and its standard error, of different rows."""
+    """Estimate of log Z without the base, with a gradient, and its standard error, both of shape ``(rows,)``."""
     with torch.no_grad():
-        found = estimator.estimate(field, lambda number: _exact_samples(field, number, remedies))
-    warn_of_spread(estimator, found.standard_error)
-    return _with_gradient(field, found), found.standard_error
+        estimate = estimator.estimate(field, lambda number: _exact_samples(field, number, remedies))
+    warn_of_spread(estimator, estimate.standard_error)
+    return _with_gradient(field, estimate), estimate.standard_error
 
 
-def _with_gradient(field: Field, found: FieldEstimate) -> Tensor:
-    """The estimate with the mean gradient of the draws' log-weights."""
+def _with_gradient(field: Field, estimate: FieldEstimate) -> Tensor:
+    """Estimate of log Z, shape ``(rows,)``, with the mean gradient of the draws' log-weights."""
     if not torch.is_grad_enabled():
-        return found.log_partition
-    counts = found.log_weights > -torch.inf
-    weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
-    scores = (weights * field.relative_log_weight(found.labels)).masked_fill(~counts, 0.0).sum(0)
-    return with_gradient_of(found.log_partition, scores) if scores.requires_grad else found.log_partition
+        return estimate.log_partition
+    counts = estimate.log_weights > -torch.inf
+    weights = estimate.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
+    scores = (weights * field.relative_log_weight(estimate.labels)).masked_fill(~counts, 0.0).sum(0)
+    return with_gradient_of(estimate.log_partition, scores) if scores.requires_grad else estimate.log_partition
 
 
 def _exact_samples(field: Field, number: int, remedies: str) -> Tensor:

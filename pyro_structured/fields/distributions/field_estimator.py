@@ -12,12 +12,12 @@ from pyro_structured.fields.ops.field import Field
 
 
 class FieldEstimate(NamedTuple):
-    """Estimated log partition functions of the rows of a field, in double precision, and draws that stand for it.
+    """Estimated log partition functions of the rows of a field, in double precision, and weighted draws of the field.
 
     :ivar Tensor log_partition: Estimates of log Z without the base, shape ``(rows,)``.
-    :ivar Tensor standard_error: Their standard errors, shape ``(rows,)``.
-    :ivar Tensor labels: Integers, shape ``(S, rows, D)``.
-    :ivar Tensor log_weights: Weights with which the labels follow the field, up to a factor, shape ``(S, rows)``.
+    :ivar Tensor standard_error: Standard errors of these estimates, shape ``(rows,)``.
+    :ivar Tensor labels: Draws, integers of shape ``(S, rows, D)``.
+    :ivar Tensor log_weights: Log-weights of the draws, up to a constant, shape ``(S, rows)``.
     """
 
     log_partition: Tensor
@@ -31,10 +31,10 @@ class FieldEstimator(ABC):
 
     @abstractmethod
     def estimate(self, field: Field, sample: Callable[[int], Tensor]) -> FieldEstimate:
-        """Estimates log Z.
+        """Estimates log Z of each row.
 
         :param Field field: The fields, with one layer of hidden units.
-        :param sample: Takes a number and returns so many exact samples of each, labels of shape ``(number, rows, D)``;
-            raises NotImplementedError where none can be drawn.
+        :param sample: Function that takes a number and returns this number of exact samples of each row, labels of
+            shape ``(number, rows, D)``; it raises NotImplementedError where none can be drawn.
         :raises NotImplementedError: if the method does not apply to the fields.
         """

@@ -18,7 +18,7 @@ from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.ops.requirements import require_support
 
-# Numbers of a pass that takes less time than a cut, for many fields together.
+# Cost of a pass up to which it takes less time than a cut, for many fields together.
 SMALL = 2**16
 
 

@@ -15,14 +15,14 @@ SCHEMES = ("sum", "min")
 
 
 def checked_temperature(temperature: float) -> float:
-    """A finite number of at least 0, or a ValueError."""
+    """Temperature as a float, or a ValueError unless it is finite and at least 0."""
     if not isinstance(temperature, Real) or not 0 <= temperature < torch.inf:
         raise ValueError(f"temperature: expected a finite number of at least 0, got {temperature!r}")
     return float(temperature)
 
 
 def composition_table(composition: Tensor | str, pattern_logits: Tensor) -> Tensor:
-    """Log-weights of the numbers of patterns that are used."""
+    """Table g of log-weights of the number of patterns that are on, shape ``(..., J + 1)``."""
     if not isinstance(composition, str):
         return composition
     if composition not in SCHEMES:
@@ -63,7 +63,7 @@ def grid_batch(
 
 
 def checked_grid(grid: object) -> Grid:
-    """A grid, or a ValueError."""
+    """The grid, or a ValueError if it is none."""
     if not isinstance(grid, Grid):
         raise ValueError(f"grid: expected a Grid, got {type(grid).__name__}")
     return grid

@@ -1,4 +1,4 @@
-"""Binary fields on a grid with patterns that may be met as a whole."""
+"""Binary fields on a grid under high-order patterns."""
 
 __all__ = ["PatternCRF"]
 
@@ -32,7 +32,7 @@ class PatternCRF(FieldDistribution):
     in the parameters' dtype. For more labels there is :class:`~pyro_structured.distributions.CategoricalPatternCRF`.
 
     **Exact**, in float64, as long as sums have at most 2^30 numbers for each element of the batch; otherwise a
-    NotImplementedError says what they would take. The cheapest is chosen of sums
+    NotImplementedError names their cost. The cheapest is chosen of sums
 
     - over hidden units, if T is a positive integer of at most 16: the states are 2^J at T = 1, (T + 1)^J above, or J if
       exactly one is on; each takes H·W·2^min(H, W) numbers, or H·W with ``pairwise=None``;

@@ -1,4 +1,4 @@
-"""Binary vectors that binary hidden units explain."""
+"""Restricted Boltzmann machines, their binary hidden units summed out."""
 
 __all__ = ["RBM"]
 
@@ -13,7 +13,7 @@ from pyro_structured.foundation.ops.requirements import require
 
 
 class RBM(FieldDistribution):
-    r"""The visible units of a restricted Boltzmann machine, its hidden units summed out.
+    r"""Visible units of a restricted Boltzmann machine, its hidden units summed out.
 
     .. math::
         p(v) = \frac{1}{Z} \exp\Bigl(b^\top v + \sum_j \log\bigl(1 + \exp(c_j + w_j^\top v)\bigr)\Bigr).
@@ -30,7 +30,7 @@ class RBM(FieldDistribution):
     (:meth:`perfect_sample`), and approximate ones by :class:`~pyro_structured.inference.FieldGibbs`. :meth:`entropy`
     needs all visible vectors.
 
-    :param Tensor weights: w, finite, shape ``(..., J, D)``.
+    :param Tensor weights: Weights w, finite, shape ``(..., J, D)``.
     :param Tensor visible_logits: Biases b, shape ``(..., D)``; an infinite one clamps its unit, and has no weight of
         its own.
     :param Tensor hidden_logits: Biases c, shape ``(..., J)``, less than +inf.

@@ -83,7 +83,7 @@ class AnnealedImportanceSampling(FieldEstimator):
         return f"AnnealedImportanceSampling({parts})"
 
     def estimate(self, field: Field, sample: Callable[[int], Tensor]) -> FieldEstimate:
-        """Estimates log Z; arguments and result are those of :meth:`FieldEstimator.estimate`."""
+        """Implements :meth:`FieldEstimator.estimate`."""
         start = partial(self._start, sample)
         if not field.is_binary:
             check_sweeps(field)
@@ -98,8 +98,8 @@ class AnnealedImportanceSampling(FieldEstimator):
     def _start(self, sample: Callable[[int], Tensor]) -> Tensor | int:
         return sample(self.num_chains).double().movedim(0, 1) if self.reverse else self.num_chains
 
-    def _estimate(self, found: AnnealedWeights) -> FieldEstimate:
-        # Going back, chains start at samples of the field, which all weigh the same.
-        log_weights = torch.zeros_like(found.log_weights) if self.reverse else found.log_weights
-        log_z = -found.log_mean if self.reverse else found.log_mean
-        return FieldEstimate(log_z, found.standard_error, found.labels.transpose(0, 1), log_weights.T)
+    def _estimate(self, annealed: AnnealedWeights) -> FieldEstimate:
+        # Reverse chains start at samples of the field, which all have the same weight.
+        log_weights = torch.zeros_like(annealed.log_weights) if self.reverse else annealed.log_weights
+        log_z = -annealed.log_mean if self.reverse else annealed.log_mean
+        return FieldEstimate(log_z, annealed.standard_error, annealed.labels.transpose(0, 1), log_weights.T)

@@ -19,15 +19,16 @@ from pyro_structured.foundation.structures.argument_checks import check_size
 
 
 class _FieldChains(RowState):
-    """The present labels of some chains for every row that was seen so far.
+    """Present labels of the chains of every row that was seen so far.
 
-    A row with other observed labels than before starts anew. Where all rows have the same field, chains belong to no
-    row, and go on whichever rows come next; a single row is one of many if those before it were.
+    The chains of a row start anew if its observed labels have changed. Where all rows have the same field, chains
+    belong to no row, and go on whichever rows come next; a single row is treated as one of many if chains already
+    belong to no row.
 
-    :param int num_chains: For each row.
-    :param int num_sweeps: In each step.
-    :param start: Takes a field and its observed labels and returns labels of the same shape, with which all chains of a
-        row start.
+    :param int num_chains: Number of chains for each row.
+    :param int num_sweeps: Number of sweeps in each step.
+    :param start: Function of a field and its observed labels that returns labels of the same shape, with which all
+        chains of a row start.
     """
 
     def __init__(self, num_chains: int, num_sweeps: int, start: Callable[[FieldDistribution, Tensor], Tensor]) -> None:
@@ -39,9 +40,10 @@ class _FieldChains(RowState):
         """Moves the chains of some rows.
 
         :param str name: Name of a site.
+        :param FieldDistribution field: Field of the site.
         :param Tensor value: Observed labels, of the field's batch and event shape.
-        :param node: Node of a trace.
-        :param rows: Rows of every plate.
+        :param node: Node of the site in a trace.
+        :param rows: Indices of the rows of every plate, by its name.
         :return: Labels, shape ``(num_chains,) + batch_shape + event_shape``.
         """
         rank = len(field.batch_shape)
@@ -76,7 +78,7 @@ def _move_labels(field: FieldDistribution, labels: Tensor, num_sweeps: int) -> T
 
 
 def _sweep(field: Field, labels: Tensor, num_sweeps: int) -> Tensor:
-    """Labels of the same shape after some sweeps, those of one row after the other."""
+    """Labels of the same shape after some sweeps, with the chains of a row side by side."""
     check_sweeps(field)
     if not labels.numel():
         return labels
@@ -85,16 +87,16 @@ def _sweep(field: Field, labels: Tensor, num_sweeps: int) -> Tensor:
 
 
 def _all_places(sizes: torch.Size) -> tuple[Tensor, ...]:
-    """Result of :func:`row_places` for axes that are looked at as a whole."""
+    """Indices of all entries along some axes, in the form of :func:`row_places`."""
     return tuple(torch.arange(size).reshape(-1, *(1,) * (len(sizes) - 1 - axis)) for axis, size in enumerate(sizes))
 
 
 class ChainLearner(FieldLearner):
-    """Base of learners that move labels of observed fields by block Gibbs sweeps.
+    """Base class of learners that move labels of observed fields by block Gibbs sweeps.
 
     :param optim: A Pyro optimiser.
-    :param int num_chains: For each row.
-    :param int num_sweeps: In each step.
+    :param int num_chains: Number of chains for each row.
+    :param int num_sweeps: Number of sweeps in each step.
     :param bool persistent: Whether chains go on from step to step, or start anew.
     :param str on_nonfinite: As for :class:`Learner`.
     """
@@ -125,13 +127,13 @@ class ChainLearner(FieldLearner):
 
     @torch.no_grad()
     def _infer(self, batch: ObservedBatch) -> dict[str, Tensor]:
-        found = {}
+        samples = {}
         for name, field in observed_fields(batch.trace).items():
             node = batch.trace.nodes[name]
             value = expanded_value(field, node)
             if self.persistent:
-                found[name] = self._chains.advance(name, field, value, node, batch.rows)
+                samples[name] = self._chains.advance(name, field, value, node, batch.rows)
             else:
                 start = self._start(field, value).expand((self.num_chains,) + value.shape)
-                found[name] = _move_labels(field, start, self.num_sweeps)
-        return found
+                samples[name] = _move_labels(field, start, self.num_sweeps)
+        return samples

@@ -1,4 +1,4 @@
-"""Learning fields by comparing data with what chains make of them."""
+"""Learning fields by contrastive divergence."""
 
 __all__ = ["ContrastiveDivergence"]
 
@@ -34,14 +34,14 @@ class ContrastiveDivergence(ChainLearner):
         :class:`~pyro_structured.distributions.DeepPatternCRF` or
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser. For restricted Boltzmann machines of many hidden units, plain steps of
         falling size (``pyro.optim.SGD``; the loss is a sum over all rows) have done better than Adam.
     :param bool persistent: Whether chains go on from step to step.
-    :param int num_sweeps: Block Gibbs sweeps k in each step, at least 1.
+    :param int num_sweeps: Number of block Gibbs sweeps k in each step, at least 1.
     :param int num_chains: Number of chains C for each row, at least 1.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+        ValueError that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row.

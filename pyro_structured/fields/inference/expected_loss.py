@@ -28,29 +28,29 @@ class ExpectedLoss(ChainLearner):
     where s is the unnormalised log-probability, hidden units summed out. The gradient of log Z, and of whatever is the
     same for all labels, cancels. It is unbiased if the C chains of each row are independent samples of its field;
     chains go on from step to step, and are nearly that as long as the parameters change slowly. Unlike likelihoods, the
-    loss says what predictions are for, and labels far from the observed ones are learned from too.
+    loss measures predictions, and labels far from the observed ones are learned from too.
 
     A field learned in another way is a good start, as the loss has many local optima. Steps that are too large ruin it:
-    :class:`EarlyStopping` goes back to what was best for other data, and keeps the start if nothing is better.
+    :class:`EarlyStopping` goes back to the best parameters on other data, and keeps the start if none are better.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
         :class:`~pyro_structured.distributions.GridCRF`, :class:`~pyro_structured.distributions.RBM`,
         :class:`~pyro_structured.distributions.DeepPatternCRF` or
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param PyroOptim optim: A Pyro optimiser.
-    :param loss: ``"intersection_over_union"``: one minus the share of common ones among all that are one in either, 0
-        if there are none; ``"hamming"``: the share of labels that differ; or a function of labels, shape ``(C,) +
-        batch_shape + event_shape``, and the observed ones, shape ``batch_shape + event_shape``, that returns finite
-        losses, the smaller the better, of shape ``(C,) + batch_shape``.
+    :param loss: ``"intersection_over_union"``: one minus the intersection of the ones of both labelings over their
+        union, 0 if both are empty; ``"hamming"``: the share of labels that differ; or a function of labels, shape
+        ``(C,) + batch_shape + event_shape``, and the observed ones, shape ``batch_shape + event_shape``, that returns
+        finite losses, the smaller the better, of shape ``(C,) + batch_shape``.
     :param int num_chains: Number of chains C for each row, at least 2. They belong to the rows of the plates, by the
-        plates' indices, unless all rows have the same field, and start at a most probable value, or what
-        ``map("em")`` finds of it; also where the observed labels of a row are not those that it had before; if
-        they change in every step, as those of pictures that are moved at random, take more sweeps.
-    :param int num_sweeps: Block Gibbs sweeps in each step, at least 1.
+        plates' indices, unless all rows have the same field, and start at the labels of ``map("em")``, also where the
+        observed labels of a row are not those that it had before; if they change in every step, as those of pictures
+        that are moved at random, take more sweeps.
+    :param int num_sweeps: Number of block Gibbs sweeps in each step, at least 1.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+        ValueError that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row, or if losses are not finite or of another shape.
@@ -102,7 +102,7 @@ class ExpectedLoss(ChainLearner):
         self.loss = loss
 
     def _start(self, field: FieldDistribution, value: Tensor) -> Tensor:
-        """Starts at predictions, not at the observed labels, which no field knows when it predicts."""
+        """Labels at which chains start: predicted ones, since the field has no observed labels when it predicts."""
         try:
             return field.map("em", num_switches=0)[0]
         except NotImplementedError:
@@ -129,9 +129,9 @@ LOSSES = {"intersection_over_union": intersection_over_union_loss, "hamming": ha
 
 
 def expected_loss(losses: Tensor, log_weights: Tensor) -> Tensor:
-    """The mean of losses, with the gradient of the expected loss as a function of what log-weights depend on.
+    """Mean of the losses of samples, shape ``(...)``, with an unbiased gradient of the expected loss.
 
-    :param Tensor losses: Losses of samples, without a gradient, shape ``(C, ...)``.
+    :param Tensor losses: Losses of the samples, without a gradient, shape ``(C, ...)``.
     :param Tensor log_weights: Unnormalised log-probabilities of the samples, shape ``(C, ...)``.
     """
     mean = losses.mean(0)

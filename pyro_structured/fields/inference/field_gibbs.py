@@ -1,4 +1,4 @@
-"""Fields under patterns, all labels of one colour at a time."""
+"""Block Gibbs sampling of fields under patterns, all labels of one colour at a time."""
 
 __all__ = ["FieldGibbs"]
 
@@ -22,7 +22,7 @@ from pyro_structured.foundation.inference.latent_state import at_random, later_s
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.structures.argument_checks import check_size
 
-# Log-densities that are equal but for rounding, relative to their size.
+# Relative difference up to which log-densities count as equal.
 ROUNDING = 1e-4
 
 
@@ -31,7 +31,7 @@ class _LabelLikelihood:
 
     :param str name: Name of the field's site.
     :param trace: Trace of the model with the present labels.
-    :param others: K - 1 traces of the model with other labels: those that are larger by 1, by 2, and so on, modulo K,
+    :param others: K - 1 traces of the model with other labels: the present ones plus 1, plus 2, and so on, modulo K,
         wherever these are possible.
     :raises NotImplementedError: if the log-density of a site that depends on the labels is no sum over them.
     """
@@ -41,32 +41,34 @@ class _LabelLikelihood:
         self._labels: Tensor = trace.nodes[name]["value"]
         self._nodes = dict(later_sites(trace, name))
         self._num_labels = len(others) + 1
-        # With the present labels, and with the others.
+        # Log-densities of sites with the present labels, and with the others, by name.
         self._entries: dict[str, tuple[Tensor, ...]] = {}
         for site, node in self._nodes.items():
             alternatives = [other.nodes[site] for other in others]
             if not all(_same_field(node, other) for other in alternatives):
-                present, *exchanged = (_entries(each, self._labels) for each in (node, *alternatives))
-                if not all(torch.equal(present, each) for each in exchanged) and not _covers(present, self._labels):
+                present, *exchanged = (_entries(entries_node, self._labels) for entries_node in (node, *alternatives))
+                if not all(torch.equal(present, entries_node) for entries_node in exchanged) and not _covers(
+                    present, self._labels
+                ):
                     self._refuse(site, f"got log-densities of shape {tuple(present.shape)}")
                 self._entries[site] = present, *exchanged
 
     def log_weights(self) -> Tensor:
-        """Log-weights of all labels, less those of the present ones, shape ``(K,)`` and then that of the labels."""
+        """Log-likelihoods of all K labels less those of the present ones, of shape ``(K,)`` and that of the labels."""
         shape = self._labels.shape
-        found = torch.zeros((self._num_labels, *shape), dtype=torch.double, device=self._labels.device)
+        log_weights = torch.zeros((self._num_labels, *shape), dtype=torch.double, device=self._labels.device)
         for present, *exchanged in self._entries.values():
             for step, other in enumerate(exchanged, 1):
                 if not torch.equal(present, other):
                     label = ((self._labels + step) % self._num_labels).long().unsqueeze(0)
-                    found.scatter_add_(0, label, (other - present).sum_to_size(shape).unsqueeze(0))
-        return found
+                    log_weights.scatter_add_(0, label, (other - present).sum_to_size(shape).unsqueeze(0))
+        return log_weights
 
     def check(self, moved: Any) -> None:
-        """Compares the log-densities of other labels with those that follow.
+        """Checks that the log-densities of new labels are the sums that follow from single labels.
 
-        :param moved: A trace of the model with these labels.
-        :raises NotImplementedError: if they differ.
+        :param moved: Trace of the model with the new labels.
+        :raises NotImplementedError: if the log-densities differ.
         """
         steps = (moved.nodes[self.name]["value"] - self._labels) % self._num_labels
         for site, node in self._nodes.items():
@@ -75,10 +77,10 @@ class _LabelLikelihood:
                     self._refuse(site, "got a field whose parameters change with several labels")
                 continue
             expected, *exchanged = self._entries[site]
-            found = _entries(moved.nodes[site], self._labels)
+            entries = _entries(moved.nodes[site], self._labels)
             for step, other in enumerate(exchanged, 1):
                 expected = torch.where(steps == step, other, expected) if _covers(other, steps) else expected
-            close = (found == expected) | ((found - expected).abs() <= ROUNDING * (1 + expected.abs()))
+            close = (entries == expected) | ((entries - expected).abs() <= ROUNDING * (1 + expected.abs()))
             if not bool(close.all()):
                 self._refuse(site, "got entries that depend on several labels")
 
@@ -92,18 +94,20 @@ class _LabelLikelihood:
 
 
 def _covers(entries: Tensor, labels: Tensor) -> bool:
-    """Whether every entry has one label."""
+    """Whether every entry of log-densities belongs to one label."""
     wanted = labels.shape
-    found = entries.shape[max(0, entries.dim() - len(wanted)) :]
-    return len(found) == len(wanted) and all(one in (1, other) for one, other in zip(wanted, found, strict=True))
+    entries_shape = entries.shape[max(0, entries.dim() - len(wanted)) :]
+    return len(entries_shape) == len(wanted) and all(
+        size in (1, entries_size) for size, entries_size in zip(wanted, entries_shape, strict=True)
+    )
 
 
 def _same_field(node: Any, other: Any) -> bool:
     """Whether both are fields with the same parameters, whose log partition functions need not be known."""
-    one, two = field_of(node["fn"]), field_of(other["fn"])
-    if one is None or two is None:
+    first, second = field_of(node["fn"]), field_of(other["fn"])
+    if first is None or second is None:
         return False
-    return all(torch.equal(getattr(one, name), getattr(two, name)) for name in one.arg_constraints)
+    return all(torch.equal(getattr(first, name), getattr(second, name)) for name in first.arg_constraints)
 
 
 def _entries(node: Any, labels: Tensor) -> Tensor:
@@ -115,8 +119,8 @@ def _entries(node: Any, labels: Tensor) -> Tensor:
         rank += fn.reinterpreted_batch_ndims
         fn = fn.base_dist
     scale, mask = (
-        part.reshape(part.shape + (1,) * rank) if isinstance(part, Tensor) and part.dim() else part
-        for part in (node["scale"], node["mask"])
+        factor.reshape(factor.shape + (1,) * rank) if isinstance(factor, Tensor) and factor.dim() else factor
+        for factor in (node["scale"], node["mask"])
     )
     entries: Tensor = scale_and_mask(fn.log_prob(node["value"]), scale, mask).double()
     for _ in range(rank):
@@ -132,8 +136,8 @@ class FieldGibbs(StepKernel):
     :class:`~pyro_structured.distributions.DeepPatternCRF` while 2^min(J, U), U upper units, is at most 2^16; a kernel
     for ``MCMC``.
 
-    It draws the hidden units given the labels, those of two layers together, and then the labels given the hidden
-    units, first those of one colour of the checkerboard, and then those of the other. Without a likelihood, it samples
+    It draws the hidden units given the labels, both layers together, and then the labels given the hidden units, first
+    of the pixels of one colour of the checkerboard, and then of the other colour. Without a likelihood, it samples
     the field itself; the elements of a batch, such as ``field.expand([100])``, are as many chains that run together.
 
     A likelihood may depend on the labels one by one, as that of noisy pixels does,
@@ -159,8 +163,8 @@ class FieldGibbs(StepKernel):
     Pyro's ``summary`` and ``diagnostics`` fail where all sites are integers; :func:`to_arviz` takes them.
 
     :param model: A Pyro model.
-    :param int num_sweeps: Sweeps in each step, at least 1.
-    :raises ValueError: at the start of a run, if a site is no field, or scaled or masked.
+    :param int num_sweeps: Number of sweeps in each step, at least 1.
+    :raises ValueError: at the start of a run, if a site is not a field, or is scaled or masked.
     :raises NotImplementedError: if a likelihood does not factorise; if the temperature of patterns is no positive
         integer, or a penalty is +inf.
 
@@ -207,7 +211,7 @@ class FieldGibbs(StepKernel):
         self._num_steps, self._num_labels, self._num_stuck, self._num_changed = 0, 0, 0, 0.0
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """All fields, one after the other."""
+        """New labels of all fields, which are drawn one after the other."""
         before = values
         for name in values:
             values = {**values, name: self._move(name, values)}
@@ -219,7 +223,7 @@ class FieldGibbs(StepKernel):
         return values
 
     def _move(self, name: str, values: dict[str, Tensor]) -> Tensor:
-        """New labels of one field."""
+        """New labels of one field, of the shape of the present ones."""
         if not values[name].numel():
             return values[name]
         present = self._run(values)
@@ -237,16 +241,16 @@ class FieldGibbs(StepKernel):
         likelihood = _LabelLikelihood(name, present, others)
         log_weights = likelihood.log_weights().reshape(-1, *labels.shape)
         moved = sweep(field, labels, self.num_sweeps, log_weights)
-        found = moved.reshape(values[name].shape).to(values[name].dtype)
-        likelihood.check(self._run({**values, name: found}))
-        return found
+        new_labels = moved.reshape(values[name].shape).to(values[name].dtype)
+        likelihood.check(self._run({**values, name: new_labels}))
+        return new_labels
 
     def _run(self, values: dict[str, Tensor]) -> Any:
         model: Any = poutine.trace(poutine.condition(self._model, data=values))
         return model.get_trace(*self._args, **self._kwargs)
 
     def report(self) -> dict[str, Any]:
-        """The share of labels that a step changed, and the number of steps that changed none."""
+        """Share of the labels that a step changed, and number of steps that changed none."""
         return {"changed labels": self._num_changed / max(1, self._num_labels), "stuck steps": self._num_stuck}
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:

@@ -22,18 +22,19 @@ LabelLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class FieldLearner(Learner[ObservedBatch]):
-    """Base of learners of models that observe a PatternCRF, GridCRF, RBM, DeepPatternCRF or CategoricalPatternCRF; its
-    parameters are those of :class:`Learner`.
+    """Base class of learners of models that observe a PatternCRF, GridCRF, RBM, DeepPatternCRF or
+    CategoricalPatternCRF; parameters as for :class:`Learner`.
 
     Where log Z can be computed, ``SVI`` maximises the likelihood itself.
     """
 
     @abstractmethod
     def _field_loss(self, field: FieldDistribution, value: Tensor, samples: Tensor | None) -> Tensor:
-        """The loss of every element of the batch.
+        """Loss of every element of the batch, of the batch shape.
 
-        :param Tensor value: The observed labels, of the batch and event shape.
-        :param Tensor samples: Labels that were drawn for the site, with an axis of chains before; ``None``: none were.
+        :param FieldDistribution field: Field of the site.
+        :param Tensor value: Observed labels, of the batch and event shape.
+        :param Tensor samples: Labels drawn for the site, with an axis of chains first; ``None`` if none are drawn.
         """
 
     def _observe(self, args: Any, kwargs: Any) -> ObservedBatch:
@@ -64,7 +65,7 @@ class FieldLearner(Learner[ObservedBatch]):
         for name, field in fields.items():
             node = trace.nodes[name]
             loss = self._field_loss(field, expanded_value(field, node), inferred.get(name))
-            # Axes of the batch that belong to the event.
+            # Sums over axes of the field's batch that belong to the event of the site.
             loss = loss.reshape(node["fn"].batch_shape + (-1,)).sum(-1)
             total = total + scale_and_mask(loss, node["scale"], node["mask"]).sum()
         return total
@@ -78,20 +79,20 @@ def observed_fields(trace: Any) -> dict[str, FieldDistribution]:
 
 
 def expanded_value(field: FieldDistribution, node: Any) -> Tensor:
-    """The observed labels, of the field's batch and event shape, in the dtype of its values."""
+    """Observed labels, of the field's batch and event shape, in the dtype of its values."""
     value: Tensor = node["value"]
     # Sums and differences of small integers overflow.
     return value.to(field.value_dtype).expand(field.batch_shape + field.event_shape)
 
 
 def check_loss(loss: object, known: tuple[str, ...]) -> None:
-    """Raises a ValueError unless it is one of some names, or a function."""
+    """Raises a ValueError unless ``loss`` is one of the known names, or a function."""
     if not callable(loss) and not (isinstance(loss, str) and loss in known):
         raise ValueError(f"loss: expected one of {known} or a function, got {loss!r}")
 
 
 def checked_losses(loss: LabelLoss, labels: Tensor, truth: Tensor, shape: torch.Size) -> Tensor:
-    """Losses of a shape, as a function returns them, or a ValueError."""
+    """Losses that a function returns, of the given shape and finite, or a ValueError."""
     losses = loss(labels, truth)
     if not isinstance(losses, Tensor) or losses.shape != shape:
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
@@ -117,14 +118,18 @@ def _check_value(name: str, field: FieldDistribution, node: Any, rows: dict[str,
         raise ValueError(f"{name}: expected labels inside the support, {known}, got others")
     possible = field.is_possible(expanded)
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
-    parameters = [part for part in (getattr(field, name) for name in field.arg_constraints) if isinstance(part, Tensor)]
+    parameters = [
+        parameter
+        for parameter in (getattr(field, parameter_name) for parameter_name in field.arg_constraints)
+        if isinstance(parameter, Tensor)
+    ]
     if not bool(possible.all()) and any(bool(parameter.isnan().any()) for parameter in parameters):
         raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
     if not bool(possible.all()):
         wrong = (~possible).nonzero()[0].tolist()
         places, _ = row_places(node, rows)
-        found = [int(place.flatten()[number]) for place, number in zip(places, wrong, strict=True)]
+        indices = [int(place.flatten()[number]) for place, number in zip(places, wrong, strict=True)]
         raise ValueError(
             f"{name}: expected labels of positive probability, got others in {int((~possible).sum())} of "
-            f"{possible.numel()} rows" + (f", the first of which is number {str(found)[1:-1]}" if found else "")
+            f"{possible.numel()} rows" + (f", the first of which is number {str(indices)[1:-1]}" if indices else "")
         )

@@ -12,12 +12,12 @@ from pyro_structured.foundation.distributions.independent_parts import entry_dis
 
 
 def field_of(fn: Any) -> FieldDistribution | None:
-    """The field that a distribution is, also where axes of its batch belong to one event; otherwise ``None``."""
+    """Field that a distribution is, also where axes of its batch are part of the event; otherwise ``None``."""
     base = entry_distribution(fn)
     return base if isinstance(base, FieldDistribution) else None
 
 
 def random_labels(fn: FieldDistribution) -> Tensor:
-    """Labels drawn from their own log-weights alone, where chains may start, shape ``batch_shape + event_shape``."""
+    """Labels drawn from their own log-weights alone, as starts of chains, shape ``batch_shape + event_shape``."""
     drawn = independent_labels(fn.description, fn.batch_shape.numel())
     return drawn.reshape(fn.batch_shape + fn.event_shape).to(fn.value_dtype)

@@ -25,22 +25,22 @@ class MeanFieldLoss(FieldLearner):
 
     where :math:`q_n` are the probabilities of :meth:`PatternCRF.mean_field_logits` after a few rounds of updates, and
     derivatives go through all rounds. Nothing is sampled, so that gradients have no noise, and few steps are needed.
-    What is learned makes these few rounds predict well; it is neither a maximum of the likelihood nor a minimum of the
-    expected loss, and probabilities that are computed in other ways may fit worse than before.
+    The learned parameters make these few rounds predict well; they are neither a maximum of the likelihood nor a
+    minimum of the expected loss, and probabilities that are computed in other ways may fit worse than before.
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.PatternCRF`,
         :class:`~pyro_structured.distributions.DeepPatternCRF`, :class:`~pyro_structured.distributions.GridCRF` or
         :class:`~pyro_structured.distributions.RBM` sites, whose parameters may be anything that Pyro learns:
         ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :param loss: ``"intersection_over_union"``: one minus :math:`\sum_i q_i y_i / \sum_i (q_i + y_i - q_i y_i)`, which
         has no gradient where all labels are 0; ``"logistic"``: minus the mean log-probability of the labels under q; or
         a differentiable function of probabilities and observed labels, both of shape ``batch_shape + event_shape``,
         that returns finite losses of shape ``batch_shape``.
-    :param int num_rounds: Rounds of updates, at least 1.
+    :param int num_rounds: Number of rounds of updates, at least 1.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+        ValueError that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row, or if losses are not finite or of another shape.
@@ -106,5 +106,5 @@ class MeanFieldLoss(FieldLearner):
         if self.loss == "intersection_over_union":
             return intersection_over_union_loss(logits.sigmoid(), value, len(field.event_shape))
         known = logits.isinf()
-        each = torch.nn.functional.softplus((1 - 2 * value) * logits.masked_fill(known, 0.0))
-        return each.masked_fill(known, 0.0).flatten(len(field.batch_shape)).mean(-1)
+        cross_entropies = torch.nn.functional.softplus((1 - 2 * value) * logits.masked_fill(known, 0.0))
+        return cross_entropies.masked_fill(known, 0.0).flatten(len(field.batch_shape)).mean(-1)

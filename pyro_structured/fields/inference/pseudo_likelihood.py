@@ -24,10 +24,10 @@ class PseudoLikelihood(FieldLearner):
         :class:`~pyro_structured.distributions.DeepPatternCRF` or
         :class:`~pyro_structured.distributions.CategoricalPatternCRF` sites, whose parameters may be anything that Pyro
         learns: ``pyro.param``, ``pyro.module``, latent sites.
-    :param guide: Guide for all latent sites, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser; or ``None``: a step minimises by L-BFGS, to convergence or 100 iterations.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+        ValueError that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed value has no probability, with the
         number of its row.

@@ -1,4 +1,4 @@
-"""Sites of fields, registered for kernels and learners: log partition functions may be out of reach."""
+"""Registered handler of field sites for kernels and learners, which may not be able to compute log Z."""
 
 __all__: list[str] = []
 

@@ -41,8 +41,8 @@ def edge_features(images: Any, grid: Grid, *, sigma: float | None = None) -> np.
         ``(N, H, W)`` or ``(N, H, W, 1)``, which is three equal colours; or with transparency, ``(N, H, W, 4)``, in
         front of white.
     :param Grid grid: Grid of H rows and W columns; pairs come in the order of ``grid.edges``.
-    :param float sigma: The same scale of colour differences for all pictures, positive. In a picture of one colour, the
-        second number is 1.
+    :param float sigma: Scale of colour differences, positive, the same for all pictures. In a picture of one colour,
+        the second number is 1.
     :return: float32, shape ``(N, E, 3)``. Cost O(N H W).
     :raises ValueError: if the pictures have another shape or type, numbers out of range, or another size than the grid,
         or if sigma is not positive.
@@ -66,25 +66,25 @@ def edge_features(images: Any, grid: Grid, *, sigma: float | None = None) -> np.
         raise ValueError(f"grid: expected Grid({colours.shape[1]}, {colours.shape[2]}), as the images, got {grid!r}")
     if sigma is not None and (not isinstance(sigma, Real) or not 0 < float(sigma) < math.inf):
         raise ValueError(f"sigma: expected a positive number or None, got {sigma!r}")
-    one, other = grid.edges.numpy().T
+    first, second = grid.edges.numpy().T
     pixels = colours.reshape(len(colours), grid.num_pixels, 3)
-    differences = ((pixels[:, one] - pixels[:, other]) ** 2).sum(-1)
+    differences = ((pixels[:, first] - pixels[:, second]) ** 2).sum(-1)
     scales = _mean_of_each(differences) if sigma is None else np.full((len(colours), 1), float(sigma) ** 2)
     edges = np.log(_edge_probabilities(colours)).reshape(len(colours), grid.num_pixels)
-    boundaries = np.abs(np.maximum(edges[:, one], edges[:, other]))
+    boundaries = np.abs(np.maximum(edges[:, first], edges[:, second]))
     contrasts = np.exp(-differences / (2 * scales))
     return np.stack([np.ones_like(contrasts), contrasts, boundaries], -1).astype(np.float32)
 
 
 def _mean_of_each(squares: np.ndarray) -> np.ndarray:
-    """Means over all but the first axis, which is kept; 1 where all are zero, which divides nothing else."""
+    """Means over all axes but the first, which are kept with size 1; 1 where all numbers are 0, to divide by."""
     axes = tuple(range(1, squares.ndim))
     means = squares.sum(axes, keepdims=True) / max(1, math.prod(squares.shape[1:]))
     return np.where(means > 0, means, 1.0)
 
 
 def _edge_probabilities(colours: np.ndarray) -> np.ndarray:
-    """Probabilities of an edge at each pixel by the size of the gradient, shape ``(N, H, W)``."""
+    """Probability P of an edge at each pixel, from the gradient, shape ``(N, H, W)``."""
     channels = np.moveaxis(lab_pictures(colours), -1, 0)
     squares = np.sum([gradient_magnitudes(channel) ** 2 for channel in channels], 0)
     probabilities: np.ndarray = np.maximum(-np.expm1(-squares / _mean_of_each(squares)), LEAST_PROBABILITY)

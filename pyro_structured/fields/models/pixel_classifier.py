@@ -21,9 +21,9 @@ from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.structures.argument_checks import check_size
 
-# Pixels for a step of the training; where there are few, a pass takes this many steps.
+# Number of pixels in a step of the training; smallest number of steps in a pass.
 BATCH_SIZE, FEWEST_STEPS = 1024, 20
-# Pixels whose log-odds are computed at a time.
+# Number of pixels in one batch of predictions.
 CHUNK = 2**15
 
 
@@ -41,8 +41,8 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     well below zero to be told apart best by intersection over union: a threshold chosen on other pictures does what
     weights of the classes would.
 
-    What is learned on top of the log-odds, such as pairwise terms, should see those of pictures that the network has
-    not: :meth:`cross_decision_function`.
+    Terms that are learned on top of the log-odds, such as pairwise ones, should see log-odds of pictures that the
+    network has not seen: :meth:`cross_decision_function`.
 
     :param int n_hidden: Number K of hidden units, at least 1.
     :param float weight_decay: Share of the weights that a step takes off, for each unit of the step's size; at least 0.
@@ -127,7 +127,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     @torch.inference_mode(False)
     @torch.enable_grad()
     def _train(self, rows: np.ndarray, labels: np.ndarray, seed: int) -> list[Tensor]:
-        """Weights of the two layers, for features as they are given."""
+        """Weights of the two layers, for features that are not standardised."""
         means, scales = rows.mean(0, dtype=np.float64), rows.std(0, dtype=np.float64)
         constant = scales <= np.maximum(1e-6 * np.abs(means), np.finfo(np.float32).tiny)
         scales[constant] = 1.0
@@ -164,7 +164,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X: expected {self.n_features_in_} for each pixel, got {pictures.shape[-1]}")
         rows = torch.from_numpy(pictures.reshape(-1, self.n_features_in_))
         with torch.no_grad():
-            parts = [_log_odds(row, self._weights) for row in rows.split(CHUNK)]
+            parts = [_log_odds(batch, self._weights) for batch in rows.split(CHUNK)]
         odds: np.ndarray = torch.cat(parts).numpy()
         return odds.reshape(pictures.shape[:3])
 
@@ -210,13 +210,13 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
 
 
 def _held_out_odds(classifier: PixelClassifier, X: np.ndarray, y: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Log-odds of other pictures."""
+    """Log-odds of the held-out pictures, by a classifier that learns from the others."""
     return classifier.fit(X, y).decision_function(held_out)
 
 
 def _checked_features(X: Any) -> np.ndarray:
-    """Finite float32, or a ValueError."""
-    # Torch takes neither axes that go backwards nor what must not be written to.
+    """Features as finite float32, shape ``(N, H, W, F)``, or a ValueError."""
+    # Torch takes neither negative strides nor read-only arrays.
     options = {"dtype": np.float32, "order": "C", "force_writeable": True, "ensure_min_samples": 0}
     with named_conversions("X"), np.errstate(over="ignore"):
         values = plain_array(X)
@@ -229,7 +229,7 @@ def _checked_features(X: Any) -> np.ndarray:
 
 
 def _first_weights(num_features: int, num_hidden: int, generator: torch.Generator) -> list[Tensor]:
-    """Random ones that keep the scale of the inputs, and shifts of zero."""
+    """Random weights that keep the scale of the inputs, and shifts of zero."""
     weights = [
         torch.randn(num_features, num_hidden, generator=generator, dtype=torch.float32) / math.sqrt(num_features),
         torch.zeros(num_hidden, dtype=torch.float32),

@@ -25,14 +25,17 @@ from pyro_structured.foundation.structures.argument_checks import check_size
 # sRGB (IEC 61966-2-1): XYZ of the three colours at full intensity, and of white (D65, as seen by the observer of 1931).
 PRIMARIES = np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]])
 WHITE = np.array([0.95047, 1.0, 1.08883])
-# How bright the three colours look (ITU-R BT.709).
+# Luminance of the three colours (ITU-R BT.709).
 LUMINANCE = np.array([0.2125, 0.7154, 0.0721])
 # CIE 1976: where the cube root ends, and the line with the same slope begins.
 SMALL = 6 / 29
 
 
 def grey_pictures(colours: np.ndarray) -> np.ndarray:
-    """Luminance of colours, from 0 to 1, shape ``(..., 3)``."""
+    """Luminance of colours, from 0 to 1, shape ``(...)``.
+
+    :param np.ndarray colours: Colours from 0 to 1, shape ``(..., 3)``.
+    """
     grey: np.ndarray = colours @ LUMINANCE
     return grey
 
@@ -57,14 +60,14 @@ SCALES, ELONGATION = (math.sqrt(2), 2.0, 2 * math.sqrt(2), 4.0), 3
 RINGS = tuple(
     (sigma, cycles) for sigma, most in ((2, 1), (4, 2), (6, 3), (8, 3), (10, 4)) for cycles in range(1, most + 1)
 )
-# Filters end at so many standard deviations.
+# Standard deviations at which filters end.
 REACH = 3
-# Numbers that a transform takes at a time: more do not fit into caches.
+# Numbers in one batch of transforms, so that they fit into caches.
 CHUNK = 2**17
 
 
 def _plane(sigma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns around a pixel as far as a Gaussian reaches."""
+    """Rows and columns relative to a pixel, as far as a Gaussian reaches."""
     radius = math.ceil(REACH * sigma)
     rows, columns = np.mgrid[-radius : radius + 1, -radius : radius + 1].astype(np.float64)
     return rows, columns
@@ -80,15 +83,15 @@ def gabor_bank() -> list[np.ndarray]:
     a bandwidth of one octave. The imaginary parts have mean zero, the real ones almost: .002 of the sum of the
     envelope.
     """
-    found = []
+    filters = []
     for frequency in FREQUENCIES:
         sigma = ENVELOPE / frequency
         rows, columns = _plane(sigma)
         envelope = np.exp(-(rows**2 + columns**2) / (2 * sigma**2)) / (2 * math.pi * sigma**2)
         for angle in np.arange(NUM_GABOR_ANGLES) * math.pi / NUM_GABOR_ANGLES:
             phase = 2 * math.pi * frequency * (columns * math.cos(angle) + rows * math.sin(angle))
-            found += [envelope * np.cos(phase), envelope * np.sin(phase)]
-    return found
+            filters += [envelope * np.cos(phase), envelope * np.sin(phase)]
+    return filters
 
 
 def leung_malik_bank() -> list[np.ndarray]:
@@ -126,16 +129,16 @@ def schmid_bank() -> list[np.ndarray]:
     for (σ, τ) = (2, 1), (4, 1), (4, 2), (6, 1) to (6, 3), (8, 1) to (8, 3) and (10, 1) to (10, 4), with mean zero;
     absolute values of each filter add up to 1.
     """
-    found = []
+    filters = []
     for sigma, cycles in RINGS:
         rows, columns = _plane(sigma)
         radius = np.hypot(rows, columns)
-        found.append(_band_pass(np.cos(math.pi * cycles * radius / sigma) * np.exp(-(radius**2) / (2 * sigma**2))))
-    return found
+        filters.append(_band_pass(np.cos(math.pi * cycles * radius / sigma) * np.exp(-(radius**2) / (2 * sigma**2))))
+    return filters
 
 
 def _band_pass(kernel: np.ndarray) -> np.ndarray:
-    """Kernel with mean zero, and absolute values that add up to 1."""
+    """Filter shifted to mean zero, and scaled so that absolute values add up to 1."""
     centred = kernel - kernel.mean()
     scaled: np.ndarray = centred / np.abs(centred).sum()
     return scaled
@@ -160,14 +163,14 @@ def mirrored_responses(pictures: np.ndarray, kernels: Sequence[np.ndarray]) -> n
     number, height, width = pictures.shape
     size = (2 * height, 2 * width)
     transfers = [scipy.fft.rfft2(_folded(kernel, size)) for kernel in kernels]
-    found = np.empty((number, height, width, len(kernels)), dtype=np.float32)
+    responses = np.empty((number, height, width, len(kernels)), dtype=np.float32)
     chunk = max(1, CHUNK // (size[0] * size[1]))
     for first in range(0, number, chunk):
-        part = slice(first, first + chunk)
-        spectrum = scipy.fft.rfft2(np.pad(pictures[part], ((0, 0), (0, height), (0, width)), mode="symmetric"))
+        batch = slice(first, first + chunk)
+        spectrum = scipy.fft.rfft2(np.pad(pictures[batch], ((0, 0), (0, height), (0, width)), mode="symmetric"))
         for place, transfer in enumerate(transfers):
-            found[part, ..., place] = scipy.fft.irfft2(spectrum * transfer, size)[:, :height, :width]
-    return found
+            responses[batch, ..., place] = scipy.fft.irfft2(spectrum * transfer, size)[:, :height, :width]
+    return responses
 
 
 def _folded(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -41,7 +41,7 @@ from pyro_structured.foundation.structures.argument_checks import check_choice, 
 
 # Steps between looks at the validation pictures, and how many looks without improvement end the training.
 STEPS, PATIENCE = 25, 8
-# Shifts of all log-odds among which validation pictures choose.
+# Constants of which validation pictures choose the one that is added to all log-odds at the end.
 SHIFTS = np.linspace(-1.0, 1.0, 11)
 # The largest logarithm of a temperature.
 MOST_LOG = math.log(1000)
@@ -59,9 +59,9 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     for training pictures one that has not seen them. Penalties p of unequal neighbours are small where colours differ
     (:func:`edge_features`), b says where foreground is as a rule, and patterns W which pixels belong together.
     Everything but o is learned by :class:`~pyro_structured.inference.MeanFieldLoss`, as long as predictions for
-    validation pictures get better, the start included. In the end these choose what is added to all log-odds, and by
-    which number, the same for all pixels, those of the mean-field approximation are divided to be probabilities of the
-    smallest logistic loss, which changes no label.
+    validation pictures get better, the start included. In the end the validation pictures choose a constant that is
+    added to all log-odds, and a temperature, by which the log-odds of the mean-field approximation are divided for
+    probabilities of the smallest logistic loss; the temperature changes no label.
 
     **Not exact**: predictions and probabilities are those of a mean-field approximation, or predictions are local
     optima, by expectation maximisation with exact cuts. ``to_pyro`` returns the field itself, whose queries say what
@@ -72,17 +72,17 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :param str composition: ``"sum"``: any number of patterns is used in a picture; ``"min"``: one; ``"counts"``: any
         number, whose log-weights are learned with the rest, in ``field_.count_logits``, of shape ``(J + 1,)``.
     :param bool positioned: Whether pixels have biases b of their own.
-    :param str inference: How labels are predicted, also for validation pictures: ``"mean_field"``, where the mean-field
-        approximation says that they are more likely 1 than not, which is what learning is about; or ``"map"``, labels
-        that are most probable together, as far as ``map("em", num_switches=0)`` finds them.
+    :param str inference: Method of prediction, also for validation pictures: ``"mean_field"``, the labels that the
+        mean-field approximation, which is what is learned, makes more likely than not; or ``"map"``, labels that are
+        most probable together, as far as ``map("em", num_switches=0)`` finds them.
     :param str loss: ``"intersection_over_union"`` or ``"logistic"``, as for ``MeanFieldLoss``.
     :param classifier: An estimator with the methods of :class:`PixelClassifier`; ``None``: that one. It is cloned; its
         folds are learned in parallel if it says so, ``PixelClassifier(n_jobs=-1)``.
-    :param int shifts: How far pictures are moved at random in each step, at most, in pixels, at least 0: for few
+    :param int shifts: Largest number of pixels by which pictures are moved at random in each step, at least 0: for few
         pictures of things that are not in one place.
     :param float learning_rate: Learning rate of Adam, positive.
-    :param float weight_decay: Decay of W and of the weights of the overview in a step, for each unit of the learning
-        rate; at least 0.
+    :param float weight_decay: Share of W, and of the weights of the overview, that a step takes off, for each unit of
+        the learning rate; at least 0.
     :param int max_iter: Largest number of steps, of 50 pictures each, at least 1.
     :param float validation_fraction: Share of the pictures that validate, between 0 and 1, unless :meth:`fit` is given
         others.
@@ -93,7 +93,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     :ivar SegmentationField field\_: The module that was learned, with ``weights``, of shape ``(J, H, W)``.
     :ivar classifier\_: The classifier that was learned.
     :ivar float validation_score\_: Mean intersection over union of the validation pictures.
-    :ivar float temperature\_: Divisor of the log-odds of the mean-field approximation in :meth:`predict_proba`.
+    :ivar float temperature\_: Number that divides the log-odds of the mean-field approximation for probabilities.
 
     A step costs O(50 J H W); a prediction, O(J H W), or a few minimum cuts.
 
@@ -205,9 +205,10 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _described(self, images: Any, name: str = "X", expected: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``.
+        """Features of pixels, shape ``(N, H, W, F)``, and of pairs of neighbours, shape ``(N, E, K)``.
 
-        :param str expected: Expected shape, for the error about pictures of another shape than those of ``fit``.
+        :param str expected: Text of the error for pictures that are not of the shape of those in ``fit``; ``None``
+            allows any shape.
         """
         numbers = _numbers(images, name)
         numbers = numbers if numbers.ndim == 4 else numbers[..., None]
@@ -255,8 +256,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         def model() -> None:
             learned = pyro.module("field", field)
             with pyro.plate("pictures", len(data.odds), subsample_size=min(50, len(data.odds))) as rows:
-                part = data.shifted(torch.as_tensor(rows), self.shifts)
-                pyro.sample("masks", self._fields(learned, part), obs=part.masks)
+                batch = data.shifted(torch.as_tensor(rows), self.shifts)
+                pyro.sample("masks", self._fields(learned, batch), obs=batch.masks)
 
         def options(name: str) -> dict[str, float]:
             decays = name.rpartition(".")[2] in ("weights", "gates")
@@ -297,7 +298,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     @old_spellings(images="X")
     def to_pyro(self, X: Any) -> PatternCRF:
-        """The labels of pictures as a distribution, of batch shape ``(N,)`` and event shape ``(H, W)``.
+        """Distribution of the labels of pictures, of batch shape ``(N,)`` and event shape ``(H, W)``.
 
         :param X: As for :meth:`fit`, of the same size.
         """
@@ -310,7 +311,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     @old_spellings(images="X")
     def predict(self, X: Any) -> np.ndarray:
-        """Labels of pictures.
+        """Predicted labels of pictures.
 
         :param X: As for :meth:`fit`, of the same size.
         :return: Zeros and ones, uint8, shape ``(N, H, W)``.
@@ -320,8 +321,8 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
 
     @old_spellings(images="X")
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities that pixels are foreground: log-odds of a mean-field approximation, which are too sure as a
-        rule, divided by ``temperature_``.
+        """Probabilities that pixels are foreground: log-odds of a mean-field approximation, which are overconfident as
+        a rule, divided by ``temperature_``.
 
         :param X: As for :meth:`fit`, of the same size.
         :return: Shape ``(N, H, W)``.
@@ -339,12 +340,12 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
         """
         labels = self.predict(X)
         truth = checked_masks(y, labels.shape, "y")
-        each = intersection_over_union(torch.from_numpy(labels).double(), torch.from_numpy(truth).double())
-        return weighted_mean(each.numpy(), sample_weight)
+        scores = intersection_over_union(torch.from_numpy(labels).double(), torch.from_numpy(truth).double())
+        return weighted_mean(scores.numpy(), sample_weight)
 
 
 def _numbers(images: Any, name: str) -> np.ndarray:
-    """Numbers of pictures, shape ``(N, H, W, F)`` or ``(N, H, W)``, or a ValueError."""
+    """Pictures as an array of shape ``(N, H, W, F)`` or ``(N, H, W)``, or a ValueError."""
     pictures = checked_array(name, images)
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(
@@ -356,7 +357,7 @@ def _numbers(images: Any, name: str) -> np.ndarray:
 
 
 def _are_pictures(numbers: np.ndarray) -> bool:
-    """Whether these are pictures in colour or grey, or other numbers of pixels."""
+    """Whether an array holds pictures in colour or grey, rather than other features of pixels."""
     channels, scale = (*numbers.shape, 1)[3], picture_scale(numbers.dtype)
     if channels == 3:
         return True
@@ -381,4 +382,6 @@ def _calibrating_temperature(logits: Tensor, masks: Tensor) -> float:
 
 
 def _data(odds: np.ndarray, edges: np.ndarray, masks: np.ndarray) -> SegmentationData:
-    return SegmentationData(*(torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in (odds, edges, masks)))
+    return SegmentationData(
+        *(torch.from_numpy(np.asarray(values, dtype=np.float32)) for values in (odds, edges, masks))
+    )

@@ -14,11 +14,11 @@ from pyro_structured.fields.structures.grid import Grid
 
 
 class SegmentationData(NamedTuple):
-    """Features and masks of N pictures, in single precision.
+    """Descriptions and masks of N pictures, all in single precision.
 
     :ivar Tensor odds: Log-odds of the pixels by themselves, shape ``(N, H, W)``.
-    :ivar Tensor edges: Features of pairs of neighbours, at least 0, of which penalties are linear, shape ``(N, E, K)``.
-    :ivar Tensor masks: Zeros and ones, shape ``(N, H, W)``.
+    :ivar Tensor edges: Features of pairs of neighbours, at least 0, of which penalties are sums, shape ``(N, E, K)``.
+    :ivar Tensor masks: Masks, zeros and ones of shape ``(N, H, W)``.
     """
 
     odds: Tensor
@@ -26,10 +26,11 @@ class SegmentationData(NamedTuple):
     masks: Tensor
 
     def shifted(self, rows: Tensor, farthest: int) -> "SegmentationData":
-        """Some pictures, each moved by a random number of pixels down and across; what is at the border is repeated.
+        """Data of some pictures, each moved by random numbers of pixels down and across; pixels of the border are
+        repeated.
 
-        :param Tensor rows: Their numbers.
-        :param int farthest: The largest number of pixels.
+        :param Tensor rows: Numbers of the pictures.
+        :param int farthest: The largest number of pixels in each direction.
         """
         grid = Grid(*self.odds.shape[1:])
         down, across = torch.randint(-farthest, farthest + 1, (2, len(rows)))
@@ -40,8 +41,8 @@ class SegmentationData(NamedTuple):
             x = (torch.arange(width) + across.unsqueeze(-1)).clamp(0, width - 1)
             return pictures[rows[:, None, None], y.unsqueeze(-1), x.unsqueeze(-2)]
 
-        vertical, horizontal = (part.movedim(1, -1) for part in grid.split(self.edges.mT))
-        edges = grid.pack(*(moved(part).movedim(-1, 1) for part in (vertical, horizontal)))
+        vertical, horizontal = (features.movedim(1, -1) for features in grid.split(self.edges.mT))
+        edges = grid.pack(*(moved(features).movedim(-1, 1) for features in (vertical, horizontal)))
         return SegmentationData(moved(self.odds), edges.mT, moved(self.masks))
 
 
@@ -51,18 +52,18 @@ FIRST_WEIGHT, FIRST_SHARE, FIRST_SCALE, FIRST_SHIFT, FIRST_PENALTY = 0.02, 0.5, 
 
 
 class SegmentationField(torch.nn.Module):
-    r"""Makes a :class:`PatternCRF` of what is known of pictures.
+    r"""Module that maps descriptions of pictures to a :class:`PatternCRF`.
 
     .. math::
         u_i = s\, o_i + t + b_i, \qquad p_e = \sum_k e^{\lambda_k} g_{ek}, \qquad c = d - W m + V^\top (\phi -
         \bar\phi),
 
-    with the pixels' own log-odds o, edges' numbers g, and an overview :math:`\phi` of the picture: means of
+    with the pixels' own log-odds o, features g of pairs, and an overview :math:`\phi` of the picture: means of
     :math:`\tanh(o / 2)` over squares of 2 x 2 pixels. A pattern of no weight changes nothing: m is the mean mask, and
     what a pattern adds on average to the log-odds is subtracted from b.
 
-    :param SegmentationData data: Pictures with their masks, to begin with.
-    :param int num_patterns: J.
+    :param SegmentationData data: Pictures with masks, for the first parameters.
+    :param int num_patterns: Number of patterns, J.
     :param str composition: ``"sum"``, ``"min"``, or ``"counts"``: a table that is learned, zeros to begin with.
     :param bool image_dependent: Whether biases c of patterns depend on the picture, through V.
     :param bool positioned: Whether pixels have biases b of their own.
@@ -77,8 +78,8 @@ class SegmentationField(torch.nn.Module):
         super().__init__()
         self.grid, self.composition = Grid(*data.odds.shape[1:]), composition
         self.image_dependent, self.positioned = image_dependent, positioned
-        number, (height, width) = len(data.masks), data.masks.shape[1:]
-        mean, dtype = (data.masks.sum(0) + 0.5) / (number + 1), data.odds.dtype
+        num_masks, (height, width) = len(data.masks), data.masks.shape[1:]
+        mean, dtype = (data.masks.sum(0) + 0.5) / (num_masks + 1), data.odds.dtype
         self.register_buffer("mean_mask", mean)
         self.scale = Parameter(torch.tensor(FIRST_SCALE, dtype=dtype))
         self.shift = Parameter(torch.tensor(FIRST_SHIFT, dtype=dtype))
@@ -95,7 +96,7 @@ class SegmentationField(torch.nn.Module):
             self.gates = Parameter(torch.zeros(overview.shape[1], num_patterns, dtype=dtype))
 
     def forward(self, odds: Tensor, edges: Tensor) -> PatternCRF:
-        """The fields of some pictures; arguments as in :class:`SegmentationData`."""
+        """Fields of some pictures; arguments as in :class:`SegmentationData`."""
         unary: Tensor = self.scale * odds + self.shift
         biases: Tensor = self.pattern_logits
         if self.positioned:
@@ -112,7 +113,7 @@ class SegmentationField(torch.nn.Module):
 
 
 def _overview(odds: Tensor) -> Tensor:
-    """Shape ``(N, F)``."""
+    r"""Overview :math:`\phi` of each picture, shape ``(N, F)``."""
     height, width = odds.shape[1:]
     halves = ((height + 1) // 2, (width + 1) // 2)
     return adaptive_avg_pool2d((odds / 2).tanh().unsqueeze(1), halves).flatten(1)

@@ -22,17 +22,17 @@ from pyro_structured.fields.ops.grid_passes import log_add
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 
-# Log-odds that stand for labels which are all alike, where they are not known.
+# Log-odds of the pixels at starts where all labels are alike.
 CERTAIN = 1000.0
-# Solutions are the same if labels drawn from them differ in less than one pixel more than they have to.
+# Solutions q and q' count as the same if the sum of |q_i - q'_i| over the pixels is less than this.
 SAME = 1.0
 
 
 class _FieldModes(NamedTuple):
     """Independent pixels around each mode, the best first.
 
-    :ivar Tensor tilts: Shifts of the log-odds of the pixels, finite, shape ``(rows, modes, D)``.
-    :ivar Tensor bounds: Lower bounds of log Z that they prove, shape ``(rows, modes)``; -inf where a row has fewer.
+    :ivar Tensor tilts: Log-odds that a mode adds to those of the pixels, finite, shape ``(rows, modes, D)``.
+    :ivar Tensor bounds: Lower bounds of log Z at the modes, shape ``(rows, modes)``; -inf where a row has fewer modes.
     """
 
     tilts: Tensor
@@ -49,7 +49,7 @@ def field_modes(field: Field, most: int, num_starts: int, num_rounds: int = 50) 
     The first start is that of :func:`mean_field_logits`; then come labels that are all 0, and all 1, and the labels for
     random states of the hidden units.
 
-    :param Field field: Field with finite penalties, and a positive temperature.
+    :param Field field: A field with finite penalties and a positive temperature.
     :param int most: The largest number of modes.
     :param int num_starts: Number of starts, at least 1.
     :param int num_rounds: Rounds of updates. Each costs O(J·D) a start and row.
@@ -70,7 +70,7 @@ def field_modes(field: Field, most: int, num_starts: int, num_rounds: int = 50) 
 
 
 def _first_tilts(field: Field, number: int) -> Tensor:
-    """Shape ``(rows, starts, D)``."""
+    """Tilts of the starts, shape ``(rows, starts, D)``."""
     units, shape = field.num_patterns, (field.num_rows, number)
     noise = torch.rand(*shape, units, dtype=field.weights.dtype, device=field.weights.device)
     if field.composition == "min":
@@ -87,14 +87,14 @@ def _first_tilts(field: Field, number: int) -> Tensor:
 def _bounds(field: Field, tilts: Tensor, probs: Tensor) -> Tensor:
     off, on = field.states.unsqueeze(1).chunk(2, -1)
     patterns = field.potential(chain_activations(field, probs), 1)
-    found = log_add(off, on + tilts).sum(-1) - (tilts * probs).sum(-1) + patterns
+    bounds = log_add(off, on + tilts).sum(-1) - (tilts * probs).sum(-1) + patterns
     if field.is_paired:
-        found = found - (field.penalties.unsqueeze(1) * field.differing(probs)).sum(-1)
-    return found
+        bounds = bounds - (field.penalties.unsqueeze(1) * field.differing(probs)).sum(-1)
+    return bounds
 
 
 def _apart(modes: _FieldModes, probs: Tensor, most: int) -> _FieldModes:
-    """The best, the best of those unlike it, and so on."""
+    """Modes unlike each other: the best of all, then the best of those unlike it, and so on."""
     left, rows = modes.bounds.clone(), torch.arange(len(probs), device=probs.device)
     tilts, bounds = [], []
     for _ in range(min(most, left.shape[-1])):
@@ -103,9 +103,9 @@ def _apart(modes: _FieldModes, probs: Tensor, most: int) -> _FieldModes:
         bounds.append(best)
         distance = (probs - probs[rows, place].unsqueeze(1)).abs().sum(-1)
         left = left.masked_fill(distance < SAME, -torch.inf)
-    found = torch.stack(bounds, -1)
-    used = int((found > -torch.inf).any(0).sum())
-    return _FieldModes(torch.stack(tilts[:used], 1), found[:, :used])
+    best_bounds = torch.stack(bounds, -1)
+    used = int((best_bounds > -torch.inf).any(0).sum())
+    return _FieldModes(torch.stack(tilts[:used], 1), best_bounds[:, :used])
 
 
 class _AnnealedPath(NamedTuple):
@@ -117,14 +117,13 @@ class _AnnealedPath(NamedTuple):
     where :math:`q_z` are independent pixels, :math:`r_z` the hidden units given the means of the pixels, and
     :math:`\tilde p` is the field before it is normalised. Sums over all are 1 and Z at the ends.
 
-    :ivar Field field: Field with an axis of chains in its table, at a temperature at which chains can move.
-    :ivar float temperature: Temperature of the field.
+    :ivar Field field: The field at the end, at a temperature at which chains can move.
+    :ivar float temperature: Temperature at the end of the path.
     :ivar Tensor odds: Log-odds of the pixels by themselves, shape ``(rows, 1, D)``.
-    :ivar Tensor tilts: Shifts of these log-odds in each mode, shape ``(rows, modes, D)``.
-    :ivar Tensor levels: Activations of the hidden units at the means of the pixels, without the biases, shape ``(rows,
-        modes, J)``.
-    :ivar Tensor log_shares: Log-probabilities of the modes at the start, shape ``(rows, modes)``; -inf where a row has
-        fewer.
+    :ivar Tensor tilts: Log-odds that the modes add to these, shape ``(rows, modes, D)``.
+    :ivar Tensor levels: Activations W m at the means m of the pixels, without biases, shape ``(rows, modes, J)``.
+    :ivar Tensor log_shares: Log-probabilities :math:`\log \pi_z` of the modes, shape ``(rows, modes)``; -inf where a
+        row has fewer.
     :ivar Tensor log_starts: Log Z of pixels and hidden units of each mode, shape ``(rows, modes)``.
     """
 
@@ -138,7 +137,11 @@ class _AnnealedPath(NamedTuple):
 
     @staticmethod
     def of(field: Field, temperature: float, modes: _FieldModes) -> "_AnnealedPath":
-        """Path to a field at a temperature, at one at which chains can move."""
+        """Path from independent pixels to a field.
+
+        :param Field field: The field, at a temperature at which chains can move.
+        :param float temperature: Temperature at the end of the path.
+        """
         odds = field.odds.unsqueeze(1)
         levels = (odds + modes.tilts).sigmoid() @ field.weights.mT
         off, on = field.states.unsqueeze(1).chunk(2, -1)
@@ -159,7 +162,8 @@ class _AnnealedPath(NamedTuple):
         return (used / used.sum(-1, keepdim=True)).log()
 
     def start(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Labels of so many chains, their modes, and the logarithms of what the modes' shares are more than chains'.
+        r"""Labels of the chains, ``(rows, number, D)``, their modes, ``(rows, number)``, and the logarithms of
+        :math:`\pi_z` divided by the mode's share of the chains, ``(rows, number)``.
 
         Half of the chains are spread evenly, half by the shares, so that modes have their chains also where the shares
         are wrong.
@@ -173,7 +177,7 @@ class _AnnealedPath(NamedTuple):
         return torch.bernoulli((self.odds + _of_modes(self.tilts, modes)).sigmoid()), modes, excess
 
     def step(self, labels: Tensor, old: float, new: float) -> tuple[Tensor, Tensor]:
-        """Logarithms of ratios of weights, shape ``(rows, chains)``, and of the new weights of the modes, shape
+        """Log-ratios of the weights, shape ``(rows, chains)``, and log-weights of the modes at the new value, shape
         ``(rows, chains, modes)``.
         """
         added = labels @ self.field.weights.mT
@@ -187,7 +191,9 @@ class _AnnealedPath(NamedTuple):
         return ratios, after
 
     def _by_mode(self, bases: Tensor, added: Tensor, beta: float) -> Tensor:
-        """Log-weights of modes and labels, but for the pixels by themselves and penalties."""
+        """Log-weights of modes and labels, without the log-odds of the pixels by themselves and the penalties, shape
+        ``(rows, chains, modes)``.
+        """
         field, levels = self.field, self.levels.unsqueeze(1)
         activations = field.biases[:, None, None] + (levels + beta * (added.unsqueeze(-2) - levels))
         ends = self.log_ends.unsqueeze(1)
@@ -195,7 +201,9 @@ class _AnnealedPath(NamedTuple):
         return (mixed + field.potential(activations, 2)).masked_fill(ends == -torch.inf, -torch.inf)
 
     def last_step(self, labels: Tensor) -> Tensor:
-        """Log-weights of the last step: from the temperature at which chains move to that of the field."""
+        """Log-ratios of the weights at the path's temperature and at the one at which chains move, shape ``(rows,
+        chains)``.
+        """
         if self.temperature == self.field.temperature:
             return labels.new_zeros(labels.shape[:2])
         activations = self.field.biases.unsqueeze(1) + labels @ self.field.weights.mT
@@ -203,7 +211,10 @@ class _AnnealedPath(NamedTuple):
         return own - self.field.potential(activations, 1)
 
     def moved(self, labels: Tensor, by_mode: Tensor, beta: float) -> Tensor:
-        """One sweep, with modes drawn from what :meth:`step` found."""
+        """Labels after one sweep, shape ``(rows, chains, D)``.
+
+        :param Tensor by_mode: Log-weights of the modes from :meth:`step`.
+        """
         alone = by_mode.shape[-1] == 1
         modes = torch.zeros_like(by_mode[..., 0], dtype=torch.long) if alone else draw_log(by_mode)
         field, odds = self.field, self.odds + (1 - beta) * _of_modes(self.tilts, modes)
@@ -216,18 +227,22 @@ class _AnnealedPath(NamedTuple):
         return draw_binary_labels(labels, odds, penalties, field.shape, torch.rand_like(labels))
 
 
-def _of_modes(each: Tensor, modes: Tensor) -> Tensor:
-    """Entries along the axis of modes, for the modes of the chains."""
-    if each.shape[1] == 1:
-        return each.expand(-1, modes.shape[1], -1)
-    return each[torch.arange(len(modes), device=modes.device).unsqueeze(-1), modes]
+def _of_modes(values: Tensor, modes: Tensor) -> Tensor:
+    """Values at the modes of the chains, shape ``(rows, chains, n)``.
+
+    :param Tensor values: Shape ``(rows, modes, n)``.
+    :param Tensor modes: Numbers of modes, shape ``(rows, chains)``.
+    """
+    if values.shape[1] == 1:
+        return values.expand(-1, modes.shape[1], -1)
+    return values[torch.arange(len(modes), device=modes.device).unsqueeze(-1), modes]
 
 
-# Modes at most, chains at least for each of them, and starts to look for them at most.
+# Largest number of modes, smallest number of chains for each of them, and largest number of starts.
 MOST_MODES, CHAINS_OF_MODE, MOST_STARTS = 10, 4, 100
-# The share of the steps after which a way is chosen.
+# Steps of a trial, as a share of all steps.
 TRIAL = 0.1
-# By how many standard errors its estimate is reduced: those of few heavy weights tell too little.
+# Standard errors subtracted from the estimate of a trial: with few heavy weights, they come out too small.
 CAUTION = 4
 
 
@@ -246,12 +261,12 @@ class AnnealedWeights(NamedTuple):
 
     @property
     def log_mean(self) -> Tensor:
-        """Shape ``(rows,)``."""
+        """Logarithm of the mean weight, shape ``(rows,)``."""
         return logsumexp(self.log_weights) - math.log(self.log_weights.shape[-1])
 
     @property
     def standard_error(self) -> Tensor:
-        """Standard errors of the logarithm of the mean, shape ``(rows,)``; numbers of chains at each mode are fixed."""
+        """Standard error of :attr:`log_mean`, shape ``(rows,)``; the number of chains at each mode is not random."""
         shares = (self.log_weights - self.log_mean.unsqueeze(-1)).exp()
         members = torch.nn.functional.one_hot(self.modes).to(shares.dtype)
         sizes = members.sum(1)
@@ -274,9 +289,9 @@ def anneal_field(field: Field, num_temperatures: int, labels: Tensor | int) -> A
     estimate less four standard errors; the weights of the trial are not used again.
 
     Chains move at the nearest positive integer to T, where there is a joint distribution with hidden units; if T is
-    another number, the last step weighs them once more.
+    another number, the last step corrects the weights for it.
 
-    :param Field field: Field with finite penalties.
+    :param Field field: A field with finite penalties.
     :param int num_temperatures: Number of steps K.
     :param labels: Number of chains from independent pixels, at least 2; or exact samples of the field, to go back from,
         zeros and ones of shape ``(rows, chains, D)``.
@@ -293,9 +308,9 @@ def anneal_field(field: Field, num_temperatures: int, labels: Tensor | int) -> A
     first = torch.arange(modes.bounds.shape[-1], device=modes.bounds.device) == 0
     plain = _FieldModes(torch.zeros_like(modes.tilts), torch.zeros_like(modes.bounds).masked_fill(~first, -torch.inf))
     scores = []
-    for each in (modes, _FieldModes(plain.tilts[:, :1], plain.bounds[:, :1])):
-        tried = _run(_AnnealedPath.of(field, temperature, each), max(1, round(TRIAL * num_temperatures)), number)
-        scores.append(tried.log_mean - CAUTION * tried.standard_error)
+    for candidate in (modes, _FieldModes(plain.tilts[:, :1], plain.bounds[:, :1])):
+        trial = _run(_AnnealedPath.of(field, temperature, candidate), max(1, round(TRIAL * num_temperatures)), number)
+        scores.append(trial.log_mean - CAUTION * trial.standard_error)
     better = (scores[0] >= scores[1]).unsqueeze(-1)
     if not bool(better.any()):
         modes = _FieldModes(plain.tilts[:, :1], plain.bounds[:, :1])

@@ -26,7 +26,8 @@ def anneal_labels(field: Field, num_temperatures: int, labels: Tensor | int) -> 
     tell labels apart at :math:`\beta = 0`. Between two of the K + 1 values of :math:`\beta`, hidden units are drawn
     given the labels, and then labels of one colour after the other.
 
-    :param Field field: Field with finite penalties, and a temperature that is a positive integer if there are patterns.
+    :param Field field: A field with finite penalties, at a temperature that is a positive integer if there are
+        patterns.
     :param int num_temperatures: Number of steps K.
     :param labels: Number of chains from independent pixels, at least 2; or exact samples of the field, to go back from,
         shape ``(rows, chains, D)``.
@@ -40,9 +41,9 @@ def anneal_labels(field: Field, num_temperatures: int, labels: Tensor | int) -> 
 
         >>> states, pair = torch.zeros(1, 6).double(), torch.ones(1, 1).double()
         >>> field = Field(states, pair[0], pair, (1, 2), torch.ones(1, 1, 6).double(), 0 * pair, "sum", 1.0)
-        >>> found = anneal_labels(field, 100, 100).log_mean
+        >>> estimate = anneal_labels(field, 100, 100).log_mean
         >>> exact = (3 + 6 * torch.tensor([-1.0]).exp()).log() + torch.tensor([2.0]).exp().log1p()
-        >>> bool((found - exact).abs() < 0.1)
+        >>> bool((estimate - exact).abs() < 0.1)
         True
     """
     path = _Path.of(field)
@@ -70,7 +71,7 @@ class _Path(NamedTuple):
 
     @classmethod
     def of(cls, field: Field) -> "_Path":
-        """Path to a field."""
+        """Path from independent pixels to a field."""
         means = field.label_states.softmax(-2).flatten(-2)
         return cls(field, times(means.unsqueeze(1), field.weights.mT).squeeze(1))
 
@@ -87,13 +88,13 @@ class _Path(NamedTuple):
         return drawn.double()
 
     def at(self, beta: float) -> Field:
-        """One of the distributions."""
+        r"""Field of the distribution at :math:`\beta`."""
         field = self.field
         biases = field.biases + (1 - beta) * self.level
         return field._replace(penalties=beta * field.penalties, weights=beta * field.weights, biases=biases)
 
     def step(self, labels: Tensor, old: float, new: float) -> Tensor:
-        """Logarithms of ratios of weights, shape ``(rows, chains)``."""
+        r"""Log-ratios of the weights at two values of :math:`\beta`, shape ``(rows, chains)``."""
         added = times(self.field.indicators(labels), self.field.weights.mT)
         ratios = self._potential(added, new) - self._potential(added, old)
         ends = labels[..., self.field.edges]

@@ -1,4 +1,4 @@
-"""Exact samples of attractive fields, by chains that start ever earlier until nothing of their start is left."""
+"""Exact samples of attractive fields by monotone coupling from the past."""
 
 __all__ = ["couple_from_the_past"]
 
@@ -15,12 +15,17 @@ from pyro_structured.fields.ops.field_sweeps import (
     times,
 )
 
-# Uniform numbers of one sweep that are looked at together.
+# Uniform numbers of one sweep of a batch of samples.
 NUMBERS_AT_ONCE = 2**22
 
 
 class _Period(NamedTuple):
-    """Some sweeps of the past: where their uniform numbers start, for whom they are, and how many sweeps there are."""
+    """Consecutive sweeps of the past.
+
+    :ivar Tensor state: State of the random number generator before their uniform numbers.
+    :ivar Tensor samples: Numbers of the samples that they move, in increasing order.
+    :ivar int length: Number of sweeps.
+    """
 
     state: Tensor
     samples: Tensor
@@ -33,13 +38,14 @@ def couple_from_the_past(field: Field, num_samples: int, max_sweeps: int) -> tup
     A sweep keeps the order of two labelings if it uses the same uniform numbers for both. So where the chains that
     start from the least and the largest labels some sweeps ago meet, all chains do, and their labels follow the
     distribution of a chain that has run forever. Where they do not, they start twice as long ago, with the same numbers
-    for the sweeps that they have in common. Samples of which they met are finished, and take no further part.
+    for the sweeps that they have in common. Samples whose chains have met are finished, and take no further part.
 
-    :param Field field: Field of zeros and ones and composition ``"sum"``, at a temperature that is a positive integer;
+    :param Field field: A field of zeros and ones, composition ``"sum"``, at a temperature that is a positive integer;
         its penalties and weights at least 0, but for those of clamped pixels and of units that are never on.
-    :param int num_samples: Samples for each row.
-    :param int max_sweeps: How long ago chains may start.
-    :return: Zeros and ones of shape ``(rows, num_samples, D)``, and how many samples have not met, which are NaN.
+    :param int num_samples: Number of samples for each row.
+    :param int max_sweeps: Largest number of sweeps ago that chains may start.
+    :return: Zeros and ones of shape ``(rows, num_samples, D)``, and the number of samples whose chains have not met,
+        which are NaN.
 
     **References**
 
@@ -54,12 +60,12 @@ def couple_from_the_past(field: Field, num_samples: int, max_sweeps: int) -> tup
         >>> labels.shape, unmet
         (torch.Size([1, 5, 3]), 0)
     """
-    each = field.num_rows * (field.num_pixels + int(field.temperature) * field.num_patterns)
-    found = [
-        _couple(field, min(NUMBERS_AT_ONCE // each + 1, num_samples - start), max_sweeps)
-        for start in range(0, num_samples, NUMBERS_AT_ONCE // each + 1)
+    numbers_of_sample = field.num_rows * (field.num_pixels + int(field.temperature) * field.num_patterns)
+    batches = [
+        _couple(field, min(NUMBERS_AT_ONCE // numbers_of_sample + 1, num_samples - start), max_sweeps)
+        for start in range(0, num_samples, NUMBERS_AT_ONCE // numbers_of_sample + 1)
     ]
-    labels = torch.cat(found, 1) if found else field.states.new_zeros(field.num_rows, 0, field.num_pixels)
+    labels = torch.cat(batches, 1) if batches else field.states.new_zeros(field.num_rows, 0, field.num_pixels)
     return labels, int(labels[..., 0].isnan().sum())
 
 
@@ -82,9 +88,9 @@ def _couple(field: Field, number: int, max_sweeps: int) -> Tensor:
 
 
 def _table(rows: Tensor) -> Tensor:
-    """Places of all samples in a table with a line for each row that has some; the first one fills a line up.
+    """Indices of the samples, with a line for each row that has some; its first sample fills up a shorter line.
 
-    :param Tensor rows: Rows of each sample, sorted.
+    :param Tensor rows: Row of each sample, sorted.
     """
     _, line, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
     first = counts.cumsum(0) - counts
@@ -95,10 +101,11 @@ def _table(rows: Tensor) -> Tensor:
 
 
 def _run(field: Field, samples: Tensor, periods: list[_Period]) -> tuple[Tensor, Tensor]:
-    """States of the chains from the least and the largest labels after all periods, the last of which is the first in
-    time, and has new uniform numbers; those of the others are the same as before.
+    """Labels of the chains from the least and the largest labels after all periods, shape ``(rows, chains, D)`` each.
 
-    :param Tensor samples: Shape ``(rows, chains)``.
+    The last period is the first in time, and has new uniform numbers; those of the other periods are repeated.
+
+    :param Tensor samples: Numbers of the samples, shape ``(rows, chains)``.
     """
     shape, number, odds = (*samples.shape, -1), samples.shape[1], field.odds.unsqueeze(1)
     starts = [(odds == torch.inf).expand(shape), (odds > -torch.inf).expand(shape)]

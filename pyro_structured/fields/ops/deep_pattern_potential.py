@@ -1,4 +1,4 @@
-"""Potentials of patterns under a second layer of hidden units, which say which patterns go together."""
+"""Log-weights that patterns add to a labelling under a second layer of hidden units, which couples the patterns."""
 
 __all__ = ["deep_pattern_potential", "deep_pattern_slopes", "deep_states", "number_of_deep_states", "upper_worth"]
 
@@ -25,8 +25,8 @@ def deep_pattern_potential(activations: Tensor, upper_weights: Tensor, upper_log
         f(a) = \log \sum_h \exp\Bigl(a^\top h + \sum_k \log\bigl(1 + e^{d_k + V_k^\top h}\bigr)\Bigr) = \log \sum_g
         \exp\Bigl(d^\top g + \sum_j \log\bigl(1 + e^{a_j + V_{\cdot j}^\top g}\bigr)\Bigr).
 
-    :param Tensor activations: Log-weights of switching patterns on, :math:`a_j = c_j + w_j^\top y`, shape ``(...,
-        J)``, less than +inf.
+    :param Tensor activations: Log-odds of the patterns' hidden units by themselves, :math:`a_j = c_j + w_j^\top y`,
+        shape ``(..., J)``, less than +inf.
     :param Tensor upper_weights: V, finite, shape ``(..., K, J)``.
     :param Tensor upper_logits: d, shape ``(..., K)``, less than +inf.
     :return: Shape ``(...)``; differentiable any number of times. Cost O(2^min(J, K)·max(J, K)), and as many numbers are
@@ -44,8 +44,8 @@ def deep_pattern_potential(activations: Tensor, upper_weights: Tensor, upper_log
     rows = torch.broadcast_shapes(activations.shape[:-1], upper_weights.shape[:-2], upper_logits.shape[:-1]).numel()
     wide = 1 if activations.shape[-1] <= upper_logits.shape[-1] else activations.shape[-1]
     parts = [
-        logsumexp(_log_weights(activations, upper_weights, upper_logits, some))
-        for some in states.split(max(1, NUMBERS_AT_ONCE // max(1, rows * wide)))
+        logsumexp(_log_weights(activations, upper_weights, upper_logits, batch))
+        for batch in states.split(max(1, NUMBERS_AT_ONCE // max(1, rows * wide)))
     ]
     return parts[0] if len(parts) == 1 else logsumexp(torch.stack(parts, -1))
 
@@ -59,25 +59,25 @@ def deep_states(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor
 
 
 def upper_worth(states: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> Tensor:
-    """Potentials of upper units, summed out, in S states of the patterns, shape ``(..., S)``.
+    """Log-weights that the upper units, summed out, add to states of the patterns, shape ``(..., S)``.
 
     :param Tensor states: Shape ``(S, J)``.
     """
     numbers = math.prod(upper_weights.shape[:-1])
     parts = [
-        pattern_potential(some @ upper_weights.mT + upper_logits.unsqueeze(-2), "sum", 1.0)
-        for some in states.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))
+        pattern_potential(batch @ upper_weights.mT + upper_logits.unsqueeze(-2), "sum", 1.0)
+        for batch in states.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))
     ]
     return torch.cat(parts, -1)
 
 
 def number_of_deep_states(number: int, upper: int) -> int:
-    r"""Number of :func:`deep_states` of J patterns and K units over them, :math:`2^{\min(J, K)}`."""
+    """Number of :func:`deep_states` for ``number`` patterns and ``upper`` units over them."""
     return int(2 ** min(number, upper))
 
 
 def deep_pattern_slopes(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor) -> Tensor:
-    """Derivatives of :func:`deep_pattern_potential` along the activations: how far patterns are on.
+    """Derivatives of :func:`deep_pattern_potential` along the activations: probabilities that patterns are on.
 
     Example::
 
@@ -98,7 +98,7 @@ def _smaller(activations: Tensor, upper_logits: Tensor) -> Tensor:
 
 
 def _log_weights(activations: Tensor, upper_weights: Tensor, upper_logits: Tensor, states: Tensor) -> Tensor:
-    """Log-weights of S states of the smaller layer, shape ``(..., S)``."""
+    """Log-weights of some states of the smaller layer, shape ``(..., S)``."""
     if activations.shape[-1] <= upper_logits.shape[-1]:
         return _worth(activations, states) + upper_worth(states, upper_weights, upper_logits)
     fields = activations.unsqueeze(-2) + states @ upper_weights
@@ -106,7 +106,7 @@ def _log_weights(activations: Tensor, upper_weights: Tensor, upper_logits: Tenso
 
 
 def _worth(logits: Tensor, states: Tensor) -> Tensor:
-    """Log-weights that logits give to S states, -inf where a unit is on that never is, shape ``(..., S)``."""
+    """Log-weights of states by the logits alone, shape ``(..., S)``; -inf where a unit of logit -inf is on."""
     never = logits == -torch.inf
     worth = logits.masked_fill(never, 0.0) @ states.T
     return worth.masked_fill(never.to(states.dtype) @ states.T > 0, -torch.inf)

@@ -82,17 +82,17 @@ class Field(NamedTuple):
 
     @property
     def num_pixels(self) -> int:
-        """D."""
+        """Number of pixels, D."""
         return self.shape[0] * self.shape[1]
 
     @property
     def num_labels(self) -> int:
-        """K."""
+        """Number of labels, K."""
         return self.states.shape[-1] // self.num_pixels
 
     @property
     def num_patterns(self) -> int:
-        """J."""
+        """Number of patterns, J."""
         return self.biases.shape[-1]
 
     @property
@@ -123,8 +123,8 @@ class Field(NamedTuple):
 
     @property
     def odds_base(self) -> Tensor:
-        """Log-weight of labels 0, or 1 where 1 is known, without penalties and patterns, shape ``(rows,)``: what has to
-        be added where finite :attr:`odds` weigh labels.
+        """Constant to add to log-weights from finite :attr:`odds`, shape ``(rows,)``: the base and the log-weights of
+        labels 0, or 1 where 1 is known.
         """
         off, on = self.states.chunk(2, -1)
         return self.base + torch.where(off == -torch.inf, on, off).sum(-1)
@@ -142,7 +142,7 @@ class Field(NamedTuple):
         return [self.states, self.base, self.penalties, self.weights, self.biases, *table, *(self.upper or ())]
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Field":
-        """All tensors replaced by a function of them."""
+        """Field with a function applied to all its tensors."""
         return self._replace(
             states=function(self.states),
             base=function(self.base),
@@ -154,15 +154,15 @@ class Field(NamedTuple):
         )
 
     def detach(self) -> "Field":
-        """Apart from the graph of automatic differentiation."""
+        """Field detached from the graph of automatic differentiation."""
         return self.map_tensors(Tensor.detach)
 
     def repeat(self, number: int) -> "Field":
-        """Every row that many times, one copy after the other."""
+        """Field with every row repeated, the copies of a row side by side."""
         return self.rows(torch.arange(self.num_rows, device=self.states.device).repeat_interleave(number))
 
     def rows(self, index: Tensor) -> "Field":
-        """Some rows, which may come several times; the states have a row for each of them.
+        """Field of some rows, possibly repeated; its states have a row for each of them.
 
         :param Tensor index: Numbers of rows, shape ``(new rows,)``.
         """
@@ -170,14 +170,14 @@ class Field(NamedTuple):
         return chosen._replace(states=chosen.states.expand(len(index), -1))
 
     def binary(self) -> "Field":
-        """A field of two labels in terms of zeros and ones: patterns weigh what label 1 has more than label 0."""
+        """Binary field equal to this field of two labels; patterns weigh label 1 by the difference of both weights."""
         if self.is_binary:
             return self
         off, on = self.weights.chunk(2, -1)
         return self._replace(weights=on - off, biases=self.biases + off.sum(-1))
 
     def indicators(self, labels: Tensor) -> Tensor:
-        """Indicators of each of the last n labels at the pixels, as numbers, shape ``(..., n D)``.
+        """Indicators x(y) of the last n labels, in the dtype of the states, shape ``(..., n D)``.
 
         :param Tensor labels: Shape ``(..., D)``.
         """
@@ -188,7 +188,7 @@ class Field(NamedTuple):
     def activations(self, indicators: Tensor) -> Tensor:
         """Log-odds of the hidden units, shape ``(..., rows, J)``.
 
-        :param Tensor indicators: Indicators of labels, or means of indicators, shape ``(..., rows, n D)``.
+        :param Tensor indicators: Indicators of labels, or their means, shape ``(..., rows, n D)``.
         """
         if len(self.weights) == 1:
             return indicators @ self.weights[0].T + self.biases
@@ -200,19 +200,22 @@ class Field(NamedTuple):
     def tilt(self, shares: Tensor) -> Tensor:
         """Log-weights that hidden units lend to the last n labels of the pixels, shape ``(..., rows, n D)``.
 
-        :param Tensor shares: How far each hidden unit is on, shape ``(..., rows, J)``.
+        :param Tensor shares: Means of the hidden units, from 0 to 1, shape ``(..., rows, J)``.
         """
         if len(self.weights) == 1:
             return shares @ self.weights[0]
         return (shares.unsqueeze(-2) @ self.weights).squeeze(-2)
 
     def with_tilt(self, tilt: Tensor) -> "Field":
-        """Another field, with log-weights of the last labels in addition, shape ``(rows, n D)``."""
+        """Field with log-weights added to those of the last n labels.
+
+        :param Tensor tilt: Shape ``(rows, n D)``.
+        """
         others = self.states.shape[-1] - tilt.shape[-1]
         return self._replace(states=self.states + torch.nn.functional.pad(tilt, (others, 0)))
 
     def without_patterns(self) -> "Field":
-        """Labels and penalties alone."""
+        """Field of labels and penalties alone."""
         return self._replace(
             weights=self.weights[:, :0], biases=self.biases[:, :0], composition="sum", temperature=1.0, upper=None
         )
@@ -226,8 +229,8 @@ class Field(NamedTuple):
         return self.with_tilt(self.tilt(slopes)).without_patterns()
 
     def plain(self) -> "Field":
-        """Fields that have one of the patterns always on and no other, one after the other in each
-        row.
+        """Fields without patterns, J of them for each row, side by side: the j-th has pattern j's weights in its
+        states.
         """
         rows, number = self.num_rows, self.num_patterns
         every = self.without_patterns().repeat(number)
@@ -239,16 +242,16 @@ class Field(NamedTuple):
         :param Tensor means: Means of the indicators, shape ``(..., rows, n D)``: probabilities of 1, or of all labels.
         """
         if self.is_binary:
-            one, other = means[..., self.edges[:, 0]], means[..., self.edges[:, 1]]
-            return one + other - 2 * one * other
+            first, second = means[..., self.edges[:, 0]], means[..., self.edges[:, 1]]
+            return first + second - 2 * first * second
         by_label: Tensor = means.unflatten(-1, (self.num_labels, self.num_pixels))
         return 1 - (by_label[..., self.edges[:, 0]] * by_label[..., self.edges[:, 1]]).sum(-2)
 
     def potential(self, activations: Tensor, num_axes: int = 0) -> Tensor:
         """Log-weight that the patterns add, shape ``(..., rows)``.
 
-        :param Tensor activations: Shape ``(..., rows, J)``, or with so many axes after that of the rows.
-        :param int num_axes: Number of axes between that of the rows and the last one.
+        :param Tensor activations: Shape ``(..., rows, J)``, or with ``num_axes`` further axes before the last one.
+        :param int num_axes: Number of axes between the axis of rows and the last one.
         :raises NotImplementedError: if both layers of hidden units have too many states.
         """
         if self.upper is not None:
@@ -260,7 +263,7 @@ class Field(NamedTuple):
         return pattern_potential(activations, self._composition_for(num_axes), self.temperature)
 
     def slopes(self, activations: Tensor, num_axes: int = 0) -> Tensor:
-        """Derivatives of :meth:`potential` along the activations, of their shape: means of the hidden units."""
+        """Means of the hidden units, from 0 to 1: derivatives of :meth:`potential`, of the shape of its argument."""
         if self.upper is not None:
             return deep_pattern_slopes(activations, *self._upper_for(num_axes))
         if not self.num_patterns:
@@ -307,7 +310,9 @@ class Field(NamedTuple):
         """
         chosen, *others = self.states.chunk(self.num_labels, -1)
         return reduce(
-            lambda found, other: torch.where(labels == other[0], other[1], found), enumerate(others, 1), chosen
+            lambda selected, numbered: torch.where(labels == numbered[0], numbered[1], selected),
+            enumerate(others, 1),
+            chosen,
         )
 
     def plain_log_weight(self, labels: Tensor) -> Tensor:
@@ -322,7 +327,7 @@ class Field(NamedTuple):
         return total
 
     def relative_log_weight(self, labels: Tensor) -> Tensor:
-        """Log-weights of labelings without the base, which would swallow their digits, shape ``(..., rows)``.
+        """Log-weights of labelings without the base, next to which their digits could be lost, shape ``(..., rows)``.
 
         :param Tensor labels: Integers below K in any dtype, shape ``(..., rows, D)``.
         """
@@ -337,8 +342,8 @@ class Field(NamedTuple):
 
 
 def binary_states(odds: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-weights of 0 and then of 1, the larger one being 0, shape ``(..., 2 D)``, and the sum of what was subtracted,
-    shape ``(...)``.
+    """Log-weights of label 0 and then 1, less the larger of both, shape ``(..., 2 D)``, and the sum of these larger
+    ones, shape ``(...)``.
 
     :param Tensor odds: Log-odds of 1, shape ``(..., D)``; an infinite one excludes a label, and has no weight.
     """

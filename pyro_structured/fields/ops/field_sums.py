@@ -27,18 +27,18 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import infer_marginals
 from pyro_structured.foundation.ops.requirements import any_true
 
-# Numbers of the labelings that are looked at together.
+# Numbers that are computed for one batch of labelings.
 NUMBERS_AT_ONCE = 2**22
 # Numbers that a query may compute for each row.
 MOST_NUMBERS = 2**30
-# Higher temperatures have too many states of hidden units.
+# Highest temperature at which states of hidden units are summed.
 MOST_REPLICAS = 16
 
 
 class FieldSums:
     """Log partition functions, marginals, samples and most probable labelings of the rows of a field; without the base.
 
-    :param Field field: The fields. Labels of which none is possible give -inf.
+    :param Field field: The fields, a row each. Log Z of a row without a possible labelling is -inf.
     :param str remedies: Ends the message of the NotImplementedError that queries raise where sums would take more than
         2^30 numbers for each row.
     """
@@ -53,8 +53,8 @@ class FieldSums:
         labelings = number_of_labelings(field.num_pixels, field.num_labels)
         if field.upper is not None:
             upper = field.upper.logits.shape[-1]
-            each = number_of_deep_states(number, upper) * max(number, upper)
-            labelings = labelings * (each + 1) if labelings is not None and field.sums_out_units else None
+            cost_of_labeling = number_of_deep_states(number, upper) * max(number, upper)
+            labelings = labelings * (cost_of_labeling + 1) if labelings is not None and field.sums_out_units else None
             states: int | None = 2**number * (self._cost_of_state + upper)
             cost = self._check_cost({"hidden states": states, "labelings": labelings}, "log Z")
             return free_hidden_states(number, 1, field.states) if cost == states else None
@@ -73,14 +73,14 @@ class FieldSums:
 
     @property
     def _cost_of_state(self) -> int:
-        """Numbers that each state of the hidden units takes."""
+        """Numbers that are computed for each state of the hidden units."""
         field = self.field
         if field.is_paired:
             return cost_of_grid(field.shape, field.num_labels)
         return field.num_pixels * (field.num_labels - 1)
 
     def _check_cost(self, costs: Mapping[str, int | None], query: str) -> int:
-        """The smallest of some costs, by the kind of states that are summed over, or an error."""
+        """Smallest of some costs, by the kind of states that are summed over; an error if it is too large."""
         possible = {name: cost for name, cost in costs.items() if cost is not None}
         cost = min(possible.values(), default=None)
         if cost is None or cost > MOST_NUMBERS:
@@ -101,7 +101,9 @@ class FieldSums:
         return possible or tuple(range(number + 1))
 
     def _arguments(self, hidden: HiddenStates) -> tuple[Tensor, ...]:
-        """Matrices that :class:`PatternMixture` takes, with one row where all are the same."""
+        """Parameters of :class:`PatternMixture`: states, penalties, weights and log-weights, with a single row where
+        all rows are the same.
+        """
         field = self.field
         shares = hidden.shares.to(field.biases.device)
         table = field.composition
@@ -129,8 +131,8 @@ class FieldSums:
         numbers = field.num_rows * (field.num_patterns + field.weights.shape[-1])
         return torch.cat(
             [
-                field.relative_log_weight(some.unsqueeze(1)).expand(len(some), field.num_rows)
-                for some in self.labelings.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))
+                field.relative_log_weight(batch.unsqueeze(1)).expand(len(batch), field.num_rows)
+                for batch in self.labelings.split(max(1, NUMBERS_AT_ONCE // max(1, numbers)))
             ]
         )
 
@@ -192,8 +194,8 @@ class FieldSums:
 
     @torch.no_grad()
     def best_of_hidden_states(self) -> tuple[Tensor, Tensor]:
-        """The best labelings together with states of the hidden units, shape ``(rows, D)``, and bounds of all
-        log-weights, shape ``(rows,)``: what they are worth together, and what so many states of the same worth add.
+        """The best labelings together with states of the hidden units, shape ``(rows, D)``, and upper bounds of all
+        log-weights, shape ``(rows,)``: the joint log-weight, plus T log S for S states of the hidden units.
 
         :raises NotImplementedError: if this takes more than 2^30 numbers.
         """
@@ -208,8 +210,8 @@ class FieldSums:
     def sample(self, number: int, num_rows: int) -> Tensor:
         """Exact samples, shape ``(number, num_rows, D)``.
 
-        :param int number: For each row.
-        :param int num_rows: Number of rows, all the same if it is not that of the fields.
+        :param int number: Number of samples for each row.
+        :param int num_rows: Number of rows; if the fields have fewer, all rows are the same.
         """
         if self.hidden is None:
             logits = self.scores.T.expand(num_rows, -1)

@@ -55,7 +55,7 @@ def sweep(field: Field, labels: Tensor, number: int, log_weights: Tensor | None 
         p(y, h) \propto \exp\Bigl(\sum_i s_i(y_i) - \sum_{(i, j)} p_{ij} [y_i \ne y_j] + \frac{1}{n} \sum_{r=1}^n
         \bigl((c + W x(y))^\top h_r + g(\textstyle\sum_j h_{rj})\bigr)\Bigr).
 
-    Units of a second layer are drawn together with those of the first one, and forgotten.
+    Units of a second layer are drawn together with those of the first layer, and not returned.
 
     :param Field field: One that :func:`check_sweeps` lets pass.
     :param Tensor labels: The present ones, integers in double precision, shape ``(rows, chains, D)``.
@@ -109,9 +109,9 @@ def chain_activations(field: Field, indicators: Tensor) -> Tensor:
 
 
 def draw_shares(field: Field, activations: Tensor) -> Tensor:
-    """Shares of the replicas in which each hidden unit is on, drawn given the labels, shape ``(rows, chains, J)``.
+    """Share of the replicas in which each hidden unit is on, drawn given the labels, shape ``(rows, chains, J)``.
 
-    :param Field field: Says composition, temperature n and upper units.
+    :param Field field: Field of which composition, temperature n and upper units are used.
     :param Tensor activations: Log-odds of the hidden units, shape ``(rows, chains, J)``, J at least 1.
 
     Cost O(n·J) a chain, with a table O(n·J·log J), with U upper units O(2^min(J, U)·max(J, U)).
@@ -131,7 +131,7 @@ def draw_shares(field: Field, activations: Tensor) -> Tensor:
 
 
 def shares_from_noise(activations: Tensor, noise: Tensor) -> Tensor:
-    """The share of the replicas in which each independent unit is on, which it is where its number is small.
+    """Share of the replicas in which each independent unit is on: those whose uniform number is below its probability.
 
     :param Tensor activations: Log-odds of the units of one replica, shape ``(rows, chains, J)``.
     :param Tensor noise: Uniform numbers, shape ``(rows, chains, n, J)``.
@@ -154,7 +154,7 @@ def _draw_deep(field: Field, activations: Tensor) -> Tensor:
 def draw_binary_labels(
     labels: Tensor, odds: Tensor, penalties: Tensor, shape: tuple[int, int], noise: Tensor
 ) -> Tensor:
-    """Zeros and ones, drawn for one colour after the other; 1 where a uniform number is small.
+    """Zeros and ones, drawn for one colour after the other; 1 where the uniform number is below the probability.
 
     :param Tensor labels: The present ones, shape ``(rows, chains, D)``.
     :param Tensor odds: Log-odds of the pixels given the hidden units, of the same shape.
@@ -191,9 +191,9 @@ def _draw_labels(field: Field, labels: Tensor, weights: Tensor) -> Tensor:
 
 @torch.no_grad()
 def independent_labels(field: Field, number: int) -> Tensor:
-    """Labels drawn from their own log-weights alone, without penalties and patterns: where chains may start.
+    """Labels drawn from their own log-weights alone, without penalties and patterns, as starts of chains.
 
-    :param int number: Number of rows, that of the field's if these are several.
+    :param int number: Number of rows; the same as the field's if that has several.
     :return: Integers of shape ``(number, D)``.
     """
     states = field.label_states
@@ -223,7 +223,7 @@ def neighbour_pull(values: Tensor, penalties: Tensor, shape: tuple[int, int]) ->
 
 @lru_cache(maxsize=64)
 def checkerboard(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Whether pixels have the one colour of a checkerboard, or the other, each of shape ``(D,)``."""
+    """Masks of the pixels of the first and of the second colour of a checkerboard, each of shape ``(D,)``."""
     pixels = torch.arange(shape[0] * shape[1], device=device)
     odd = (pixels // shape[1] + pixels % shape[1]) % 2 == 1
     return ~odd, odd

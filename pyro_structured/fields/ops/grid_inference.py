@@ -15,7 +15,7 @@ NUMBERS_AT_ONCE, NUMBERS_KEPT = 2**17, 2**24
 
 
 def cost_of_grid(shape: tuple[int, int], num_labels: int = 2) -> int:
-    """Numbers that a pass computes for each row: H·W·K^shorter side, and some three times as many if K > 2."""
+    """Number of values that a pass computes for each row: H·W·K^shorter side, and some three times as many if K > 2."""
     height, width = shape
     return int(height * width * num_labels ** min(shape))
 
@@ -44,15 +44,15 @@ def infer_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int]) -> tup
 def sample_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int], rows: Tensor) -> Tensor:
     """Exact samples of some rows, integers of shape ``(N, H W)``; other arguments as for :func:`infer_grid`.
 
-    :param Tensor rows: Which row each sample is drawn from, integers of shape ``(N,)``.
+    :param Tensor rows: Row that each sample is drawn from, integers of shape ``(N,)``.
     """
     drawn = rows.new_zeros(len(rows), shape[0] * shape[1])
     for start, stop, some_states, some_penalties in _parts(states, penalties, shape, keep=True):
         mine = ((rows >= start) & (rows < stop)).nonzero().squeeze(-1)
         if len(mine):
-            found = forward(some_states, some_penalties, shape, keep=True)
-            for some in mine.split(max(1, NUMBERS_KEPT // len(found.messages[-1]) // 2)):
-                drawn[some] = trace_back(found, some_penalties, shape, rows[some] - start, _draw)
+            passed = forward(some_states, some_penalties, shape, keep=True)
+            for batch in mine.split(max(1, NUMBERS_KEPT // len(passed.messages[-1]) // 2)):
+                drawn[batch] = trace_back(passed, some_penalties, shape, rows[batch] - start, _draw)
     return drawn
 
 
@@ -63,10 +63,10 @@ def maximize_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int]) -> 
     """
     peaks, values = [], []
     for start, stop, some_states, some_penalties in _parts(states, penalties, shape, keep=True):
-        found = forward(some_states, some_penalties, shape, keep=True, add=torch.maximum)
+        passed = forward(some_states, some_penalties, shape, keep=True, add=torch.maximum)
         rows = torch.arange(stop - start, device=states.device)
-        peaks.append(found.log_partition)
-        values.append(trace_back(found, some_penalties, shape, rows, lambda weights: weights.argmax(0)))
+        peaks.append(passed.log_partition)
+        values.append(trace_back(passed, some_penalties, shape, rows, lambda weights: weights.argmax(0)))
     return torch.cat(peaks), torch.cat(values)
 
 
@@ -75,21 +75,23 @@ class _Grid(MarginalPlan):
         self.shape = shape
 
     def solve(self, parameters: tuple[Tensor, ...], marginals: bool) -> tuple[Tensor, ...]:
-        found = []
+        blocks = []
         for _, _, states, penalties in _parts(parameters[0], parameters[1], self.shape, keep=marginals):
             passed = forward(states, penalties, self.shape, keep=marginals)
             results = [passed.log_partition]
             if marginals:
                 single, differ = profile_marginals(passed, states, penalties, self.shape)
                 results += [single.T, -differ.T]
-            found.append(results)
-        return tuple(torch.cat(part) for part in zip(*found, strict=True))
+            blocks.append(results)
+        return tuple(torch.cat(block) for block in zip(*blocks, strict=True))
 
 
 def _parts(
     states: Tensor, penalties: Tensor, shape: tuple[int, int], keep: bool
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-    """Groups of rows, the first and the one after the last, which become the last axis."""
+    """Groups of rows: numbers of the first row and of the one after the last, and states and penalties with the rows as
+    their last axis.
+    """
     (rows,) = torch.broadcast_shapes(states.shape[:1], penalties.shape[:1])
     number = states.shape[-1] // (shape[0] * shape[1])
     step = NUMBERS_AT_ONCE // number ** min(shape)
@@ -98,12 +100,12 @@ def _parts(
     states = states.expand(rows, -1)
     for start in range(0, max(1, rows), max(1, step)):
         stop = min(start + max(1, step), rows)
-        some = penalties if len(penalties) == 1 else penalties[start:stop]
-        yield start, stop, states[start:stop].T.contiguous(), some.T.contiguous()
+        batch_penalties = penalties if len(penalties) == 1 else penalties[start:stop]
+        yield start, stop, states[start:stop].T.contiguous(), batch_penalties.T.contiguous()
 
 
 def _draw(weights: Tensor) -> Tensor:
-    """A choice for each column of log-weights."""
+    """Index drawn for each column of log-weights, shape ``(N,)``."""
     cumulative = (weights - weights.amax(0)).exp().cumsum(0)
     threshold = torch.rand_like(cumulative[:1]) * (cumulative[-1:] * (1 - 2.0**-52))
     return (cumulative <= threshold).sum(0)

@@ -1,7 +1,7 @@
 """Passes over a grid of pixels with K labels, one pixel after the other, for all rows at once; rows are the last axis.
 
-What is behind the last pixel meets what is in front of it only through a profile: the last pixels of both lines that a
-shorter side of the grid has, a number of as many digits below K as that side is long. Its first digit is the last
+Pixels that are passed depend on those to come only through a profile: the labels of the last pixels that are passed, as
+many as the shorter side of the grid is long, written as the digits below K of a number. Its first digit is the last
 pixel.
 """
 
@@ -21,7 +21,7 @@ Add = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Cell(NamedTuple):
-    """A pixel, and the edges to the pixel before it in the line before its own and in its own line, if there are."""
+    """A pixel, and its edges to the pixel in the line before and to the one before it in its own line, or ``None``."""
 
     pixel: int
     before: int | None
@@ -29,12 +29,12 @@ class _Cell(NamedTuple):
 
 
 class GridPass(NamedTuple):
-    """Messages of a pass over the grid: log-weights summed, or maximised, over the pixels before.
+    """Results of a pass that sums, or maximises, over the pixels one after the other.
 
     :ivar list messages: Log-weights of the profiles, less their largest, before the first pixel and after each, shape
         ``(K ** shorter side, rows)``; the last one only, where the others are not asked for.
-    :ivar list peaks: Largest log-weight, which was subtracted, after each pixel, shape ``(rows,)``.
-    :ivar Tensor log_partition: Shape ``(rows,)``.
+    :ivar list peaks: The largest log-weights, subtracted after each pixel, each of shape ``(rows,)``.
+    :ivar Tensor log_partition: Log Z, or the largest log-weight, shape ``(rows,)``.
     :ivar int num_labels: K.
     """
 
@@ -61,23 +61,23 @@ def forward(states: Tensor, penalties: Tensor, shape: tuple[int, int], keep: boo
         rows)`` or ``(E, 1)``; +inf is allowed.
     :param shape: Height and width.
     :param bool keep: Whether to keep all messages, H·W·K^shorter side numbers a row.
-    :param add: How to join what a pixel's values leave: ``torch.maximum`` for maxima.
+    :param add: Function that joins the log-weights of two labels: ``log_add`` for sums, ``torch.maximum`` for maxima.
     """
     short, rows, number = min(shape), states.shape[-1], len(states) // (shape[0] * shape[1])
     message = states.new_full((number**short, rows), -torch.inf)
     message[0] = 0.0
-    found = GridPass([message], [], states.new_zeros(rows), number)
+    result = GridPass([message], [], states.new_zeros(rows), number)
     for cell in _scan(shape):
         gate = _gate(cell, states.unflatten(0, (number, -1)), penalties)
         message = _absorb(message, gate, _penalty(cell.before, penalties), short, add)
         peak = _finite(message.detach().amax(0))
         message = message - peak
-        found.messages.append(message)
-        found.peaks.append(peak)
+        result.messages.append(message)
+        result.peaks.append(peak)
         if not keep:
-            del found.messages[0]
+            del result.messages[0]
     total = message.amax(0) if add is torch.maximum else logsumexp(message, 0)
-    return found._replace(log_partition=total + torch.stack(found.peaks).sum(0))
+    return result._replace(log_partition=total + torch.stack(result.peaks).sum(0))
 
 
 def profile_marginals(
@@ -103,14 +103,14 @@ def profile_marginals(
         single[cell.pixel] = table.sum(1)
         if cell.beside is not None:
             pairs = permutations(range(number), 2)
-            differ[cell.beside] = reduce(torch.add, [table[one, other] for one, other in pairs])
+            differ[cell.beside] = reduce(torch.add, [table[first, second] for first, second in pairs])
         ahead = (_profile(behind, short, number) + _gate(cell, states.unflatten(0, (number, -1)), penalties)).unbind()
         others, penalty = _all_but_one(ahead, log_add), _penalty(cell.before, penalties)
         if cell.before is not None and penalty is not None:
             past = _previous(earlier, short, number)
             constant = level + peak + total.masked_fill(~possible, 1.0).log() + penalty
             changed = torch.stack([past[:, :, label] + others[label] for label in range(number)]) - _finite(constant)
-            # Where neighbours have to be alike, they are not different.
+            # Neighbours with an infinite penalty never differ.
             changed = changed.masked_fill(~(possible & (constant < torch.inf)), -torch.inf)
             differ[cell.before] = changed.exp().sum((0, 1, 2))
         behind = torch.stack(_join(ahead, others, penalty, log_add), 2).reshape(later.shape)
@@ -122,11 +122,11 @@ def profile_marginals(
 def trace_back(
     found: GridPass, penalties: Tensor, shape: tuple[int, int], rows: Tensor, choose: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Values of all pixels, from the last to the first.
+    """Labels of all pixels, chosen from the last pixel to the first.
 
-    :param GridPass found: All messages kept; sums to draw values from, maxima to find a largest.
-    :param Tensor rows: Which row each value belongs to, integers of shape ``(N,)``.
-    :param choose: Takes log-weights of shape ``(choices, N)`` and returns a choice for each of the N.
+    :param GridPass found: A pass with all messages kept: of sums to draw labels, of maxima to find best ones.
+    :param Tensor rows: Row of the pass for each labelling, integers of shape ``(N,)``.
+    :param choose: Function of log-weights of shape ``(choices, N)`` that returns a choice for each of the N.
     :return: Integers of shape ``(N, H W)``.
     """
     short, cells, number = min(shape), _scan(shape), found.num_labels
@@ -169,13 +169,13 @@ def _finite(tensor: Tensor) -> Tensor:
 
 
 def _profile(message: Tensor, short: int, number: int) -> Tensor:
-    """Message by the last pixel, the one beside it, and all others."""
+    """Message with axes for the last pixel, the one beside it, and all others."""
     beside = number if short > 1 else 1
     return message.reshape(number, beside, len(message) // (number * beside), message.shape[-1])
 
 
 def _previous(message: Tensor, short: int, number: int) -> Tensor:
-    """Message by the pixel beside the next one, all others, and the one before the next one."""
+    """Message with axes for the pixel beside the next one, all others, and the one before the next one."""
     beside = number if short > 1 else 1
     return message.reshape(beside, len(message) // (number * beside), number, message.shape[-1])
 
@@ -196,12 +196,14 @@ def _gate(cell: _Cell, states: Tensor, penalties: Tensor) -> Tensor:
     rows = []
     for label, alike in enumerate(weights):
         unlike = alike - penalty
-        rows.append(torch.stack([alike if label == other else unlike for other in range(len(weights))]))
+        rows.append(
+            torch.stack([alike if label == neighbour_label else unlike for neighbour_label in range(len(weights))])
+        )
     return torch.stack(rows).unsqueeze(2)
 
 
 def _absorb(message: Tensor, gate: Tensor, penalty: Tensor | None, short: int, add: Add) -> Tensor:
-    """Adds a pixel to the profile and sums, or maximises, over the one before it."""
+    """Message with a pixel added to the profile, summed, or maximised, over the pixel that leaves it."""
     old = _previous(message, short, len(gate)).unbind(2)
     joined = _join(old, _all_but_one(old, add), penalty, add)
     return (torch.stack(joined) + gate).reshape(message.shape)
@@ -218,7 +220,11 @@ def _all_but_one(parts: Sequence[Tensor], add: Add) -> list[Tensor]:
 
 
 def _join(parts: Sequence[Tensor], others: Sequence[Tensor], penalty: Tensor | None, add: Add) -> list[Tensor]:
-    """Log-weights of the labels of a neighbour, from those of labels and of all labels but one."""
+    """Joined log-weights of a pixel's labels, for each label of a neighbour.
+
+    :param parts: Log-weights of the pixel's labels.
+    :param others: Joined log-weights of all other labels, for each label.
+    """
     if penalty is None:
         return [add(parts[0], others[0])] * len(parts)
-    return [add(part, other - penalty) for part, other in zip(parts, others, strict=True)]
+    return [add(part, rest - penalty) for part, rest in zip(parts, others, strict=True)]

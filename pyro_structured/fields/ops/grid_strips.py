@@ -14,13 +14,13 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 
 
 class GridStrips(NamedTuple):
-    """Pixels and pairs of the strips of a grid; all strips have one shape, some of whose places may be empty.
+    """Pixels and pairs of all strips, which have one shape, some of whose places may be empty.
 
     :ivar Tensor pixels: Shape ``(strips, pixels of a strip)``; D where a place is empty.
-    :ivar Tensor pairs: Shape ``(strips, pairs of a strip)``; E where a pair is none.
-    :ivar tuple shape: Shape of a strip.
+    :ivar Tensor pairs: Shape ``(strips, pairs of a strip)``; E where an end of a pair is empty.
+    :ivar tuple shape: Height and width of a strip.
     :ivar Tensor kept: Whether a pair is inside a strip, shape ``(E,)``.
-    :ivar Tensor colour: Zeros and ones, by which neighbouring strips differ, of all pixels, shape ``(D,)``.
+    :ivar Tensor colour: Colour of each pixel's strip, 0 or 1, different for neighbouring strips, shape ``(D,)``.
     """
 
     pixels: Tensor
@@ -37,11 +37,11 @@ class GridStrips(NamedTuple):
 
 @lru_cache(maxsize=32)
 def grid_strips(shape: tuple[int, int], width: int, shift: int = 0) -> GridStrips:
-    """Strips across the longer side of a grid; one strip, of everything, if the shorter side is not longer than one.
+    """Strips across the longer side of a grid; a single strip, the grid, if its shorter side is at most their width.
 
     :param shape: Height and width.
     :param int width: Number of lines of a strip.
-    :param int shift: By how many lines the first strip is narrower, less than the width.
+    :param int shift: Number of lines by which the first strip is narrower, less than the width.
 
     Example::
 
@@ -75,7 +75,7 @@ def grid_strips(shape: tuple[int, int], width: int, shift: int = 0) -> GridStrip
 
 
 def log_partition_of_strips(states: Tensor, penalties: Tensor, strips: GridStrips) -> Tensor:
-    """Log Z of fields whose other pairs have no penalties, shape ``(rows,)``, differentiable.
+    """Log Z of fields without the penalties of pairs between strips, shape ``(rows,)``, differentiable.
 
     :param Tensor states: Log-weights of label 0 of all pixels, then those of 1, and so on, shape ``(rows, K D)``.
     :param Tensor penalties: Shape ``(rows, E)`` or ``(1, E)``; without columns if there are none.
@@ -93,25 +93,29 @@ def log_partition_of_strips(states: Tensor, penalties: Tensor, strips: GridStrip
         torch.nn.functional.pad(label, (0, 1), value=-torch.inf if number else 0.0)[:, places]
         for number, label in enumerate(by_label)
     ]
-    some = torch.nn.functional.pad(penalties, (0, 1))[:, strips.pairs.to(states.device)].expand(len(states), -1, -1)
-    log_z = log_partition_of_grid(torch.cat(filled, -1).flatten(0, 1), some.flatten(0, 1), strips.shape)
+    strip_penalties = torch.nn.functional.pad(penalties, (0, 1))[:, strips.pairs.to(states.device)].expand(
+        len(states), -1, -1
+    )
+    log_z = log_partition_of_grid(torch.cat(filled, -1).flatten(0, 1), strip_penalties.flatten(0, 1), strips.shape)
     return log_z.reshape(filled[0].shape[:2]).sum(-1)
 
 
 def log_partition_of_units(
     states: Tensor, penalties: Tensor, weights: Tensor, log_weights: Tensor, shares: Tensor, strips: GridStrips
 ) -> Tensor:
-    """The same, summed over states of hidden units, shape ``(rows,)``, differentiable.
+    """Log Z of fields under hidden units, without the penalties of pairs between strips, shape ``(rows,)``,
+    differentiable.
 
-    :param Tensor states: Shape ``(rows, K D)``; penalties have as many rows, or one.
+    :param Tensor states: Log-weights of the labels, shape ``(rows, K D)``.
+    :param Tensor penalties: Shape ``(rows, E)`` or ``(1, E)``; without columns if there are none.
     :param Tensor weights: Weights of the patterns for the last n labels, shape ``(rows, m, n D)``.
-    :param Tensor log_weights: Log-weights of the states of the hidden units, shape ``(rows, K)``.
-    :param Tensor shares: How far each state switches each pattern on, shape ``(K, m)``.
+    :param Tensor log_weights: Log-weights of the S states of the hidden units, shape ``(rows, S)``.
+    :param Tensor shares: States of the hidden units, from 0 to 1, shape ``(S, m)``.
     """
     if not shares.shape[1]:
         return log_partition_of_strips(states, penalties, strips) + log_weights.sum(-1)
     tilts = torch.nn.functional.pad(shares @ weights, (states.shape[-1] - weights.shape[-1], 0))
     fields = (states.unsqueeze(1) + tilts).flatten(0, 1)
-    some = penalties if len(penalties) == 1 else penalties.repeat_interleave(len(shares), 0)
-    found = log_partition_of_strips(fields, some, strips).reshape(len(states), len(shares))
-    return logsumexp(found + log_weights, -1)
+    repeated = penalties if len(penalties) == 1 else penalties.repeat_interleave(len(shares), 0)
+    log_z = log_partition_of_strips(fields, repeated, strips).reshape(len(states), len(shares))
+    return logsumexp(log_z + log_weights, -1)

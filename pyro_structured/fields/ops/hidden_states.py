@@ -1,4 +1,4 @@
-"""States of hidden units at integer temperatures: those of as many replicas, which share their patterns' weights."""
+"""States of hidden units at integer temperatures n, in terms of n replicas that share the patterns' weights."""
 
 __all__ = [
     "HiddenStates",
@@ -26,9 +26,9 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 def unit_powers(number: int, power: int, like: Tensor) -> tuple[Tensor, Tensor]:
     r"""The terms of :math:`\prod_j (1 + e^{a_j / n})^n = \sum_s \exp(a^\top s) \prod_j \binom{n}{n s_j}`.
 
-    :param int number: How many units there are, m.
-    :param int power: n, at least 1.
-    :param Tensor like: Says the dtype and the device.
+    :param int number: Number of units, m.
+    :param int power: Number n of replicas, at least 1.
+    :param Tensor like: A tensor with the dtype and the device of the results.
     :return: Shares s, multiples of 1/n, shape ``((n + 1) ** m, m)``, and logarithms of the binomial coefficients, shape
         ``((n + 1) ** m,)``.
 
@@ -54,26 +54,27 @@ def unit_powers(number: int, power: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_worth(biases: Tensor, shares: Tensor) -> Tensor:
-    """Log-weights that biases give to K states of hidden units, -inf where a unit is on that never is, ``(rows, K)``.
+    r"""Log-weights :math:`b^\top s` of the states of hidden units, shape ``(rows, K)``; -inf where a unit of bias -inf
+    is on.
 
-    :param Tensor biases: Less than +inf, shape ``(rows, m)``, or with more axes before the last.
-    :param Tensor shares: Shape ``(K, m)``.
+    :param Tensor biases: Biases b, less than +inf, shape ``(rows, m)``, or with more axes before the last.
+    :param Tensor shares: States s, shape ``(K, m)``.
     """
     never = biases == -torch.inf
     worth = biases.masked_fill(never, 0.0) @ shares.T
     return worth.masked_fill((never.unsqueeze(-2) & (shares > 0)).any(-1), -torch.inf)
 
 
-# Numbers that a pass computes while one number of ways is found.
+# Cost of one number of ways, in numbers that a pass computes.
 NUMBERS_IN_PLACE_OF_WAYS = 16
 
-# How many units are on in 0, 1, ..., n replicas; and in how many replicas 0, 1, ... units are on.
+# Numbers of units that are on in 0, 1, ..., n replicas; and numbers of replicas in which 0, 1, ... units are on.
 Kind = tuple[int, ...]
 Counts = tuple[int, ...]
 
 
 class HiddenStates(NamedTuple):
-    r"""States that :math:`f_T(a) = T \log \sum_h \exp\frac{1}{T}(a^\top h + g(\sum_j h_j))` is a sum over, for T = n.
+    r"""Terms of the sum :math:`f_T(a) = T \log \sum_h \exp\frac{1}{T}(a^\top h + g(\sum_j h_j))` for T = n.
 
     The n-th power of the sum is one over n replicas of h, in which only the shares s of the replicas in which a unit is
     on meet the activations:
@@ -83,8 +84,9 @@ class HiddenStates(NamedTuple):
 
     with the number N of sets of replicas that have so many units on and these shares.
 
-    :ivar Tensor shares: Shares s of the replicas in which each unit is on, shape ``(K, J)``.
-    :ivar Tensor kinds: Numbers of classes of states with equal weights, permutations of each other, shape ``(K,)``.
+    :ivar Tensor shares: The states s, shape ``(K, J)``.
+    :ivar Tensor kinds: Number of the kind of each state, shape ``(K,)``; states that are permutations of each other are
+        of one kind, and have the same weights.
     :ivar Tensor log_numbers: Logarithms of N, replicas in any order, shape ``(kinds, counts)``.
     :ivar Tensor counts: The numbers of units that are on in each replica, in increasing order, shape ``(counts, n)``.
     """
@@ -95,7 +97,7 @@ class HiddenStates(NamedTuple):
     counts: Tensor
 
     def log_weights(self, table: Tensor) -> Tensor:
-        """Weights of the states apart from the activations, shape ``(..., K)``.
+        """Log-weights of the states apart from the activations, shape ``(..., K)``.
 
         :param Tensor table: g, shape ``(..., J + 1)``.
         """
@@ -106,7 +108,7 @@ class HiddenStates(NamedTuple):
 
 
 def number_of_hidden_states(number: int, replicas: int, allowed: Sequence[int]) -> int:
-    """Upper bound of the number of states K of :func:`hidden_states`, for the same arguments.
+    """Number of states that :func:`hidden_states` finds at most, for the same arguments.
 
     Example::
 
@@ -130,9 +132,9 @@ def cost_of_kinds(number: int, replicas: int, allowed: Sequence[int]) -> int:
 def free_hidden_states(number: int, replicas: int, like: Tensor) -> HiddenStates:
     """All states of some hidden units under a table of zeros.
 
-    :param int number: How many units there are, J.
+    :param int number: Number of units, J.
     :param int replicas: The temperature n, at least 1.
-    :param Tensor like: Says the dtype and the device.
+    :param Tensor like: A tensor with the dtype and the device of the results.
     """
     shares, log_numbers = unit_powers(number, replicas, like)
     kinds = torch.arange(len(shares), device=like.device)
@@ -143,9 +145,9 @@ def free_hidden_states(number: int, replicas: int, like: Tensor) -> HiddenStates
 def hidden_states(number: int, replicas: int, allowed: tuple[int, ...]) -> HiddenStates:
     """All states of some hidden units, under any table.
 
-    :param int number: How many units there are, J.
+    :param int number: Number of units, J.
     :param int replicas: The temperature n, at least 1.
-    :param allowed: How many of the units of a replica may be on.
+    :param allowed: Numbers of units that may be on in a replica.
     """
     sums = _sums(replicas, allowed)
     states, kinds = np.zeros((1, 0), dtype=np.uint8), np.zeros(1, dtype=np.int64)
@@ -155,7 +157,7 @@ def hidden_states(number: int, replicas: int, allowed: tuple[int, ...]) -> Hidde
         owner, level = (following[kinds] >= 0).nonzero()
         states, kinds = np.column_stack([states[owner], level.astype(np.uint8)]), following[kinds[owner], level]
     columns = [column for column in _all_counts(ways) if all(k in allowed for k, size in enumerate(column) if size)]
-    logs = np.array([[_log(way.get(column, 0)) for column in columns] for way in ways.values()])
+    logs = np.array([[_log(numbers.get(column, 0)) for column in columns] for numbers in ways.values()])
     possible = np.isfinite(logs).any(1)[kinds]
     return HiddenStates(
         torch.from_numpy(states[possible].astype(float) / replicas),
@@ -176,13 +178,14 @@ def _sums(replicas: int, allowed: Sequence[int]) -> set[int]:
 def _with_another_unit(
     ways: dict[Kind, dict[Counts, int]], sums: set[int], left: int
 ) -> tuple[dict[Kind, dict[Counts, int]], np.ndarray]:
-    """Numbers of ways with one more unit, and which kind follows on which if it is on in so many replicas, or -1.
+    """Numbers of ways with one more unit, and the kind that follows on each kind if that unit is on in 0, 1, ..., n
+    replicas, or -1, shape ``(kinds, n + 1)``.
 
-    :param sums: How many units may be on in the end.
-    :param int left: How many more may be switched on after this one.
+    :param sums: Numbers of units that may be on in all replicas together in the end.
+    :param int left: Largest number of units, in all replicas together, that may be switched on after this one.
     """
     levels = len(next(iter(ways)))
-    found: dict[Kind, dict[Counts, int]] = {}
+    new_ways: dict[Kind, dict[Counts, int]] = {}
     places: dict[Kind, int] = {}
     following = np.full((len(ways), levels), -1)
     for place, (kind, columns) in enumerate(ways.items()):
@@ -190,15 +193,15 @@ def _with_another_unit(
         for level in range(levels):
             if any(total + level <= wanted <= total + level + left for wanted in sums):
                 new = (*kind[:level], kind[level] + 1, *kind[level + 1 :])
-                if new not in found:
-                    found[new], places[new] = _switched_on(columns, level), len(places)
+                if new not in new_ways:
+                    new_ways[new], places[new] = _switched_on(columns, level), len(places)
                 following[place, level] = places[new]
-    return found, following
+    return new_ways, following
 
 
 def _switched_on(columns: dict[Counts, int], level: int) -> dict[Counts, int]:
-    """Numbers of ways in which one more unit is on in so many replicas."""
-    found: dict[Counts, int] = {}
+    """Numbers of ways in which one more unit is on in ``level`` replicas."""
+    new_columns: dict[Counts, int] = {}
     for column, number in columns.items():
         for chosen in product(*(range(min(size, level) + 1) for size in column[:-1])):
             if sum(chosen) == level:
@@ -206,12 +209,12 @@ def _switched_on(columns: dict[Counts, int], level: int) -> dict[Counts, int]:
                     size - out + into for size, out, into in zip(column, (*chosen, 0), (0, *chosen), strict=True)
                 )
                 times = math.prod(math.comb(size, out) for size, out in zip(column, chosen, strict=False))
-                found[new] = found.get(new, 0) + number * times
-    return found
+                new_columns[new] = new_columns.get(new, 0) + number * times
+    return new_columns
 
 
 def _all_counts(ways: dict[Kind, dict[Counts, int]]) -> list[Counts]:
-    return sorted({column for way in ways.values() for column in way})
+    return sorted({column for columns in ways.values() for column in columns})
 
 
 def _log(number: int) -> float:

@@ -12,7 +12,7 @@ from pyro_structured.fields.ops.grid_strips import GridStrips, log_partition_of_
 from pyro_structured.fields.ops.hidden_states import log_worth, unit_powers
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
 
-# Of the first step, as a share of the mean absolute log-odds, penalties and weights; later steps become shorter.
+# Size of the first step, as a share of the mean absolute log-odds, penalties and weights; later steps are smaller.
 STEP = 0.2
 
 
@@ -39,7 +39,7 @@ def holder_bound(field: Field, strips: list[GridStrips], num_states: int, num_st
     exact where one part has everything, T is an integer, and the composition is ``"sum"``. With chains in place of
     strips, and no patterns, it is the tree-reweighted bound.
 
-    :param Field field: Any composition; for ``"min"`` there are better ways.
+    :param Field field: A field with any composition; for ``"min"`` there are better ways.
     :param strips: Sets of strips of which each pair of neighbours is inside one, or the whole grid; the parts take them
         in turn.
     :param int num_states: The largest number of states of hidden units, all parts together; at least 2 for each pattern
@@ -62,10 +62,13 @@ def holder_bound(field: Field, strips: list[GridStrips], num_states: int, num_st
 
 
 class _Plan(NamedTuple):
-    """Parts of a field.
+    """Division of a field into K parts.
 
+    :ivar Field field: The whole field.
+    :ivar list strips: Sets of strips, which the parts take in turn.
+    :ivar int number: Number of parts K.
     :ivar int size: Number of patterns of a part.
-    :ivar int power: n.
+    :ivar int power: Number n of replicas of a part's hidden units.
     """
 
     field: Field
@@ -76,17 +79,20 @@ class _Plan(NamedTuple):
 
     @property
     def spare(self) -> float:
-        """Temperature that remains after the powers of all parts, at least 0."""
+        r"""Temperature of the shifts, :math:`\max(0, T - n / K)`."""
         return max(0.0, self.field.temperature - self.power / self.number)
 
     @property
     def cover(self) -> Tensor:
-        """Pairs of each part, booleans of shape ``(K, E)``."""
+        """Whether each part has each pair, shape ``(K, E)``."""
         kept = [self.strips[part % len(self.strips)].kept for part in range(self.number)]
         return torch.stack(kept).to(self.field.states.device)
 
     def start(self) -> list[Tensor]:
-        """Equal shares: deviations of log-odds and penalties, and what patterns and the table are shifted by."""
+        r"""Equal shares, all zeros: deviations of the log-odds, ``(rows, K, (L - 1) D)`` with L labels, deviations of
+        the penalties, ``(rows, K, E)``, shifts :math:`\beta`, ``(rows, J)``, and the slope :math:`\gamma`, ``(rows,
+        1)``.
+        """
         rows, zeros = self.field.num_rows, self.field.states.new_zeros
         pairs = self.field.penalties.shape[-1]
         return [
@@ -97,7 +103,7 @@ class _Plan(NamedTuple):
         ]
 
     def bound(self, odds: Tensor, penalties: Tensor, shifts: Tensor, slope: Tensor) -> Tensor:
-        """Upper bound of log Z at the present shares, shape ``(rows,)``."""
+        """Upper bound of log Z, shape ``(rows,)``; arguments as returned by :meth:`start`."""
         field, rows, number = self.field, len(odds), self.number
         odds = odds - odds.mean(1, keepdim=True)
         biases, constant = self._biases(shifts, slope)
@@ -105,25 +111,27 @@ class _Plan(NamedTuple):
         biases = torch.nn.functional.pad(biases, (0, missing), value=-torch.inf).unflatten(-1, (number, self.size))
         weights = torch.nn.functional.pad(field.weights, (0, 0, 0, missing)).unflatten(1, (number, self.size))
         states = field.states.unsqueeze(1) + torch.nn.functional.pad(number * odds, (field.num_pixels, 0))
-        some = self._penalties(penalties) * number if field.is_paired else penalties
+        part_penalties = self._penalties(penalties) * number if field.is_paired else penalties
         shares, log_numbers = unit_powers(self.size, self.power, odds)
         log_weights = log_worth(number * biases, shares) + log_numbers
         total = constant
         for place, strips in enumerate(self.strips[:number]):
             mine = slice(place, None, len(self.strips))
-            each = log_partition_of_units(
+            log_partitions = log_partition_of_units(
                 states[:, mine].flatten(0, 1),
-                some[:, mine].flatten(0, 1),
+                part_penalties[:, mine].flatten(0, 1),
                 number * weights[:, mine].expand(rows, -1, -1, -1).flatten(0, 1),
                 log_weights[:, mine].flatten(0, 1),
                 shares,
                 strips,
             )
-            total = total + each.reshape(rows, -1).sum(-1) / number
+            total = total + log_partitions.reshape(rows, -1).sum(-1) / number
         return total
 
     def _biases(self, shifts: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Biases of the patterns, and a constant of the bound for them."""
+        """Shifted biases of the patterns, shape ``(rows, J)``, and the constant that the shifts add to the bound, shape
+        ``(rows,)``.
+        """
         field = self.field
         biases, constant = field.biases.expand(len(shifts), -1), field.states.new_zeros(len(shifts))
         if isinstance(field.composition, Tensor):
@@ -137,7 +145,7 @@ class _Plan(NamedTuple):
         return biases, constant
 
     def _penalties(self, deviations: Tensor) -> Tensor:
-        """Shares of the parts, shape ``(rows, K, E)``."""
+        """Penalties of the parts, shape ``(rows, K, E)``, with sum p over the parts; 0 for pairs that a part lacks."""
         cover = self.cover
         times = cover.sum(0)
         inside = deviations.masked_fill(~cover, 0.0)
@@ -146,7 +154,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(field: Field, strips: list[GridStrips], num_states: int) -> _Plan:
-    """The largest parts, and then the largest powers, that are not too many states."""
+    """Division into the largest parts, and then with the largest power, that ``num_states`` allows."""
     patterns = field.num_patterns
 
     def parts(size: int) -> int:
@@ -163,11 +171,11 @@ def _plan(field: Field, strips: list[GridStrips], num_states: int) -> _Plan:
 
 
 def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
-    """Adam, and of all steps those that are best in each row."""
+    """Shares found by Adam, the best of all steps in each row."""
     field = plan.field.detach()
     plan = plan._replace(field=field)
     off, *others = field.states.chunk(field.num_labels, -1)
-    odds = torch.cat([other - off for other in others], -1)
+    odds = torch.cat([label_states - off for label_states in others], -1)
     parts = [odds.masked_fill(~odds.isfinite(), 0.0), field.penalties.nan_to_num(posinf=0.0)]
     parts += [field.weights.flatten(1)]
     scale = off.new_full((field.num_rows,), 0.1)
@@ -178,10 +186,10 @@ def _descend(plan: _Plan, num_steps: int) -> list[Tensor]:
     optimizer = torch.optim.Adam(shares, lr=STEP)
     for step in range(num_steps + 1):
         with torch.enable_grad():
-            found = plan.bound(*(share * scale.reshape(-1, *(1,) * (share.dim() - 1)) for share in shares))
-            gradients = torch.autograd.grad(found.sum(), shares, allow_unused=True)
-        better = found.detach() < value
-        value = torch.where(better, found.detach(), value)
+            bounds = plan.bound(*(part * scale.reshape(-1, *(1,) * (part.dim() - 1)) for part in shares))
+            gradients = torch.autograd.grad(bounds.sum(), shares, allow_unused=True)
+        better = bounds.detach() < value
+        value = torch.where(better, bounds.detach(), value)
         best = [
             torch.where(better.reshape(-1, *(1,) * (share.dim() - 1)), share.detach(), old)
             for share, old in zip(shares, best, strict=True)

@@ -48,7 +48,7 @@ def conditional_log_probs(field: Field, labels: Tensor) -> Tensor:
 
 
 def _pulls(field: Field, labels: Tensor, batch: torch.Size) -> list[Tensor]:
-    """Log-weights that neighbours lend to each label, of shape ``batch + (D,)``."""
+    """Log-weights that neighbours lend to each label, each of shape ``batch + (D,)``."""
     zero = labels.new_zeros(batch + labels.shape[-1:])
     if not field.is_paired:
         return [zero] * field.num_labels

@@ -1,4 +1,4 @@
-"""Losses of labels: differences from the right ones."""
+"""Losses of labels, compared with the right ones."""
 
 __all__ = ["hamming_loss", "intersection_over_union", "intersection_over_union_loss"]
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def intersection_over_union(labels: Tensor, truth: Tensor, num_axes: int = 2) -> Tensor:
-    r"""The share of common ones among all that are one in either, :math:`|y \cap y^*| / |y \cup y^*|`; 1 if there are
-    none at all.
+    r"""Intersection of the ones of two labelings over their union, :math:`|y \cap y^*| / |y \cup y^*|`; 1 if both are
+    empty.
 
     :param Tensor labels: Zeros and ones; the last axes are those of one value.
-    :param Tensor truth: The right ones, of a shape that broadcasts with that of ``labels``.
+    :param Tensor truth: True labels, of a shape that broadcasts with that of ``labels``.
     :param int num_axes: Number of axes of one value: 2 for pictures.
     :return: Without these axes, between 0 and 1, in the dtype of ``labels`` if it is a floating point one. O(D) each.
 
@@ -34,7 +34,7 @@ def intersection_over_union_loss(labels: Tensor, truth: Tensor, num_axes: int = 
 
 
 def hamming_loss(labels: Tensor, truth: Tensor, num_axes: int = 2) -> Tensor:
-    """The share of labels that differ; arguments as for :func:`intersection_over_union`, or integers.
+    """Share of labels that differ; arguments as for :func:`intersection_over_union`, or integers.
 
     Example::
 
@@ -45,5 +45,5 @@ def hamming_loss(labels: Tensor, truth: Tensor, num_axes: int = 2) -> Tensor:
 
 
 def _numbers(labels: Tensor) -> Tensor:
-    """Sums and products of booleans are booleans."""
+    """Labels in a floating-point dtype, because sums and products of booleans are booleans."""
     return labels if labels.is_floating_point() else labels.to(torch.get_default_dtype())

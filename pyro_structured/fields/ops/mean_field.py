@@ -15,11 +15,11 @@ def mean_field_logits(field: Field, num_rounds: int) -> Tensor:
     .. math::
         \log Z \ge \mathbb{E}_q\Bigl[\sum_i s_i(y_i) - \sum_{(i, j)} p_{ij} [y_i \ne y_j]\Bigr] + f_T(W q + c) + H(q).
 
-    A round finds how far each hidden unit is on, the slopes of :math:`f_T` at the present means, and then updates the
-    pixels of one colour of the checkerboard after the other, which is best for the tangent of :math:`f_T`. The first
-    round begins where all hidden units are half on, or, with ``"min"``, equally far.
+    A round finds the means of the hidden units, the slopes of :math:`f_T` at the present means of the labels, and then
+    updates the pixels of one colour of the checkerboard after the other, which is best for the tangent of :math:`f_T`.
+    In the first round, all hidden units have the mean 1/2, or, with ``"min"``, 1/J.
 
-    :param Field field: Field of zeros and ones, with finite penalties and one layer of hidden units.
+    :param Field field: A field of zeros and ones, with finite penalties and one layer of hidden units.
     :param int num_rounds: Number of rounds, at least 1. Each costs O(J·D) a row.
     :return: Shape ``(rows, D)``, infinite where a label is known; derivatives go through all rounds.
 
@@ -48,7 +48,7 @@ def mean_field_logits(field: Field, num_rounds: int) -> Tensor:
 def mean_field_log_probs(field: Field, num_rounds: int) -> Tensor:
     """Log-probabilities of the labels of independent pixels, updated as by :func:`mean_field_logits`.
 
-    :param Field field: Field with any number K of labels, whose patterns weigh all of them, and finite penalties.
+    :param Field field: A field with finite penalties and any number K of labels, all of which the patterns weigh.
     :param int num_rounds: Number of rounds, at least 1. Each costs O(J·K·D) a row.
     :return: Shape ``(rows, K, D)``; derivatives go through all rounds.
     """

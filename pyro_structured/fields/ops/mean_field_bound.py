@@ -30,8 +30,8 @@ def mean_field_bound(field: Field, strips: GridStrips, num_exact: int, num_round
     nothing is cut, and the composition is ``"sum"``; the bound is exact if these are all. Rounds never make it worse;
     the best of three starts is returned. Penalties of pairs between strips have to be finite.
 
-    :param Field field: Any composition.
-    :param GridStrips strips: Strips of the grid, within which q has all pairs.
+    :param Field field: A field with any composition.
+    :param GridStrips strips: Strips, within which q is exact.
     :param int num_exact: The largest number of states of the units that are summed exactly.
     :param int num_rounds: The largest number of rounds.
     :return: Shape ``(rows,)``, differentiable, with q held fixed. Cost of a round: that of a pass over the strips.
@@ -57,10 +57,12 @@ def mean_field_bound(field: Field, strips: GridStrips, num_exact: int, num_round
 
 
 class _Split(NamedTuple):
-    """A field, whose units are in part exact and in part have means.
+    """A field whose hidden units are in part summed exactly, in part approximated by means.
 
-    :ivar Field rest: Field with the others only.
-    :ivar Field exact: Field with the units that are summed only.
+    :ivar Field field: The whole field.
+    :ivar GridStrips strips: Strips, independent of each other under q.
+    :ivar Field exact: The field with only the units that are summed.
+    :ivar Field rest: The field with only the units that have means.
     """
 
     field: Field
@@ -69,7 +71,7 @@ class _Split(NamedTuple):
     rest: Field
 
     def log_partition(self, tilt: Tensor) -> Tensor:
-        """Log Z of q, whose log-odds are the field's and ``tilt``."""
+        """Log Z of q, shape ``(rows,)``, whose log-odds are the field's plus ``tilt``."""
         replicas, number = max(1, int(self.field.temperature)), self.exact.num_patterns
         shares, log_numbers = unit_powers(number, replicas, tilt)
         rows = len(tilt)
@@ -80,35 +82,37 @@ class _Split(NamedTuple):
         return log_partition_of_units(states, self.field.penalties, weights, log_weights, shares, self.strips)
 
     def means(self, tilt: Tensor) -> tuple[Tensor, Tensor]:
-        """Log Z of q, and its probabilities of 1."""
+        """Log Z of q, shape ``(rows,)``, and its means of the indicators, shape ``(rows, n D)``."""
         with torch.enable_grad():
             point = tilt.detach().requires_grad_()
             log_z = self.log_partition(point)
-            (found,) = torch.autograd.grad(log_z.sum(), point)
-        return log_z.detach(), found.clamp(0, 1)
+            (means,) = torch.autograd.grad(log_z.sum(), point)
+        return log_z.detach(), means.clamp(0, 1)
 
     def bound(self, tilt: Tensor, means: Tensor, log_z: Tensor | None = None) -> Tensor:
-        """Lower bound of log Z by q, shape ``(rows,)``."""
+        """Lower bound of log Z at q, shape ``(rows,)``."""
         log_z = self.log_partition(tilt) if log_z is None else log_z
         patterns = self.rest.potential(self.rest.activations(means))
         return log_z - (tilt * means).sum(-1) + patterns - self.between(means).sum(-1)
 
     def between(self, means: Tensor) -> Tensor:
-        """Expected penalties of pairs between strips."""
+        """Expected penalties of pairs between strips, a column for each such pair."""
         if not self.field.is_paired or self.strips.whole:
             return means[:, :0]
         cut = ~self.strips.kept.to(means.device)
         return self.field.penalties[:, cut] * self.field.differing(means)[:, cut]
 
     def better_tilt(self, means: Tensor) -> Tensor:
-        """Derivatives of all that q does not have itself, along its means."""
+        """Tilt that is best at given means: derivatives along them of the terms that q only approximates, the patterns'
+        potential and the penalties between strips.
+        """
         with torch.enable_grad():
             point = means.detach().requires_grad_()
-            (found,) = torch.autograd.grad(-self.between(point).sum() + 0 * point.sum(), point)
+            (gradient,) = torch.autograd.grad(-self.between(point).sum() + 0 * point.sum(), point)
         if not self.rest.num_patterns:
-            return found
+            return gradient
         slopes = pattern_slopes(self.rest.activations(means), self.rest.composition, self.rest.temperature)
-        return found + self.rest.tilt(slopes)
+        return gradient + self.rest.tilt(slopes)
 
 
 def _ascend(split: _Split, tilt: Tensor, num_rounds: int) -> Tensor:
@@ -122,15 +126,15 @@ def _ascend(split: _Split, tilt: Tensor, num_rounds: int) -> Tensor:
             better = split.better_tilt(means)
             tilt = better if colour is None else torch.where(own == colour, better, tilt)
             log_z, means = split.means(tilt)
-        found = split.bound(tilt, means, log_z)
-        if not bool((found > value + TOLERANCE * (1 + found.abs())).any()):
+        bound = split.bound(tilt, means, log_z)
+        if not bool((bound > value + TOLERANCE * (1 + bound.abs())).any()):
             break
-        value = found
+        value = bound
     return tilt
 
 
 def _starts(split: _Split) -> list[Tensor]:
-    """Tilts where pixels are by themselves, and where all have the same label, those that can."""
+    """Tilts at labels drawn independently, and at labels that are all the same where this is possible."""
     field = split.field
     states = field.label_states.expand(field.num_rows, -1, -1)
     alone = states.softmax(1)
@@ -144,7 +148,7 @@ def _starts(split: _Split) -> list[Tensor]:
 
 
 def _number_exact(field: Field, strips: GridStrips, num_exact: int) -> int:
-    """Number of units that can be summed exactly under q."""
+    """Number of hidden units that are summed exactly under q."""
     replicas = int(field.temperature)
     if field.composition != "sum" or replicas != field.temperature or not replicas:
         return 0
@@ -157,7 +161,7 @@ def _number_exact(field: Field, strips: GridStrips, num_exact: int) -> int:
 
 
 def _divided(field: Field, order: Tensor, number: int) -> tuple[Field, Field]:
-    """Field with the first patterns in an order, and field with the others."""
+    """Field with only the first ``number`` patterns in an order, and field with only the others."""
     if not number:
         return field._replace(weights=field.weights[:, :0], biases=field.biases[:, :0], composition="sum"), field
     rows = max(len(field.weights), len(field.biases))

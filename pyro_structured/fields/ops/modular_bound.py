@@ -28,12 +28,12 @@ def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Te
         y_j]\Bigr)
 
     for every order, and for averages of :math:`b, \lambda` over several. The right side is convex in them, and its
-    gradients are the marginals: pixels come in the order of approximate ones, and so on (Frank and Wolfe). Patterns of
-    which that says least stay as they are, as many as :func:`holder_bound` has states for.
+    gradients are the marginals: pixels are sorted by approximate marginals, step by step (Frank and Wolfe). Patterns
+    whose majorants are the loosest are kept, as many as :func:`holder_bound` has states for.
 
-    Good for many patterns, most of which are sure whatever the labels are.
+    The bound suits fields of many patterns, most of which are almost certain whatever the labels are.
 
-    :param Field field: ``"sum"``, with finite penalties.
+    :param Field field: A field with composition ``"sum"`` and finite penalties.
     :param strips: As for :func:`holder_bound`.
     :param int num_states: The largest number of states of hidden units, all parts together.
     :return: Shape ``(rows,)``, differentiable, with the orders held fixed. Cost O(J·D) for each of 40 orders, and that
@@ -53,12 +53,12 @@ def modular_bound(field: Field, strips: list[GridStrips], num_states: int) -> Te
         orders, _ = _descend(_chosen(plain, places[:, :number]), _chosen(plain, places[:, number:]), NUM_ORDERS)
     kept, rest = _chosen(field, places[:, :number]), _chosen(field, places[:, number:])
     sums = [_majorant(rest, order) for order in orders]
-    tilt, base = (torch.stack(part).mean(0) for part in zip(*sums, strict=True))
+    tilt, base = (torch.stack(values).mean(0) for values in zip(*sums, strict=True))
     return base + holder_bound(_tilted(kept, tilt), strips, num_states)
 
 
 def _number_kept(field: Field, strips: list[GridStrips], num_states: int) -> int:
-    """Patterns of as many parts as there are sets of strips."""
+    """Number of patterns that are kept, with a part of :func:`holder_bound` for each set of strips."""
     size = 0
     while len(strips) * 2 ** (size + 1) <= num_states:
         size += 1
@@ -73,7 +73,7 @@ def _chosen(field: Field, places: Tensor) -> Field:
 
 
 def _descend(kept: Field, rest: Field, number: int) -> tuple[list[Tensor], Tensor]:
-    """Orders whose average is good, and marginals of the last approximation, shape ``(rows, D)``."""
+    """Orders over which bounds are averaged, and marginals of the last approximation, shape ``(rows, D)``."""
     rows, size = kept.num_rows, kept.states.shape[-1] // 2
     tilt, orders = rest.tilt(torch.full_like(rest.biases, 0.5)).expand(max(rows, len(rest.weights)), size), []
     probs = mean_field_logits(_tilted(kept, tilt), NUM_ROUNDS).sigmoid()
@@ -85,12 +85,14 @@ def _descend(kept: Field, rest: Field, number: int) -> tuple[list[Tensor], Tenso
 
 
 def _order(probs: Tensor) -> Tensor:
-    """Order of probabilities of labels, and of 1 less these, the larger ones first, shape ``(rows, 2 D)``."""
+    """Order of the labels y and of 1 - y, the largest means first, shape ``(rows, 2 D)``."""
     return torch.sort(torch.cat([probs, 1 - probs], -1), dim=-1, descending=True, stable=True)[1]
 
 
 def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Gains of potentials by labels z, and by 1 - z, shape ``(rows, J, 2 D)``; and the least potentials."""
+    """Increments of the patterns' potentials when y and 1 - y are switched on in an order, ``(rows, J, 2 D)``, and the
+    potentials before that, ``(rows, J)``.
+    """
     number = field.num_patterns
     parts = torch.cat([field.weights.clamp(min=0), -field.weights.clamp(max=0)], -1).expand(len(order), -1, -1)
     places = order.unsqueeze(1).expand(-1, number, -1)
@@ -101,19 +103,21 @@ def _gains(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _majorant(field: Field, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Shifts of the pixels' log-odds, shape ``(rows, D)``, and the value with all labels 0, shape ``(rows,)``."""
+    """Modular majorant of the patterns: log-odds added to the pixels, ``(rows, D)``, and value with all labels 0,
+    ``(rows,)``.
+    """
     gains, starts = _gains(field, order)
     on, off = gains.sum(1).chunk(2, -1)
     return on - off, starts.sum(-1) + off.sum(-1)
 
 
 def _missed(field: Field, order: Tensor, probs: Tensor) -> Tensor:
-    """Gaps between the modular sums and the potentials at means of the labels, at least 0, shape ``(rows, J)``."""
+    """Excess of the majorants over the potentials at some means of the labels, shape ``(rows, J)``."""
     gains, starts = _gains(field, order)
     sums = (gains @ torch.cat([probs, 1 - probs], -1).unsqueeze(-1)).squeeze(-1) + starts
     return sums - pattern_potential(field.activations(probs).unsqueeze(-1), "sum", field.temperature)
 
 
 def _tilted(field: Field, tilt: Tensor) -> Field:
-    """Field with shifted log-odds of the pixels."""
+    """Field with ``tilt`` added to its log-odds."""
     return field._replace(states=field.states + torch.nn.functional.pad(tilt, (tilt.shape[-1], 0)))

@@ -12,22 +12,22 @@ from pyro_structured.fields.ops.grid_passes import log_add
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan
 
-# Numbers of the fields that are looked at together: many for passes over grids, which make parts of their own; without
-# penalties, as many as stay in the cache of a processor.
+# Numbers in one batch of fields: many for passes over grids, which make batches of their own; without penalties, as
+# many as stay in the cache of a processor.
 NUMBERS_AT_ONCE, NUMBERS_IN_CACHE = 2**22, 2**17
 
 
 class PatternMixture(MarginalPlan):
     r"""Sums :math:`\exp(\text{weight}_k)` times the partition function of a field, over the states of hidden units.
 
-    Its parameters, all with rows: log-weights of label 0 of all D pixels, then those of 1, and so on, ``(rows, K D)``;
-    penalties of neighbours that differ, ``(rows, E)``, with no columns if there are none; weights of the patterns for
-    the last n labels of all pixels, in the same order, ``(rows, J n D)``; log-weights of the S hidden states, ``(rows,
-    S)``.
+    Its parameters, in this order, are log-weights of label 0 of all D pixels, then those of 1, and so on, ``(rows, K
+    D)``; penalties of neighbours that differ, ``(rows, E)``, with no columns if there are none; weights of the patterns
+    for the last n labels of all pixels, in the same order, ``(rows, J n D)``; log-weights of the S hidden states,
+    ``(rows, S)``.
 
     Cost O(S·H·W·K^shorter side) a row with penalties and O(S·K·D) without.
 
-    :param Tensor shares: How far each state switches each pattern on, shape ``(S, J)``.
+    :param Tensor shares: States of the hidden units, from 0 to 1, shape ``(S, J)``.
     :param shape: Height and width of the grid.
     :param bool paired: Whether there are penalties.
     """
@@ -36,22 +36,26 @@ class PatternMixture(MarginalPlan):
         self.shares, self.shape, self.paired = shares, shape, paired
 
     def solve(self, parameters: tuple[Tensor, ...], marginals: bool) -> tuple[Tensor, ...]:
-        """Log Z and derivatives of the mixture; arguments and results are those of :meth:`MarginalPlan.solve`."""
+        """Implements :meth:`MarginalPlan.solve`."""
         states, penalties, weights, log_weights = parameters
         (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
         log_weights = log_weights.expand(rows, -1)
-        found = []
+        blocks = []
         for start, stop, fields in self._fields(states, weights, rows):
-            shares, some = self.shares[start:stop], log_weights[:, start:stop]
-            found.append(self._sum(fields, penalties, some, shares, self._patterns(weights).shape[-1], marginals))
-        log_parts = torch.stack([part[0] for part in found], -1)
+            shares, block_log_weights = self.shares[start:stop], log_weights[:, start:stop]
+            blocks.append(
+                self._sum(fields, penalties, block_log_weights, shares, self._patterns(weights).shape[-1], marginals)
+            )
+        log_parts = torch.stack([block[0] for block in blocks], -1)
         log_z = logsumexp(log_parts)
         if not marginals:
             return (log_z,)
         portions = (
             (log_parts - log_z.masked_fill(log_z == -torch.inf, 0.0).unsqueeze(-1)).exp().unsqueeze(-2).unbind(-1)
         )
-        weighted = [[portion * each for each in part[1:]] for portion, part in zip(portions, found, strict=True)]
+        weighted = [
+            [portion * derivative for derivative in block[1:]] for portion, block in zip(portions, blocks, strict=True)
+        ]
         *sums, chosen = zip(*weighted, strict=True)
         return log_z, *(torch.stack(parts).sum(0) for parts in sums), torch.cat(chosen, -1)
 
@@ -75,8 +79,8 @@ class PatternMixture(MarginalPlan):
         fields = states.expand(rows, -1)[owner] + _for_last_labels(on, states)
         if not self.paired:
             return _draw_labels(fields.unflatten(-1, (-1, size)), place)
-        some = penalties if len(penalties) == 1 else penalties[owner]
-        return sample_grid(fields, some, self.shape, place.flatten()).reshape(*place.shape, size)
+        owner_penalties = penalties if len(penalties) == 1 else penalties[owner]
+        return sample_grid(fields, owner_penalties, self.shape, place.flatten()).reshape(*place.shape, size)
 
     def maximize(self, parameters: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """A largest log-weight of labels with a hidden state, shape ``(rows,)``, and these labels, integers of shape
@@ -88,7 +92,7 @@ class PatternMixture(MarginalPlan):
         for start, stop, fields in self._fields(states, weights, rows):
             if self.paired:
                 flat = maximize_grid(fields.flatten(0, 1), self._repeated(fields, penalties), self.shape)
-                worth, best = (part.unflatten(0, fields.shape[:2]) for part in flat)
+                worth, best = (block.unflatten(0, fields.shape[:2]) for block in flat)
             else:
                 largest = fields.unflatten(-1, (-1, self.shape[0] * self.shape[1])).max(-2)
                 worth, best = largest.values.sum(-1), largest.indices
@@ -99,7 +103,7 @@ class PatternMixture(MarginalPlan):
         return peak, torch.stack(labels, 1)[torch.arange(rows, device=place.device), place]
 
     def _patterns(self, weights: Tensor) -> Tensor:
-        """One by one, shape ``(rows, J, n D)``."""
+        """Weights of each pattern, shape ``(rows, J, n D)``."""
         number = self.shares.shape[1]
         return weights.reshape(len(weights), number, weights.shape[-1] // max(1, number))
 
@@ -124,21 +128,24 @@ class PatternMixture(MarginalPlan):
     def _sum(
         self, fields: Tensor, penalties: Tensor, log_weights: Tensor, shares: Tensor, columns: int, marginals: bool
     ) -> tuple[Tensor, ...]:
-        """Log Z of some hidden states, and averages of its derivatives, with n D columns for each pattern."""
+        """Log Z over some hidden states, and its derivatives along all parameters, in their order.
+
+        :param int columns: Number of weights of a pattern, n D.
+        """
         if not marginals:
             return (logsumexp(self._log_partitions(fields, penalties) + log_weights),)
         if self.paired:
             flat = infer_grid(fields.flatten(0, 1), self._repeated(fields, penalties), self.shape)
-            each, single, differ = (part.unflatten(0, fields.shape[:2]) for part in flat)
+            log_z, single, differ = (block.unflatten(0, fields.shape[:2]) for block in flat)
         else:
-            each = self._log_partitions(fields, penalties)
+            log_z = self._log_partitions(fields, penalties)
             states = fields.unflatten(-1, (-1, self.shape[0] * self.shape[1]))
             peak = states.detach().amax(-2, keepdim=True)
             odds = (states - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
             total = odds.sum(-2, keepdim=True)
             single = (odds / total.masked_fill(total == 0, 1.0)).flatten(-2)
             differ = single[..., :0]
-        joint = each + log_weights
+        joint = log_z + log_weights
         total = logsumexp(joint)
         chosen = (joint - total.masked_fill(total == -torch.inf, 0.0).unsqueeze(-1)).exp()
         expected = chosen.unsqueeze(-1) * single
@@ -146,14 +153,14 @@ class PatternMixture(MarginalPlan):
         return total, expected.sum(1), -(chosen.unsqueeze(-1) * differ).sum(1), slopes.flatten(-2), chosen
 
     def _repeated(self, fields: Tensor, penalties: Tensor) -> Tensor:
-        """Penalties for all fields."""
+        """Penalties of all fields, with a row for each, or a single one."""
         if len(penalties) == 1:
             return penalties
         return penalties.unsqueeze(1).expand(-1, fields.shape[1], -1).flatten(0, 1)
 
 
 def _for_last_labels(tilts: Tensor, states: Tensor) -> Tensor:
-    """Tilts of the last labels, with zeros for the labels before, of which patterns know nothing."""
+    """Log-weights of all labels: ``tilts`` for the last ones, and zeros for those before."""
     return torch.nn.functional.pad(tilts, (states.shape[-1] - tilts.shape[-1], 0))
 
 

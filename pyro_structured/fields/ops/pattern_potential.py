@@ -1,4 +1,4 @@
-"""Potentials of patterns: their share of the log-weight of a labelling, hidden units summed or maximised out."""
+"""Log-weights that patterns add to a labelling, their hidden units summed or maximised out."""
 
 __all__ = ["PatternTemplate", "pattern_from_template", "pattern_potential", "pattern_slopes", "template_of_pattern"]
 
@@ -19,8 +19,8 @@ def pattern_potential(activations: Tensor, composition: Tensor | str, temperatur
     This is minus Equation (4.1) of the thesis. For T = 0 it is the limit, :math:`\max_h a^\top h + g(\sum_j h_j)`. The
     four cases of Table 3.1 are ``"sum"`` and ``"min"`` at the temperatures 0 and 1.
 
-    :param Tensor activations: Log-weights of switching hidden units on, :math:`a_j = c_j + w_j^\top y`, shape
-        ``(..., J)``, less than +inf.
+    :param Tensor activations: Log-odds of the hidden units, :math:`a_j = c_j + w_j^\top y`, shape ``(..., J)``, less
+        than +inf.
     :param composition: The table g, shape ``(..., J + 1)``, less than +inf; ``"sum"`` for zeros, ``"min"`` where
         exactly one unit is on, each in less time than with a table.
     :param float temperature: T, at least 0.
@@ -48,12 +48,12 @@ def pattern_potential(activations: Tensor, composition: Tensor | str, temperatur
         best = torch.nn.functional.pad(activations.sort(-1, descending=True)[0].cumsum(-1), (1, 0))
         return (best + composition).amax(-1)
     tables = (composition / temperature).double()
-    found = log_partition((activations / temperature).double(), tables, _counts(activations.shape[-1]))
-    return temperature * found.to(activations.dtype)
+    log_z = log_partition((activations / temperature).double(), tables, _counts(activations.shape[-1]))
+    return temperature * log_z.to(activations.dtype)
 
 
 def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: float) -> Tensor:
-    """Derivatives of :func:`pattern_potential`: how far each hidden unit is on; at temperature 0, one of them.
+    """Derivatives of :func:`pattern_potential`, the means of the hidden units; at temperature 0, a subgradient.
 
     They are differentiable where gradients are recorded.
 
@@ -76,8 +76,8 @@ def pattern_slopes(activations: Tensor, composition: Tensor | str, temperature: 
         composition = composition.clone() if composition.is_inference() else composition
         point = activations if recorded and activations.requires_grad else activations.detach().requires_grad_()
         total = pattern_potential(point, composition, temperature).sum()
-        (found,) = torch.autograd.grad(total, point, create_graph=recorded)
-    return found
+        (slopes,) = torch.autograd.grad(total, point, create_graph=recorded)
+    return slopes
 
 
 @lru_cache(maxsize=16)
@@ -86,7 +86,7 @@ def _counts(number: int) -> CountForest:
 
 
 def _softplus(tensor: Tensor) -> Tensor:
-    """Exact for large numbers, too, and with finite derivatives at -inf."""
+    """Softplus that is exact for large numbers, too, and has finite derivatives at -inf."""
     never = tensor == -torch.inf
     return torch.logaddexp(tensor.masked_fill(never, 0.0), tensor.new_zeros(())).masked_fill(never, 0.0)
 
@@ -96,7 +96,7 @@ class PatternTemplate(NamedTuple):
 
     :ivar Tensor template: Labels of the template, zeros and ones, shape ``(..., D)``.
     :ivar Tensor weights: Costs of other labels, at least 0, shape ``(..., D)``.
-    :ivar Tensor discount: Gain where all labels are those of the template, the maximum less the base cost, ``(...)``.
+    :ivar Tensor discount: The maximum less the base cost, the log-weight of the template's own labels, shape ``(...)``.
     """
 
     template: Tensor
@@ -133,7 +133,8 @@ def pattern_from_template(
 
 
 def template_of_pattern(weights: Tensor, bias: Tensor) -> PatternTemplate:
-    """The inverse of :func:`pattern_from_template`, of which only the maximum less the base cost can be told.
+    """Template of a pattern, the inverse of :func:`pattern_from_template`; of the maximum and the base cost, only the
+    difference is determined.
 
     Example::
 

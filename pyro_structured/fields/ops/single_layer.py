@@ -14,8 +14,8 @@ def single_layer(field: Field) -> Field:
     Upper units become pixels without neighbours, in further rows of the grid, or in further columns if it is wider than
     high; the labels of the other pixels come first in every row. Without upper units, it is :meth:`Field.binary`.
 
-    :param Field field: Field with two labels.
-    :raises NotImplementedError: if there are more.
+    :param Field field: A field with two labels.
+    :raises NotImplementedError: if there are more than two labels.
     """
     if field.num_labels != 2:
         raise NotImplementedError(
@@ -46,11 +46,11 @@ def single_layer(field: Field) -> Field:
 
 
 def upper_units_given(field: Field, activations: Tensor) -> Field:
-    """The hidden units of both layers given labels, patterns being pixels, one row for each labelling.
+    """Field of the hidden units of both layers given labels, whose pixels are the patterns, a row for each labelling.
 
-    :param Field field: Field with upper units.
+    :param Field field: A field with upper units.
     :param Tensor activations: Log-odds of the patterns without the upper units, shape ``(labelings, rows, J)``.
-    :return: Its rows are those of the first labelling, then those of the next one, and so on.
+    :return: Rows of the first labelling, then those of the next labelling, and so on.
     """
     assert field.upper is not None
     number, size = len(activations), activations.shape[-1]
@@ -69,23 +69,23 @@ def upper_units_given(field: Field, activations: Tensor) -> Field:
 
 
 def _shape_with(shape: tuple[int, int], number: int) -> tuple[int, int]:
-    """Shape of the grid that also has places for upper units."""
+    """Shape of the grid that has room for ``number`` upper units."""
     lines = -(-number // min(shape))
     return (shape[0] + lines, shape[1]) if shape[0] >= shape[1] else (shape[0], shape[1] + lines)
 
 
 def _with_cells(pixels: Tensor, units: Tensor, shape: tuple[int, int], fill: float) -> Tensor:
-    """Numbers of pixels, and those of upper units in further lines of the grid.
+    """Values of the pixels of a grid with further lines for the upper units, shape ``(..., D')``.
 
     :param Tensor pixels: Shape ``(..., D)``.
     :param Tensor units: Shape ``(..., U)``.
     :param shape: Height and width.
-    :param float fill: Stands where a line has no unit.
+    :param float fill: Value of a place without a unit.
     """
     tall, side = shape[0] >= shape[1], min(shape)
     lines = -(-units.shape[-1] // side)
     cells = torch.nn.functional.pad(units, (0, lines * side - units.shape[-1]), value=fill)
     cells = cells.unflatten(-1, (lines, side) if tall else (side, lines))
     batch = torch.broadcast_shapes(pixels.shape[:-1], cells.shape[:-2])
-    grids = [part.expand(batch + part.shape[-2:]) for part in (pixels.unflatten(-1, shape), cells)]
+    grids = [values.expand(batch + values.shape[-2:]) for values in (pixels.unflatten(-1, shape), cells)]
     return torch.cat(grids, -2 if tall else -1).flatten(-2)

@@ -16,18 +16,18 @@ from pyro_structured.fields.ops.pattern_potential import pattern_potential
 from pyro_structured.fields.solvers.signed_graph import Unbalanced, balancing_flips
 from pyro_structured.foundation.ops.requirements import any_true
 
-# Grids are summed as a whole if a line across them has at most so many labelings; others in strips with fewer.
+# Largest numbers of labelings of a line across a grid that is summed as a whole, and of a line across a strip.
 LABELINGS_OF_WHOLE, LABELINGS_OF_STRIP = 2**8, 2**5
 # Numbers that a step of the bounds computes for each row, if patterns can be chosen accordingly.
 NUMBERS_IN_STEP = 2**19
-# As many times as that, where most patterns are sums over pixels.
+# Factor of that number where most patterns are replaced by sums over pixels.
 STATES_FOR_SUMS = 4
 
 
 def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
     r"""Lower and upper bounds of log Z without the base, both of shape ``(rows,)`` and differentiable.
 
-    :param Field field: Field with one layer of hidden units, and any number of labels.
+    :param Field field: A field with one layer of hidden units, and any number of labels.
     :raises NotImplementedError: if the shorter side of the grid is longer than 8 pixels, with K labels :math:`8 /
         \log_2 K`, and there are infinite penalties.
     """
@@ -37,7 +37,9 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
     if field.composition == "min":
         low, high = _bounds_of_minimum(field, strips)
     else:
-        cost = sum(strip.pixels.numel() * field.num_labels ** min(strip.shape) for strip in strips) // len(strips)
+        cost = sum(strip_set.pixels.numel() * field.num_labels ** min(strip_set.shape) for strip_set in strips) // len(
+            strips
+        )
         num_states = NUMBERS_IN_STEP // (cost if field.is_paired else field.num_pixels * (field.num_labels - 1))
         # Mean-field approximations begin at three points at a time.
         low, high = mean_field_bound(field, strips[0], num_states // 4), holder_bound(field, strips, num_states)
@@ -55,7 +57,7 @@ def log_partition_bounds(field: Field) -> tuple[Tensor, Tensor]:
 def bethe_approximation(field: Field) -> tuple[Tensor, Tensor]:
     """Bethe approximations of log Z without the base, and whether they are lower bounds, both of shape ``(rows,)``.
 
-    :param Field field: Field of zeros and ones, with one layer of hidden units.
+    :param Field field: A field of zeros and ones, with one layer of hidden units.
     :raises NotImplementedError: at other temperatures than 1, for tables, and for infinite penalties.
     """
     if field.temperature != 1 or not isinstance(field.composition, str):
@@ -68,9 +70,9 @@ def bethe_approximation(field: Field) -> tuple[Tensor, Tensor]:
     if field.composition == "sum":
         return bethe_log_partition(field), _balanced(field)
     plain = field.plain()
-    each = bethe_log_partition(plain).reshape(field.num_rows, -1)
+    log_z = bethe_log_partition(plain).reshape(field.num_rows, -1)
     balanced = _balanced(plain).reshape(field.num_rows, -1).all(-1)
-    return pattern_potential(each + field.biases, "min", 1.0), balanced
+    return pattern_potential(log_z + field.biases, "min", 1.0), balanced
 
 
 def _check_penalties(field: Field, query: str) -> None:
@@ -82,7 +84,7 @@ def _check_penalties(field: Field, query: str) -> None:
 
 
 def _strips(field: Field) -> list[GridStrips]:
-    """The whole grid, or two sets of strips so that every pair of neighbours is in one."""
+    """The whole grid, or two sets of strips, so that every pair of neighbours is inside a strip of one of them."""
     whole, width = _widest(LABELINGS_OF_WHOLE, field), _widest(LABELINGS_OF_STRIP, field)
     if not field.is_paired or min(field.shape) <= whole:
         return [grid_strips(field.shape, whole)]
@@ -90,7 +92,7 @@ def _strips(field: Field) -> list[GridStrips]:
 
 
 def _widest(labelings: int, field: Field) -> int:
-    """The largest number of pixels with so many labelings, at least 2."""
+    """The largest number of pixels with at most ``labelings`` labelings, at least 2."""
     width = 2
     while field.num_labels ** (width + 1) <= labelings:
         width += 1
@@ -98,13 +100,15 @@ def _widest(labelings: int, field: Field) -> int:
 
 
 def _bounds_of_minimum(field: Field, strips: list[GridStrips]) -> tuple[Tensor, Tensor]:
-    """Bounds by Minkowski's inequality for L^T norms, which is reversed for T < 1; both sides increase in A."""
+    """Bounds of log Z with ``"min"``, from those of the fields in which one pattern is always on: by Minkowski's
+    inequality for L^T norms, which is reversed for T < 1.
+    """
     plain = field.plain()
     if len(strips) == 1:
         low = high = log_partition_of_strips(plain.states, plain.penalties, strips[0])
     else:
         low, high = mean_field_bound(plain, strips[0], 1), holder_bound(plain, strips, 1)
-    below, above = (part.reshape(field.num_rows, -1) + field.biases for part in (low, high))
+    below, above = (bound.reshape(field.num_rows, -1) + field.biases for bound in (low, high))
     return (
         pattern_potential(below, "min", min(field.temperature, 1.0)),
         pattern_potential(above, "min", max(field.temperature, 1.0)),
@@ -116,7 +120,9 @@ def _is_finite(field: Field) -> bool:
 
 
 def _balanced(field: Field) -> Tensor:
-    """Whether couplings of what is not known are negative an even number of times in every cycle, shape ``(rows,)``."""
+    """Whether every cycle of pixels and hidden units that are not known has an even number of negative couplings, shape
+    ``(rows,)``.
+    """
     rows, size, number = field.num_rows, field.states.shape[-1] // 2, field.num_patterns
     off, on = field.states.detach().expand(rows, -1).chunk(2, -1)
     free = (off > -torch.inf) & (on > -torch.inf)

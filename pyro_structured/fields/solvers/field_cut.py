@@ -10,17 +10,17 @@ from torch import Tensor
 from pyro_structured.fields.solvers.signed_graph import balancing_flips
 from pyro_structured.optima.solvers.minimum_cut import CutNetwork
 
-# How far margins are carried from node to node.
+# Number of steps in which margins are carried from node to node.
 ROUNDS = 4
 
 
 class MapResult(NamedTuple):
-    """Labelings, one in each row, and what is known of them.
+    """Labelings, one in each row, with bounds.
 
     :ivar Tensor labels: Integers, shape ``(rows, D)``; zeros and ones in double precision.
-    :ivar Tensor upper_bound: No labeling of the field has a larger log-weight, shape ``(rows,)``; +inf if there is no
-        bound.
-    :ivar Tensor num_cuts: Number of minimum cuts that it took, shape ``(rows,)``.
+    :ivar Tensor upper_bound: Upper bound of the log-weights of all labelings of the field, shape ``(rows,)``; +inf if
+        there is no bound.
+    :ivar Tensor num_cuts: Number of minimum cuts, shape ``(rows,)``.
     """
 
     labels: Tensor
@@ -40,13 +40,13 @@ class FieldCut:
         self._flips: dict[bytes, np.ndarray] = {}
 
     def maximize(self, odds: np.ndarray, penalties: np.ndarray) -> np.ndarray:
-        """Labels of the largest value, booleans of shape ``(N, n)``.
+        r"""Labels of the largest value, booleans of shape ``(N, n)``.
 
-        :param np.ndarray odds: Log-odds of label 1 against label 0, shape ``(N, n)``; infinite where the label is
+        :param np.ndarray odds: Log-odds :math:`\theta` of label 1, shape ``(N, n)``; infinite where the label is
             certain.
         :param np.ndarray penalties: Shape ``(N, E)`` or ``(1, E)``; +inf where labels have to be alike; negative ones
             only where some labels can be exchanged so that all are positive.
-        :raises Unbalanced: if they cannot.
+        :raises Unbalanced: if no such exchange exists.
         """
         penalties = np.broadcast_to(penalties, (len(odds), len(self._edges)))
         labels = np.empty(odds.shape, dtype=bool)
@@ -54,16 +54,18 @@ class FieldCut:
             flips = self._balance(penalty)
             if flips is not None:
                 theta, penalty = np.where(flips, -theta, theta), np.abs(penalty)
-            found = self._network.solve(-_finite(theta, penalty, theta), _finite(theta, penalty, penalty))
-            labels[row] = found if flips is None else found ^ flips
-            self._found = found
+            solution = self._network.solve(-_finite(theta, penalty, theta), _finite(theta, penalty, penalty))
+            labels[row] = solution if flips is None else solution ^ flips
+            self._found = solution
         return labels
 
     def margins(self) -> np.ndarray:
-        """Lower bounds of the loss of log-weight by another label than the last row's at each node, shape ``(n,)``."""
+        """Margins of the nodes, shape ``(n,)``: lower bounds of the loss in value where a label of the last row
+        changes.
+        """
         nodes, edges = self._network.residuals()
         tails, heads = self._edges.T
-        found = []
+        losses = []
         for alone, (forth, back) in ((nodes[0], edges), (nodes[1], edges[::-1])):
             # A neighbour has the same label, or is on the other end of an edge that is cut.
             loss = alone.copy()
@@ -73,11 +75,11 @@ class FieldCut:
                 before = loss.copy()
                 np.maximum.at(loss, heads, np.minimum(forth, before[tails]))
                 np.maximum.at(loss, tails, np.minimum(back, before[heads]))
-            found.append(loss)
-        return np.asarray(np.where(self._found, found[1], found[0]))
+            losses.append(loss)
+        return np.asarray(np.where(self._found, losses[1], losses[0]))
 
     def _balance(self, penalties: np.ndarray) -> np.ndarray | None:
-        """Labels to exchange, if there are any."""
+        """Labels to exchange, booleans of shape ``(n,)``, or ``None`` if no penalty is negative."""
         if (penalties >= 0).all():
             return None
         key = np.sign(penalties).tobytes()
@@ -87,9 +89,9 @@ class FieldCut:
 
 
 def _finite(odds: np.ndarray, penalties: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Log-odds with a finite number, which all finite ones together do not outweigh, in place of infinity."""
+    """Numbers with infinities replaced by a finite one that all other numbers together do not outweigh."""
     if np.isfinite(numbers).all():
         return numbers
-    total = sum(float(np.abs(part[np.isfinite(part)]).sum()) for part in (odds, penalties))
+    total = sum(float(np.abs(values[np.isfinite(values)]).sum()) for values in (odds, penalties))
     bounded: np.ndarray = np.clip(numbers, -2 * total - 1, 2 * total + 1)
     return bounded

@@ -1,4 +1,4 @@
-"""Most probable labelings of fields under patterns, and what is known of them."""
+"""Most probable labelings of fields under patterns, with certificates."""
 
 __all__ = ["FieldOptimum", "maximize_deep", "maximize_field"]
 
@@ -21,19 +21,19 @@ from pyro_structured.fields.solvers.pattern_switches import ascend_by_switches
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
 
 METHODS = ("em", "cut", "dual", "branch_and_bound")
-# Patterns that are switched in a round unless another number is given.
+# Default number of patterns that are switched in a round.
 NUM_SWITCHES = 8
-# Share of a value by which a bound may be above it, and the labels are still called the best.
+# Relative gap between a bound and a value up to which labels count as optimal.
 TOLERANCE = 1e-9
 
 
 class FieldOptimum(NamedTuple):
-    """Certificate of labels that ``map`` has found, all tensors of the batch's shape.
+    """Certificate of labels that ``map`` has found; all tensors have the batch shape.
 
-    :ivar Tensor value: Their unnormalised log-probability.
-    :ivar Tensor upper_bound: No labels have a larger one; +inf if there is no bound.
-    :ivar Tensor optimal: Whether the bound proves that none are better, up to rounding.
-    :ivar Tensor num_cuts: Number of minimum cuts that it took.
+    :ivar Tensor value: Unnormalised log-probability of the labels.
+    :ivar Tensor upper_bound: Upper bound of the unnormalised log-probability of any labels; +inf if there is no bound.
+    :ivar Tensor optimal: Whether the bound proves that no labels are better, up to rounding.
+    :ivar Tensor num_cuts: Number of minimum cuts.
     """
 
     value: Tensor
@@ -51,30 +51,30 @@ def maximize_field(
     num_switches: int | None,
     enumerate_states: Callable[[], tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, FieldOptimum]:
-    """Labels, integers of shape ``(rows, D)``, and what is known of them.
+    """Labels, integers of shape ``(rows, D)``, and their certificate.
 
-    :param Field field: On the processor, with a row of states for each row.
+    :param Field field: A field on the processor, with a row of states for each row.
     :param str method: ``"em"``, ``"cut"``, ``"dual"``, ``"branch_and_bound"``, or, unless the field is binary,
         ``"enumeration"``.
     :param Tensor starts: Labels to begin with, shape ``(number, rows, D)``.
     :param int max_cuts: The largest number of cuts for each row and start.
-    :param int num_switches: How many single hidden units are switched in a round, as :func:`ascend_by_switches` says;
+    :param int num_switches: Number of single hidden units that are switched in a round of :func:`ascend_by_switches`;
         ``None``: 8, or, from given starts, none.
     :param enumerate_states: Returns the best labels with states of the hidden units, shape ``(rows, D)``, and a bound,
         for ``"enumeration"``.
     """
     if field.is_binary:
-        labels, found = _maximize_binary(field, method, starts, max_cuts, num_switches)
-        return labels.long(), found
+        labels, certificate = _maximize_binary(field, method, starts, max_cuts, num_switches)
+        return labels.long(), certificate
     if method == "enumeration":
         return _improve_enumerated(field, *enumerate_states(), max_cuts)
     if starts is not None:
         starts = _possible(field, starts)
     if field.num_labels == 2:
-        labels, found = _maximize_binary(field.binary(), method, starts, max_cuts, num_switches)
-        # Differences of huge log-weights have swallowed the digits of the others.
+        labels, certificate = _maximize_binary(field.binary(), method, starts, max_cuts, num_switches)
+        # Differences of huge log-weights lose the digits of small ones.
         value = field.log_weight(labels)
-        return labels.long(), found._replace(value=value, upper_bound=found.upper_bound.maximum(value))
+        return labels.long(), certificate._replace(value=value, upper_bound=certificate.upper_bound.maximum(value))
     _check_method(method, ("enumeration", *METHODS))
     if method != "em":
         raise NotImplementedError(f"method: {method!r} needs two labels; 'em' and 'enumeration' take any number")
@@ -89,32 +89,36 @@ def maximize_field(
 def maximize_deep(
     field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
 ) -> tuple[Tensor, FieldOptimum]:
-    """:func:`maximize_field` for fields with upper units: labels of pixels and upper units together are where
-    expectation maximisation begins, besides where it would begin alone; their bound holds for the pixels, too.
+    """Labels and their certificate as of :func:`maximize_field`, for fields with upper units.
+
+    Expectation maximisation also begins with the best labels of pixels and upper units together, whose bound holds for
+    the pixels, too.
     """
     if method == "em":
-        labels, found = _maximize_binary(field, method, starts, max_cuts, num_switches)
-        return labels.long(), found
+        labels, certificate = _maximize_binary(field, method, starts, max_cuts, num_switches)
+        return labels.long(), certificate
     assert field.upper is not None
     whole = single_layer(field)
     together, joint = _maximize_binary(whole, method, None, max_cuts, num_switches)
     (height, width), rows = field.shape, len(together)
     pixels = together.reshape(rows, *whole.shape)[:, :height, :width].reshape(1, rows, -1)
-    first, one = _maximize_binary(field, "em", pixels, max_cuts, None)
-    second, other = _maximize_binary(field, "em", starts, max_cuts, num_switches)
-    labels = torch.where((other.value > one.value).unsqueeze(-1), second, first)
-    value = one.value.maximum(other.value)
+    first, first_certificate = _maximize_binary(field, "em", pixels, max_cuts, None)
+    second, second_certificate = _maximize_binary(field, "em", starts, max_cuts, num_switches)
+    labels = torch.where((second_certificate.value > first_certificate.value).unsqueeze(-1), second, first)
+    value = first_certificate.value.maximum(second_certificate.value)
     possible = (field.upper.logits > -torch.inf).sum(-1)
     # Upper units are maximised in the bound of both together, and summed out here.
     bound = (joint.upper_bound + possible * math.log(2)).maximum(value)
     optimal = bound <= value + TOLERANCE * (1 + value.abs())
-    return labels.long(), FieldOptimum(value, bound, optimal, one.num_cuts + other.num_cuts + joint.num_cuts)
+    return labels.long(), FieldOptimum(
+        value, bound, optimal, first_certificate.num_cuts + second_certificate.num_cuts + joint.num_cuts
+    )
 
 
 def _maximize_binary(
     field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
 ) -> tuple[Tensor, FieldOptimum]:
-    """Zeros and ones in double precision, and what is known of them."""
+    """Labels, zeros and ones in double precision of shape ``(rows, D)``, and their certificate."""
     _check_method(method, METHODS)
     num_switches = _number_of_switches(num_switches, starts)
     starts = None if starts is None else starts.double()
@@ -124,18 +128,18 @@ def _maximize_binary(
         raise NotImplementedError(f"method: {method!r} needs {expected}; 'em' takes every composition")
     try:
         if method == "cut":
-            found = maximize_jointly(field)
+            result = maximize_jointly(field)
         else:
-            found = _from_starts(field, method, starts, max_cuts, num_switches)
+            result = _from_starts(field, method, starts, max_cuts, num_switches)
     except Unbalanced as error:
         raise NotImplementedError(
             f"method: {method!r} needs signs of penalties{' and weights' if method == 'cut' else ''} of which an even "
             f"number is negative in every cycle, but these variables, patterns after pixels, are on another one: "
             f"{error.cycle}" + ("; 'em' and 'branch_and_bound' take weights of any sign" if method == "cut" else "")
         ) from None
-    value = field.log_weight(found.labels)
-    optimal = found.upper_bound <= value + TOLERANCE * (1 + value.abs())
-    return found.labels, FieldOptimum(value, found.upper_bound.maximum(value), optimal, found.num_cuts)
+    value = field.log_weight(result.labels)
+    optimal = result.upper_bound <= value + TOLERANCE * (1 + value.abs())
+    return result.labels, FieldOptimum(value, result.upper_bound.maximum(value), optimal, result.num_cuts)
 
 
 def _check_method(method: str, known: tuple[str, ...]) -> None:
@@ -144,7 +148,7 @@ def _check_method(method: str, known: tuple[str, ...]) -> None:
 
 
 def _number_of_switches(number: int | None, starts: Tensor | None) -> int:
-    """Number of switches: as asked for; by default several from default starts, and none from given ones."""
+    """Number of switches: ``number`` if it is given, otherwise 8 from the default starts and none from given ones."""
     if number is not None:
         return number
     return NUM_SWITCHES if starts is None else 0
@@ -155,12 +159,12 @@ def _from_starts(field: Field, method: str, starts: Tensor | None, max_cuts: int
     network = FieldCut(field.edges.numpy(), pixels)
     starts = _default_starts(field, network) if starts is None else starts
     repeated = field.rows(torch.arange(rows).repeat(len(starts)))
-    found = ascend(repeated, starts.flatten(0, 1), max_cuts, network)
-    values = repeated.log_weight(found.labels).reshape(len(starts), rows)
-    labels = found.labels.reshape(len(starts), rows, pixels)[values.argmax(0), torch.arange(rows)]
+    ascended = ascend(repeated, starts.flatten(0, 1), max_cuts, network)
+    values = repeated.log_weight(ascended.labels).reshape(len(starts), rows)
+    labels = ascended.labels.reshape(len(starts), rows, pixels)[values.argmax(0), torch.arange(rows)]
     restart = partial(_ascend_from, network, max_cuts)
     labels, cuts = ascend_by_switches(field, labels, max_cuts, num_switches, restart)
-    cuts = cuts + found.num_cuts.reshape(len(starts), rows).sum(0)
+    cuts = cuts + ascended.num_cuts.reshape(len(starts), rows).sum(0)
     if method == "em":
         return MapResult(labels, torch.full((rows,), torch.inf, dtype=torch.double), cuts)
     if method == "dual":
@@ -182,17 +186,19 @@ def _from_starts(field: Field, method: str, starts: Tensor | None, max_cuts: int
 def _ascend_from(
     network: FieldCut, max_cuts: int, field: Field, labels: Tensor, shares: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Labels that are improved from the best ones with some shares of the patterns, present ones being known, and the
-    number of cuts.
+    """Labels after an ascent from those that are best at some means of the hidden units, and the number of cuts.
+
+    :param Tensor labels: Present labels, at which the ascent stops, shape ``(rows, D)``.
+    :param Tensor shares: Means of the hidden units, shape ``(rows, J)``.
     """
     tilted = field.with_tilt(field.tilt(shares))
     cut = network.maximize(tilted.odds.numpy(), field.penalties.numpy())
-    found = ascend(field, torch.from_numpy(cut).double(), max_cuts, network, labels)
-    return found.labels, found.num_cuts + 1
+    ascended = ascend(field, torch.from_numpy(cut).double(), max_cuts, network, labels)
+    return ascended.labels, ascended.num_cuts + 1
 
 
 def _default_starts(field: Field, network: FieldCut) -> Tensor:
-    """The best labels without patterns, and with all patterns half on, or each in a share."""
+    """Best labels without patterns, and with mean 1/2 of all hidden units, or 1/J with ``"min"``."""
     share = 1 / max(1, field.num_patterns) if field.composition == "min" else 0.5
     fields = (field.odds, field.odds + share * field.weights.sum(-2))
     starts = [network.maximize(odds.numpy(), field.penalties.numpy()) for odds in fields]
@@ -200,7 +206,7 @@ def _default_starts(field: Field, network: FieldCut) -> Tensor:
 
 
 def _improve_enumerated(field: Field, labels: Tensor, bound: Tensor, max_cuts: int) -> tuple[Tensor, FieldOptimum]:
-    """The best labels with states of the hidden units, improved by expansion moves where these may help."""
+    """Best labels with states of the hidden units, improved by expansion moves where these may help."""
     value, cuts = field.log_weight(labels), torch.zeros(len(labels), dtype=torch.long)
     if field.temperature and field.num_patterns and not bool((field.penalties < 0).any()):
         improved = ascend_labels(field, labels, max_cuts)
@@ -212,33 +218,40 @@ def _improve_enumerated(field: Field, labels: Tensor, bound: Tensor, max_cuts: i
 def _ascend(field: Field, starts: Tensor, max_cuts: int, num_switches: int) -> tuple[Tensor, FieldOptimum]:
     rows = len(field.states)
     repeated = field.rows(torch.arange(rows).repeat(len(starts)))
-    found = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
-    values = repeated.log_weight(found.labels).reshape(len(starts), rows)
-    labels = found.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
+    ascended = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
+    values = repeated.log_weight(ascended.labels).reshape(len(starts), rows)
+    labels = ascended.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
     labels, more = ascend_by_switches(field, labels, max_cuts, num_switches, partial(_ascend_labels_from, max_cuts))
-    value, cuts = field.log_weight(labels), found.num_cuts.reshape(len(starts), rows).sum(0) + more
+    value, cuts = field.log_weight(labels), ascended.num_cuts.reshape(len(starts), rows).sum(0) + more
     return labels, FieldOptimum(value, torch.full_like(value, torch.inf), torch.zeros_like(cuts).bool(), cuts)
 
 
 def _ascend_labels_from(max_cuts: int, field: Field, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels that are improved from better ones with some shares of the patterns, present ones being known, and the
-    number of cuts.
+    """Labels after an ascent from those that are good at some means of the hidden units, and the number of cuts.
+
+    :param Tensor labels: Present labels, at which the ascent stops, shape ``(rows, D)``.
+    :param Tensor shares: Means of the hidden units, shape ``(rows, J)``.
     """
     tilted = field.with_tilt(field.tilt(shares)).without_patterns()
     first = ascend_labels(tilted, labels, min(max_cuts, field.num_labels))
-    found = ascend_labels(field, first.labels, max_cuts, labels)
-    return found.labels, first.num_cuts + found.num_cuts
+    ascended = ascend_labels(field, first.labels, max_cuts, labels)
+    return ascended.labels, first.num_cuts + ascended.num_cuts
 
 
 def _default_label_starts(field: Field) -> Tensor:
-    """Good labels without patterns, and with all patterns half on, or each in a share."""
+    """Good labels without patterns, and with mean 1/2 of all hidden units, or 1/J with ``"min"``."""
     share = 1 / max(1, field.num_patterns) if field.composition == "min" else 0.5
     shares = field.states.new_ones(len(field.states), field.num_patterns)
     tilted = [field.with_tilt(field.tilt(level * shares)).without_patterns() for level in (0.0, share)]
-    return torch.stack([ascend_labels(each, likely_labels(each), 10 * field.num_labels).labels for each in tilted])
+    return torch.stack(
+        [
+            ascend_labels(tilted_field, likely_labels(tilted_field), 10 * field.num_labels).labels
+            for tilted_field in tilted
+        ]
+    )
 
 
 def _possible(field: Field, starts: Tensor) -> Tensor:
-    """Starts, with possible labels in place of impossible ones."""
+    """Starts with likely labels in place of impossible ones."""
     worth = torch.stack([field.log_weight(start) for start in starts])
     return torch.where((worth == -torch.inf).unsqueeze(-1), likely_labels(field), starts)

@@ -23,7 +23,7 @@ def maximize_jointly(field: Field) -> MapResult:
     sign.
     A temperature T adds at most :math:`T J \log 2`, or :math:`T \log J`, so that the labels are as near to the best.
 
-    :param Field field: Field of zeros and ones, on the processor; no table.
+    :param Field field: A field of zeros and ones, on the processor; no table.
     :raises Unbalanced: if a cycle of penalties and weights has an odd number of negative ones; hidden units are the
         nodes after the pixels.
     """
@@ -37,7 +37,7 @@ def maximize_jointly(field: Field) -> MapResult:
 
 
 def rounding(field: Field) -> Tensor:
-    """Upper bound of the loss by rounding capacities to integers, shape ``(rows,)``."""
+    """Rounding error of cuts: a bound of the best value less the value that was found, shape ``(rows,)``."""
     odds, penalties = (
         numbers.masked_fill(numbers.isinf(), 0.0).abs().sum(-1) for numbers in (field.odds, field.penalties)
     )
@@ -45,7 +45,7 @@ def rounding(field: Field) -> Tensor:
 
 
 def _of_one_pattern(field: Field) -> Tensor:
-    """The best labels for each pattern alone, and of these the best."""
+    """Best labels over all patterns, one at a time, shape ``(rows, D)``."""
     network = FieldCut(field.edges.numpy(), field.num_pixels)
     penalties = field.penalties.numpy()
     candidates, values = [], []
@@ -80,14 +80,14 @@ def ascend(
     """Improves labels until they do not change.
 
     The potential of the patterns is convex in their activations, at every temperature and with every table, so that its
-    tangent at the labels bounds it from below: the E-step finds the tangent, the M-step maximises what it makes of the
-    objective, by a cut. Labels never get worse.
+    tangent at the labels bounds it from below: the E-step finds the tangent, the M-step maximises the objective with
+    the tangent in place of the potential, by a cut. Labels never get worse.
 
-    :param Field field: Field of zeros and ones, on the processor.
-    :param Tensor labels: Where to begin, zeros and ones of shape ``(rows, D)``.
+    :param Field field: A field of zeros and ones, on the processor.
+    :param Tensor labels: Labels to begin with, zeros and ones of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
     :param FieldCut network: Network of the edges, if there is one already.
-    :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
+    :param Tensor optima: Labels that are known to be local optima, at which the ascent of a row stops, shape ``(rows,
         D)``.
 
     **References**
@@ -103,11 +103,11 @@ def ascend(
             active = active[(best[active] != optima[active]).any(-1)]
         if not len(active) or int(num_cuts.max()) >= max_cuts:
             return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
-        some = field.rows(active)
-        tangent = some.tangent(best[active])
-        labels = torch.from_numpy(network.maximize(tangent.odds.numpy(), some.penalties.numpy())).to(best)
+        active_rows = field.rows(active)
+        tangent = active_rows.tangent(best[active])
+        labels = torch.from_numpy(network.maximize(tangent.odds.numpy(), active_rows.penalties.numpy())).to(best)
         num_cuts[active] += 1
-        values = some.log_weight(labels)
+        values = active_rows.log_weight(labels)
         better = values > worth[active]
         active = active[better]
         best[active], worth[active] = labels[better], values[better]

@@ -20,13 +20,13 @@ def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | 
     as much as the best labels would be if they paid all their penalties twice.
 
     With patterns it is expectation maximisation: their potential is convex in the activations, so that its tangent at
-    the labels bounds it from below; the E-step finds the tangent, and a move improves what it makes of the objective.
-    There is a new tangent for each move. Labels never get worse.
+    the labels bounds it from below; the E-step finds the tangent, and a move improves the objective with the tangent in
+    place of the potential. There is a new tangent for each move. Labels never get worse.
 
-    :param Field field: On the processor, with penalties of at least 0.
-    :param Tensor labels: Where to begin, possible integers of shape ``(rows, D)``.
+    :param Field field: A field on the processor, with penalties of at least 0.
+    :param Tensor labels: Labels to begin with, possible integers of shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row.
-    :param Tensor optima: Labels that are known not to change, of which nothing more has to be found out, shape ``(rows,
+    :param Tensor optima: Labels that are known to be local optima, at which the ascent of a row stops, shape ``(rows,
         D)``.
 
     **References**
@@ -38,17 +38,17 @@ def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | 
     network = FieldCut(edges, field.num_pixels)
     best, worth = labels.clone(), field.log_weight(labels)
     num_cuts = torch.zeros(len(labels), dtype=torch.long)
-    # Moves since anything changed. The label that moved last has nothing to gain, unless the tangent is another one.
+    # Moves since the last change. The label that moved last has nothing to gain, unless the tangent is another one.
     in_vain, settled, label = torch.zeros_like(num_cuts), int(not field.num_patterns), 0
     while True:
         active = ((in_vain < number) & (num_cuts < max_cuts)).nonzero().squeeze(-1)
         if not len(active):
             return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
-        some = field.rows(active)
-        states = some.tangent(best[active]).label_states.numpy()
-        moved = expand_label(network, edges, states, some.penalties.numpy(), best[active].numpy(), label)
+        active_rows = field.rows(active)
+        states = active_rows.tangent(best[active]).label_states.numpy()
+        moved = expand_label(network, edges, states, active_rows.penalties.numpy(), best[active].numpy(), label)
         candidates = torch.from_numpy(moved)
-        values = some.log_weight(candidates)
+        values = active_rows.log_weight(candidates)
         better = (values > worth[active]) & (candidates != best[active]).any(-1)
         num_cuts[active] += 1
         in_vain[active] = torch.where(better, settled, in_vain[active] + 1)
@@ -62,8 +62,8 @@ def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | 
 def expand_label(
     network: FieldCut, edges: np.ndarray, states: np.ndarray, penalties: np.ndarray, labels: np.ndarray, label: int
 ) -> np.ndarray:
-    r"""The best of the labelings in which some pixels have changed to a label, of :math:`\sum_i s_i(y_i) - \sum_e p_e
-    [y_{e_1} \ne y_{e_2}]`.
+    r"""Expansion move: maximises :math:`\sum_i s_i(y_i) - \sum_e p_e [y_{e_1} \ne y_{e_2}]` over the labelings in which
+    some pixels have changed to a label.
 
     With :math:`x_i = 1` where pixel i has changed, a pair of two other labels is worth :math:`-p [x_i \ne x_j]` if they
     are the same, and :math:`-p + \frac{p}{2} (x_i + x_j - [x_i \ne x_j])` if they are not.
@@ -72,7 +72,8 @@ def expand_label(
     :param np.ndarray edges: Pairs of pixels, shape ``(E, 2)``.
     :param np.ndarray states: s, -inf where a label is impossible, shape ``(N, K, n)``.
     :param np.ndarray penalties: p, at least 0, +inf included, shape ``(N, E)`` or ``(1, E)``.
-    :param np.ndarray labels: Integers, shape ``(N, n)``.
+    :param np.ndarray labels: Present labels, integers of shape ``(N, n)``.
+    :param int label: The label that pixels may change to.
     :return: Labels, shape ``(N, n)``.
 
     **References**
@@ -100,8 +101,8 @@ def expand_label(
 
 
 def likely_labels(field: Field) -> Tensor:
-    """The best labels of all pixels by themselves, those together that have to be alike, shape ``(rows, D)``; possible
-    if any are.
+    """Best labels without finite penalties and patterns, shape ``(rows, D)``: of each pixel by itself, and of pixels
+    together whose labels have to be alike; possible labels, if there are any.
     """
     by_label = field.label_states
     best = by_label.argmax(1)
@@ -119,11 +120,11 @@ def likely_labels(field: Field) -> Tensor:
 
 
 def _bounded(penalties: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """Penalties with a finite number, which all others together do not outweigh, in place of +inf."""
+    """Penalties with +inf replaced by a finite number that all other numbers together do not outweigh."""
     penalties = np.broadcast_to(penalties, (len(states), penalties.shape[-1]))
     if np.isfinite(penalties).all():
         return penalties
-    sizes = [np.where(np.isfinite(part), np.abs(part), 0.0) for part in (penalties, states)]
+    sizes = [np.where(np.isfinite(numbers), np.abs(numbers), 0.0) for numbers in (penalties, states)]
     total = sum(size.reshape(len(size), -1).sum(1) for size in sizes)
     bounded: np.ndarray = np.minimum(penalties, np.asarray(2 * total + 1)[:, None])
     return bounded

@@ -17,13 +17,15 @@ from pyro_structured.fields.solvers.sum_branching import SumSearch
 
 
 class _Node(NamedTuple):
-    """Ranges of all activations, and a bound of what labels with such activations are worth; the largest comes first.
+    """A node of the search: ranges of all activations, and an upper bound of the value of labels in these ranges.
 
-    :ivar float bound: The bound, negative.
-    :ivar int place: A number of its own.
-    :ivar np.ndarray activations: Activations of the labels that the bound is found with.
-    :ivar split: A pattern, and where its range ends or begins from now on; ``None`` if nothing in the ranges is better
-        than the labels that were found.
+    :ivar float bound: Minus the upper bound, so that a heap gives the node with the largest one first.
+    :ivar int place: Number of the node, which breaks ties.
+    :ivar np.ndarray low: Lower ends of the ranges, shape ``(J,)``.
+    :ivar np.ndarray high: Upper ends of the ranges, shape ``(J,)``.
+    :ivar np.ndarray activations: Activations of the labels at which the bound is reached, shape ``(J,)``.
+    :ivar split: A pattern, and the activation at which its range is split; ``None`` if no labels in the ranges are
+        better than those that were found.
     """
 
     bound: float
@@ -35,24 +37,24 @@ class _Node(NamedTuple):
 
 
 class MinimumSearch:
-    """Branch and bound over the labels of one field.
+    """Branch and bound for one field.
 
-    An activation lies in a range; linear functions of all of them that are above the potential there give a bound, and
-    labels, by one cut. The range whose activation makes most of it is split there. Ranges of several activations have
-    to become small together, which may take very many cuts.
+    Each activation lies in a range; a linear function of the activations that is above the potential in these ranges
+    gives a bound, and labels, by one cut. The range that contributes most to the bound is split at the labels'
+    activation. Ranges of several activations have to become small together, which may take very many cuts.
 
     :param Field field: One row of zeros and ones, ``"min"``, on the processor.
-    :param FieldCut network: Network of its edges.
-    :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
-    :ivar np.ndarray best: The best labels so far.
-    :ivar float worth: Their value.
-    :ivar int num_cuts: How many cuts it took.
+    :param FieldCut network: Network of the field's edges.
+    :param np.ndarray labels: Good labels to begin with, shape ``(D,)``.
+    :ivar np.ndarray best: The best labels so far, shape ``(D,)``.
+    :ivar float worth: Value of the best labels.
+    :ivar int num_cuts: Number of cuts so far.
     """
 
     def __init__(self, field: Field, network: FieldCut, labels: np.ndarray) -> None:
         self._network, self._edges = network, field.edges.numpy()
         self._odds, self._penalties = field.odds.numpy(), field.penalties.numpy()
-        # Certain labels have no log-odds of their own.
+        # Pixels whose label is certain have no log-odds of their own.
         self._finite, self._base = np.where(np.isinf(self._odds[0]), 0.0, self._odds[0]), float(field.odds_base[0])
         # A pattern that is never on does not matter.
         used = field.biases[0].isfinite()
@@ -62,7 +64,7 @@ class MinimumSearch:
         self.worth = self._field(labels > 0) + potential_of(self._activations(labels), *self._kind)
 
     def run(self, max_cuts: int) -> float:
-        """Looks at the ranges with the largest bound first, and returns the largest that is left."""
+        """Searches the node with the largest bound first, and returns the largest bound that is left."""
         low, high = self._ranges()
         waiting = [self._node(low, high, self._activations(self.best))]
         while waiting and self._promising(waiting[0]) and self.num_cuts < max_cuts:
@@ -75,7 +77,7 @@ class MinimumSearch:
         return node.split is not None and -node.bound > self.worth + 1e-12 * (1 + abs(self.worth))
 
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ranges of the activations over all labels that the certain ones leave."""
+        """Ranges of the activations over all possible labels, two arrays of shape ``(J,)``."""
         odds = self._odds[0]
         always = self._biases + self._weights[:, np.isposinf(odds)].sum(1)
         free = self._weights[:, np.isfinite(odds)]
@@ -85,12 +87,12 @@ class MinimumSearch:
         return np.asarray(self._weights @ labels + self._biases)
 
     def _field(self, labels: np.ndarray) -> float:
-        """Log-weight of possible labels, without the patterns."""
+        """Value of possible labels without the patterns."""
         cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         return self._base + float(self._finite @ labels) - float(self._penalties[0][cut].sum())
 
     def _node(self, low: np.ndarray, high: np.ndarray, near: np.ndarray) -> _Node:
-        """Maximises a linear bound that is low near some activations, and keeps labels if they are the best so far."""
+        """Node of some ranges, by a linear bound that is low at ``near``; keeps labels if they are the best so far."""
         chords = potential_chords(low, high, near, *self._kind)
         labels = self._network.maximize(self._odds + chords.slopes @ self._weights, self._penalties)[0]
         self.num_cuts += 1
@@ -110,10 +112,10 @@ class MinimumSearch:
 
 
 def branch_and_bound(field: Field, labels: Tensor, max_cuts: int) -> MapResult:
-    """Maximises exactly, or as far as a number of cuts goes.
+    """Maximises over labels by branch and bound, exactly unless it runs out of cuts.
 
-    :param Field field: Field of zeros and ones, on the processor; no table.
-    :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
+    :param Field field: A field of zeros and ones, on the processor; no table.
+    :param Tensor labels: Good labels to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; one more may be taken.
     :return: The best labels that are found, and a bound, which is their value, up to rounding, if they are the best.
     """

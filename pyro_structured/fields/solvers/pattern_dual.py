@@ -1,4 +1,4 @@
-"""Bounds of what labelings of fields under patterns are worth, by dual decomposition."""
+"""Bounds of the log-weights of labelings of fields under patterns, by dual decomposition."""
 
 __all__ = ["FORMS", "DualStep", "decompose", "maximize_pixels_with_pattern", "maximize_with_pattern"]
 
@@ -14,7 +14,7 @@ from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
 from pyro_structured.fields.solvers.joint_cut import rounding
 from pyro_structured.fields.solvers.potential_chords import rectified
 
-# Line crossings that are looked at, if weights have both signs.
+# Largest number of line crossings, which matters if weights have both signs.
 MOST_CROSSINGS = 10_000
 
 
@@ -22,7 +22,7 @@ def maximize_pixels_with_pattern(odds: np.ndarray, weights: np.ndarray, bias: fl
     r"""Maximises :math:`\delta^\top y + \phi(c + w^\top y)` for :math:`\phi(x) = T \log(1 + e^{x/T})`.
 
     Labels are best for :math:`\delta + \lambda w` with some slope :math:`\lambda` between 0 and 1, and change only
-    where it passes :math:`-\delta_i / w_i`; all D + 1 of them are looked at. Cost O(D log D).
+    where it passes :math:`-\delta_i / w_i`; all D + 1 labelings are compared. Cost O(D log D).
 
     :param np.ndarray odds: :math:`\delta`, infinite where a label is certain, shape ``(D,)``.
     :param np.ndarray weights: w, finite, shape ``(D,)``.
@@ -39,7 +39,7 @@ def maximize_pixels_with_pattern(odds: np.ndarray, weights: np.ndarray, bias: fl
         points = -odds / weights
     flips = ((points > 0) & (points < 1)).nonzero()[0]
     flips = flips[np.argsort(points[flips], kind="stable")]
-    # Where nothing is preferred at first, the weight decides at once.
+    # Pixels with log-odds 0 follow the sign of their weight.
     first = np.where(odds == 0, weights > 0, first)
     signs = np.where(first[flips], -1.0, 1.0)
     finite = np.where(np.isinf(odds), 0.0, odds)
@@ -80,7 +80,7 @@ def maximize_with_pattern(
     best, most = np.empty(0), -np.inf
 
     def line(slope: float) -> tuple[float, float, float]:
-        """Point at which G is touched, its value, and its slope."""
+        """Slope at which G is touched, value of G, and derivative of G."""
         nonlocal best, most
         labels = solve(slope)
         field, rise = worth(labels), float(weights @ labels)
@@ -130,11 +130,11 @@ LEAST_SCALE = 1e-9
 
 
 class DualStep(NamedTuple):
-    """Bound and values of one iteration, less those at the start.
+    """Results of one iteration, without the start.
 
     :ivar float total: Upper bound of the log-weights of all labels.
-    :ivar float majority: Log-weight of the labels that most of the terms have.
-    :ivar float decoded: Log-weight of the labels of one M-step with the slopes of the terms' labels.
+    :ivar float majority: Log-weight of the labels of the majority of the terms.
+    :ivar float decoded: Log-weight of the labels of one M-step with the terms' slopes.
     """
 
     total: float
@@ -153,11 +153,11 @@ def decompose(
 
     Labels are taken from the majority of the terms, and from one M-step with the slopes that the terms' labels have.
 
-    :param Field field: Field of zeros and ones, ``"sum"``, on the processor.
-    :param Tensor labels: Good ones to begin with, shape ``(rows, D)``.
+    :param Field field: A field of zeros and ones, ``"sum"``, on the processor.
+    :param Tensor labels: Good labels to begin with, shape ``(rows, D)``.
     :param int max_cuts: The largest number of cuts for each row; where the terms need none, of iterations.
-    :param int form: 1 or 2; the bound is the same in the limit.
-    :param observe: Is told of every iteration.
+    :param int form: 1 or 2, one of ``FORMS``; the bound is the same in the limit.
+    :param observe: Function that is called with the :class:`DualStep` of every iteration.
 
     **References**
 
@@ -190,14 +190,14 @@ class _Decomposition:
         self.worth = self._value(labels.numpy())
 
     def run(self, max_cuts: int, observe: Callable[[DualStep], None] | None) -> None:
-        """Takes steps of Polyak's size until the bound meets the best labels, they vanish, or there were enough."""
+        """Takes steps of Polyak's size until the bound meets the best labels, steps vanish, or cuts run out."""
         number = len(self._biases) + (self._form == 1)
         prices = np.zeros((number, len(self._odds)))
         scale, iterations = 1.0, 0
         while max(self.num_cuts, iterations) < max_cuts and scale > LEAST_SCALE:
             iterations += 1
-            found, values = zip(*(self._term(place, prices[place]) for place in range(number)), strict=True)
-            votes = np.array(found, dtype=float)
+            labels, values = zip(*(self._term(place, prices[place]) for place in range(number)), strict=True)
+            votes = np.array(labels, dtype=float)
             total = sum(values) + float(self._field.odds_base[0])
             scale = scale if total < self.bound else 0.9 * scale
             self.bound = min(self.bound, total)
@@ -217,7 +217,7 @@ class _Decomposition:
             return labels, self._worth(labels, self._odds, 1.0) + float(prices @ labels)
         weights, bias, temperature = self._weights[place], float(self._biases[place]), self._field.temperature
         share = self._share
-        # Certain labels are certain in every term.
+        # Labels that are certain are certain in every term.
         odds = (
             np.where(np.isinf(self._odds), self._odds, share * np.where(np.isinf(self._odds), 0.0, self._odds)) + prices
         )
@@ -237,7 +237,7 @@ class _Decomposition:
         return np.asarray(self._network.maximize(odds[None], share * self._penalties)[0])
 
     def _worth(self, labels: np.ndarray, odds: np.ndarray, share: float) -> float:
-        """Log-weight of labels with some log-odds and a share of the penalties."""
+        """Value of labels in a field with some log-odds and a share of the penalties."""
         cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         penalty = share * float(self._penalties[0][cut].sum()) if share else 0.0
         return float(np.where(np.isinf(odds), 0.0, odds) @ labels) - penalty
@@ -252,11 +252,11 @@ class _Decomposition:
         else:
             slopes = 0.5 * (1 + np.tanh(activations / (2 * temperature)))
         candidates.append(self._cut(self._odds + slopes @ self._weights))
-        found = [self._value(labels) for labels in candidates]
-        for labels, value in zip(candidates, found, strict=True):
+        values = [self._value(labels) for labels in candidates]
+        for labels, value in zip(candidates, values, strict=True):
             if value > self.worth:
                 self.best, self.worth = labels, value
-        return found
+        return values
 
     def _value(self, labels: np.ndarray) -> float:
         return float(self._field.log_weight(torch.from_numpy(np.asarray(labels, dtype=float)[None]))[0])

@@ -20,13 +20,14 @@ MAX_SWEEPS = 2**14
 def perfect_draws(field: Field, num_samples: int, max_sweeps: int, event_shape: Sequence[int]) -> Tensor:
     """Coupling from the past, after flips that make all couplings attractive.
 
-    :param Field field: Field of zeros and ones, with one layer of hidden units.
-    :param int num_samples: Samples for each row.
-    :param event_shape: Shape of the values, to name variables.
+    :param Field field: A field of zeros and ones, with one layer of hidden units.
+    :param int num_samples: Number of samples for each row.
+    :param int max_sweeps: Largest number of sweeps ago that chains may start.
+    :param event_shape: Shape of the values, for names of variables in errors.
     :return: Zeros and ones of shape ``(rows, num_samples, D)``.
     :raises NotImplementedError: if there are no such flips, or hidden units are not independent given the labels, or
         cannot be drawn.
-    :raises RuntimeError: if chains that start so many sweeps ago do not meet.
+    :raises RuntimeError: if chains that start ``max_sweeps`` sweeps ago do not meet.
     """
     check_sweeps(field)
     if field.num_patterns and field.composition != "sum":
@@ -56,7 +57,7 @@ def perfect_draws(field: Field, num_samples: int, max_sweeps: int, event_shape: 
 
 
 def _flipped(field: Field, pixels: Tensor, units: Tensor) -> Field:
-    """The field of labels and hidden units some of which are exchanged, 0 for 1.
+    """Field of labels and hidden units of which some are exchanged, 0 for 1.
 
     :param Tensor pixels: Zeros and ones, shape ``(rows, 1, D)``.
     :param Tensor units: Zeros and ones, shape ``(rows, 1, J)``.
@@ -75,15 +76,15 @@ def _flipped(field: Field, pixels: Tensor, units: Tensor) -> Field:
 
 
 def _flips(field: Field) -> Tensor:
-    """Labels and units to exchange, zeros and ones of shape ``(rows, D + J)``, one row if all are alike."""
+    """Masks of labels and units to exchange, zeros and ones of shape ``(rows, D + J)``, one row if all are alike."""
     pixels, number = field.num_pixels, field.num_patterns
-    # Known labels need no order.
+    # Couplings of variables that are known do not matter.
     free = field.odds.isfinite().double()
     ends = free[:, field.edges]
     able = (field.biases > -torch.inf).double().unsqueeze(-1)
     parts = [field.penalties * ends.prod(-1), (field.weights * free.unsqueeze(1) * able).flatten(1)]
-    rows = max(len(part) for part in parts)
-    signs = torch.cat([part.sign().expand(rows, -1) for part in parts], -1).cpu().numpy()
+    rows = max(len(couplings) for couplings in parts)
+    signs = torch.cat([couplings.sign().expand(rows, -1) for couplings in parts], -1).cpu().numpy()
     hidden = np.stack(np.meshgrid(np.arange(pixels, pixels + number), np.arange(pixels), indexing="ij"), -1)
     edges = np.concatenate([field.edges.cpu().numpy(), hidden.reshape(-1, 2)])
     kinds, kind = np.unique(signs, axis=0, return_inverse=True)
@@ -92,7 +93,7 @@ def _flips(field: Field) -> Tensor:
 
 
 def _name(node: int, event_shape: Sequence[int]) -> str:
-    """A node of the graph as users know it."""
+    """Name of a node of the graph for users."""
     size = int(np.prod(event_shape))
     if node >= size:
         return f"hidden unit {node - size}"

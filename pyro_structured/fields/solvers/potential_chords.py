@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Of numbers whose exponentials are far from overflow.
+# Largest number whose exponential is taken, far from overflow.
 LARGEST_LOGARITHM = 300.0
 
 
@@ -15,8 +15,8 @@ class Chords(NamedTuple):
     """A linear function of the activations.
 
     :ivar np.ndarray slopes: Shape ``(J,)``.
-    :ivar np.ndarray start: Activations, shape ``(J,)``.
-    :ivar float base: The function's value there.
+    :ivar np.ndarray start: Activations at which the value is ``base``, shape ``(J,)``.
+    :ivar float base: Value at ``start``.
     """
 
     slopes: np.ndarray
@@ -38,11 +38,11 @@ def potential_chords(low: np.ndarray, high: np.ndarray, near: np.ndarray, scheme
     below their chords. Also, :math:`\log s \le \log s_0 + s / s_0 - 1`, and exponentials are below their chords, which
     touches the potential where all activations are at some end.
 
-    :param np.ndarray low: Shape ``(J,)``.
-    :param np.ndarray high: At least that.
-    :param np.ndarray near: Activations.
+    :param np.ndarray low: Lower ends of the ranges, shape ``(J,)``.
+    :param np.ndarray high: Upper ends, at least ``low``, shape ``(J,)``.
+    :param np.ndarray near: Activations at which the bound is to be low, shape ``(J,)``.
     :param str scheme: ``"sum"`` or ``"min"``.
-    :param float temperature: Temperature, at least 0.
+    :param float temperature: T, at least 0.
     """
     if scheme == "sum":
         ends = rectified(np.stack([low, high]), temperature)
@@ -50,7 +50,7 @@ def potential_chords(low: np.ndarray, high: np.ndarray, near: np.ndarray, scheme
     inside = near.clip(low, high)
     alone = np.eye(len(low), dtype=bool)
     lowest, highest = float(_largest(low, temperature)), float(_largest(high, temperature))
-    found = [
+    bounds = [
         Chords(_slopes(_largest(np.where(alone, high, low), temperature) - lowest, low, high), low, lowest),
         Chords(_slopes(highest - _largest(np.where(alone, low, high), temperature), low, high), high, highest),
     ]
@@ -59,12 +59,12 @@ def potential_chords(low: np.ndarray, high: np.ndarray, near: np.ndarray, scheme
         ends = np.exp((np.stack([low, high]) - peak) / temperature)
         total = float(np.exp((inside - peak) / temperature).sum())
         base = temperature * (math.log(total) + float(ends[0].sum()) / total - 1) + peak
-        found.append(Chords(_slopes(temperature * (ends[1] - ends[0]) / total, low, high), low, float(base)))
-    return min(found, key=lambda chords: chords.at(inside))
+        bounds.append(Chords(_slopes(temperature * (ends[1] - ends[0]) / total, low, high), low, float(base)))
+    return min(bounds, key=lambda chords: chords.at(inside))
 
 
 def potential_of(activations: np.ndarray, scheme: str, temperature: float) -> float:
-    """The potential itself."""
+    """The patterns' potential itself."""
     if scheme == "sum":
         return float(rectified(activations, temperature).sum())
     return float(_largest(activations, temperature))
@@ -77,7 +77,8 @@ def _slopes(gains: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def choose_split(
     chords: Chords, activations: np.ndarray, low: np.ndarray, high: np.ndarray, scheme: str, temperature: float
 ) -> tuple[int, float] | None:
-    """A range, and where to split it, so that the bound falls at some activations; ``None`` if nothing is left.
+    """A pattern, and the activation at which to split its range, so that the bound falls at some activations; ``None``
+    if no split helps.
 
     :param np.ndarray activations: Shape ``(J,)``, not all of them in their ranges.
     """
@@ -86,7 +87,7 @@ def choose_split(
         gap = chords.slopes * (activations - low) + rectified(low, temperature) - rectified(activations, temperature)
         chosen = int(np.where(inside, gap, -np.inf).argmax())
         return (chosen, float(activations[chosen])) if inside[chosen] and gap[chosen] > 0 else None
-    # Where no activation is inside, the bound falls with the ranges.
+    # If no activation is inside its range, the bound falls with the size of the ranges.
     size = chords.slopes * (high - low)
     chosen = int(np.where(inside, size, -np.inf).argmax() if inside.any() else size.argmax())
     end = float(activations[chosen] if inside[chosen] else (low[chosen] + high[chosen]) / 2)
@@ -94,14 +95,14 @@ def choose_split(
 
 
 def rectified(activations: np.ndarray, temperature: float) -> np.ndarray:
-    """The potentials of single patterns."""
+    r"""Potentials of single patterns, :math:`T \log(1 + e^{a / T})`."""
     if temperature == 0:
         return activations.clip(min=0)
     return np.asarray(activations.clip(min=0) + temperature * np.log1p(np.exp(-np.abs(activations) / temperature)))
 
 
 def rectified_slopes(activations: np.ndarray, temperature: float) -> np.ndarray:
-    """Their derivatives; at temperature 0 and activation 0, one of them."""
+    """Derivatives of :func:`rectified`; at temperature 0 and activation 0, the subgradient 1/2."""
     if temperature == 0:
         return np.asarray(np.heaviside(activations, 0.5))
     return np.asarray(0.5 * (1 + np.tanh(activations / (2 * temperature))))

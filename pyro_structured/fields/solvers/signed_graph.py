@@ -1,4 +1,4 @@
-"""Graphs whose edges say that their ends are alike or different, and whether that can be true of all edges."""
+"""Signed graphs, whose edges require equal or different labels at their ends, and their balance."""
 
 __all__ = ["Unbalanced", "balancing_flips"]
 
@@ -8,9 +8,9 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 
 class Unbalanced(ValueError):
-    """Some cycle has an odd number of edges whose ends are to be different.
+    """Error for a graph with a cycle that has an odd number of edges whose ends have to be different.
 
-    :ivar list cycle: Its nodes.
+    :ivar list cycle: Nodes of the cycle.
     """
 
     def __init__(self, cycle: list[int]) -> None:
@@ -19,14 +19,14 @@ class Unbalanced(ValueError):
 
 
 def balancing_flips(num_nodes: int, edges: np.ndarray, strengths: np.ndarray) -> np.ndarray:
-    """Nodes whose labels have to be exchanged so that the ends of all edges are to be alike.
+    """Nodes whose labels have to be exchanged so that all edges require equal labels at their ends.
 
     :param int num_nodes: Number of nodes n.
     :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.
     :param np.ndarray strengths: Positive where ends are to be alike, negative where they are to be different, zero
         where it does not matter; shape ``(E,)``.
     :return: Booleans of shape ``(n,)``. Cost O(n + E).
-    :raises Unbalanced: if there are none, with a cycle that shows it.
+    :raises Unbalanced: if no such exchange exists, with a cycle that shows it.
 
     Example::
 
@@ -37,9 +37,9 @@ def balancing_flips(num_nodes: int, edges: np.ndarray, strengths: np.ndarray) ->
     used = strengths != 0
     tails, heads = edges[used].T
     negative = strengths[used] < 0
-    # Where a pair comes twice with both signs, the cycle has two nodes.
+    # A pair that comes twice with both signs is a cycle of two nodes.
     graph = coo_matrix((np.ones(len(tails)), (tails, heads)), (num_nodes, num_nodes)).tocsr()
-    sign = {(int(one), int(other)): bool(minus) for one, other, minus in zip(tails, heads, negative, strict=True)}
+    sign = {(int(tail), int(head)): bool(minus) for tail, head, minus in zip(tails, heads, negative, strict=True)}
     flips, parent = np.zeros(num_nodes, dtype=bool), np.full(num_nodes, -1)
     _, labels = connected_components(graph, directed=False)
     for root in np.unique(labels, return_index=True)[1]:
@@ -55,10 +55,10 @@ def balancing_flips(num_nodes: int, edges: np.ndarray, strengths: np.ndarray) ->
     return flips
 
 
-def _cycle(parent: np.ndarray, one: int, other: int) -> list[int]:
-    """The nodes between two neighbours in a tree."""
+def _cycle(parent: np.ndarray, first: int, second: int) -> list[int]:
+    """Nodes on the path between two neighbours in a tree."""
     up: list[list[int]] = []
-    for node in (one, other):
+    for node in (first, second):
         path = [node]
         while parent[path[-1]] >= 0:
             path.append(int(parent[path[-1]]))

@@ -13,18 +13,19 @@ from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.potential_chords import rectified, rectified_slopes
 
-# Groups of pixels that are counted as one.
+# Number of groups of pixels, each of which is treated as one pixel.
 NUMBER_GROUPS = 64
 
 
 class _PatternMajorant(NamedTuple):
-    r"""Modular bounds :math:`b_j + \sum_i \lambda_{ji} z_i` of all patterns, with z that are labels or 1 less labels.
+    r"""Modular upper bounds of the potentials, :math:`b_j + \sum_i \lambda_{ji} z_i` with z from the labels y and 1 - y
+    of the pixels that are not known.
 
-    :ivar np.ndarray tilt: Shifts of the log-odds of the pixels, summed over the patterns, shape ``(D,)``.
-    :ivar float base: Its value with all labels 0, summed over the patterns.
-    :ivar np.ndarray order: Indices of the z among the labels, and after them 1 less the labels.
+    :ivar np.ndarray tilt: Log-odds that the bounds of all patterns add to the pixels, shape ``(D,)``.
+    :ivar float base: Sum of the bounds with all labels 0.
+    :ivar np.ndarray order: Indices of the z among the 2 D numbers y and 1 - y.
     :ivar np.ndarray starts: b, shape ``(J,)``.
-    :ivar np.ndarray gains: :math:`\lambda`, in this order, shape ``(z, J)``.
+    :ivar np.ndarray gains: :math:`\lambda`, in this order, shape ``(len(order), J)``.
     """
 
     tilt: np.ndarray
@@ -34,15 +35,15 @@ class _PatternMajorant(NamedTuple):
     gains: np.ndarray
 
     def at(self, shares: np.ndarray) -> np.ndarray:
-        """Upper bounds of the patterns' potentials at labels, or at means of labels, shape ``(J,)``."""
+        """Bound of each pattern's potential at labels, or at their means, shape ``(J,)``."""
         return np.asarray(self.starts + np.concatenate([shares, 1 - shares])[self.order] @ self.gains)
 
 
 class PatternMajorizer:
-    """Bounds the potentials of some patterns, again and again.
+    """Modular upper bounds of the potentials of some patterns, computed in memory that is reused.
 
     :param np.ndarray weights: Positive parts of the weights, and sizes of the negative ones, shape ``(2 D, J)``.
-    :param float temperature: Temperature, at least 0.
+    :param float temperature: T, at least 0.
     """
 
     def __init__(self, weights: np.ndarray, temperature: float) -> None:
@@ -53,20 +54,20 @@ class PatternMajorizer:
     def near(
         self, shares: np.ndarray, free: np.ndarray, least: np.ndarray, low: np.ndarray, high: np.ndarray
     ) -> _PatternMajorant:
-        r"""Bounds :math:`\sum_j \phi(a_j)` for labels whose activations are in ranges, tightly near some shares.
+        r"""Bounds :math:`\sum_j \phi(a_j)` for labels whose activations are in ranges, tightly near some means.
 
         With :math:`z_i = y_i` where weights are positive and :math:`1 - y_i` elsewhere, :math:`\phi(a_j)` is a
-        supermodular function of z. Let pixels come one after the other, those with the largest :math:`z_i` first: what
-        each adds to :math:`\phi` is a modular function that is nowhere less than :math:`\phi`, and equal to it on the
-        way; the sum at fractional z is the concave closure of :math:`\phi`. Out of the range of :math:`a_j`,
-        :math:`\phi` goes on as a straight line. Where it is lower at these shares, the chord of the range is taken.
+        supermodular function of z. Let pixels come one after the other, those with the largest :math:`z_i` first: the
+        increments of :math:`\phi` are a modular function that is nowhere less than :math:`\phi`, and equal to it on the
+        way; its value at fractional z is the concave closure of :math:`\phi`. Out of the range of :math:`a_j`,
+        :math:`\phi` goes on as a straight line. Where it is lower at these means, the chord of the range is taken.
 
-        :param np.ndarray shares: How far labels are 1, from 0 to 1, shape ``(D,)``.
-        :param np.ndarray free: Which pixels are not known, booleans of shape ``(D,)``.
-        :param np.ndarray least: The smallest activations that labels of free pixels leave, shape ``(J,)``.
-        :param np.ndarray low: Ranges, shape ``(J,)``.
-        :param np.ndarray high: At least that.
-        :return: Bounds; what they say of single patterns is forgotten when there are others.
+        :param np.ndarray shares: Means of the labels, from 0 to 1, shape ``(D,)``.
+        :param np.ndarray free: Whether pixels are not known, shape ``(D,)``.
+        :param np.ndarray least: The smallest activations over all labels of free pixels, shape ``(J,)``.
+        :param np.ndarray low: Lower ends of the ranges, shape ``(J,)``.
+        :param np.ndarray high: Upper ends, at least ``low``, shape ``(J,)``.
+        :return: Bounds; the next call overwrites their ``gains``.
 
         **References**
 
@@ -77,20 +78,20 @@ class PatternMajorizer:
         number = min(NUMBER_GROUPS, len(order))
         begins = np.arange(number) * len(order) // max(number, 1)
         group = np.repeat(np.arange(number), np.diff(np.append(begins, len(order))))
-        some, gains = self._some[: len(order)], self._gains[: len(order)]
-        np.take(self._weights, order, axis=0, out=some, mode="clip")
-        steps = np.add.reduceat(some, begins, axis=0) if number else some
+        chosen, gains = self._some[: len(order)], self._gains[: len(order)]
+        np.take(self._weights, order, axis=0, out=chosen, mode="clip")
+        steps = np.add.reduceat(chosen, begins, axis=0) if number else chosen
         values = _extended(np.cumsum(np.concatenate([least[None], steps]), axis=0), low, high, self._temperature)
         slopes = _quotients(np.diff(values, axis=0), steps)
         if number:
             np.take(slopes, group, axis=0, out=gains, mode="clip")
-        gains *= some
+        gains *= chosen
         ends, near = rectified(np.stack([low, high]), self._temperature), shares[order]
         tangent = rectified_slopes(low, self._temperature)
         chord = np.where(high > low, _quotients(ends[1] - ends[0], high - low), tangent)
         start = ends[0] + chord * (least - low)
-        lower = start + chord * (near @ some) <= values[0] + near @ gains
-        np.multiply(some, chord, out=gains, where=lower)
+        lower = start + chord * (near @ chosen) <= values[0] + near @ gains
+        np.multiply(chosen, chord, out=gains, where=lower)
         starts = np.where(lower, start, values[0])
         both = np.zeros(len(self._weights))
         both[order] = gains @ np.ones(len(least))
@@ -99,7 +100,7 @@ class PatternMajorizer:
 
 
 def _extended(activations: np.ndarray, low: np.ndarray, high: np.ndarray, temperature: float) -> np.ndarray:
-    """The potential in a range, and the lowest convex function out of it."""
+    """Potential in a range, continued out of it by its tangents at the ends."""
     inside = np.minimum(np.maximum(activations, low), high)
     slopes = np.where(activations < low, *rectified_slopes(np.stack([low, high]), temperature))
     return np.asarray(rectified(inside, temperature) + slopes * (activations - inside))
@@ -109,30 +110,32 @@ def _quotients(gains: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.asarray(np.divide(gains, steps, out=np.zeros_like(gains), where=steps > 0))
 
 
-# How far shares follow the best labels: at least so far, more in the first rounds for the whole field.
+# Smallest step of the means towards the best labels of a round; first rounds for the whole field have larger ones.
 PACE = 0.05
-# Rounds for the whole field, and one more for each pattern; for a part of it, and one more for so many patterns.
+# Rounds for the root, and one more for each pattern; rounds for another node, and number of patterns for one more.
 ROOT_ROUNDS, ROUNDS, PATTERNS_IN_ROUND = 5, 2, 10
 # Share of the cuts that go into expectation maximisation from the labels of bounds.
 ASCENDING = 0.1
-# Weight of what a chord misses, for ranges in which shares say that nothing is missed.
+# Weight of the chord's largest gap in the choice of a range, which decides where the means show no gap.
 SMALL = 1e-3
-# Share of a value by which a bound may be above it where nothing is looked for any more.
+# Relative gap between a bound and the best value at which a node is closed.
 CLOSE = 1e-10
-# Rounds of the mean-field approximation whose probabilities are the first shares, and penalties that it can follow.
+# Rounds of the mean-field approximation that gives the first means, and largest penalty in it.
 FIRST_ROUNDS, LARGEST_PENALTY = 20, 50.0
 
 
 class _Node(NamedTuple):
-    """Labels that are possible, and a bound of what they are worth; the largest comes first.
+    """A node of the search: a set of labels, and an upper bound of their values.
 
-    :ivar float bound: The bound, negative.
-    :ivar int place: A number of its own.
-    :ivar np.ndarray low: Ranges of the activations, shape ``(J,)``, up to ``high``.
-    :ivar np.ndarray free: Pixels whose labels are not known, shape ``(D,)``; those of others are in ``known``.
-    :ivar np.ndarray shares: How far labels are 1 in the average of those that were best under bounds.
-    :ivar np.ndarray gaps: How far the bound is above the potentials of the patterns at these shares, shape ``(J,)``.
-    :ivar np.ndarray activations: Activations of the shares.
+    :ivar float bound: Minus the upper bound, so that a heap gives the node with the largest one first.
+    :ivar int place: Number of the node, which breaks ties.
+    :ivar np.ndarray low: Lower ends of the ranges of the activations, shape ``(J,)``.
+    :ivar np.ndarray high: Upper ends of these ranges, shape ``(J,)``.
+    :ivar np.ndarray free: Whether a pixel's label is not known, shape ``(D,)``.
+    :ivar np.ndarray known: Labels of the pixels that are known, shape ``(D,)``.
+    :ivar np.ndarray shares: Means of the labels that were best under the bounds of its rounds, shape ``(D,)``.
+    :ivar np.ndarray gaps: Excess of the bound over the potentials of the patterns at these means, shape ``(J,)``.
+    :ivar np.ndarray activations: Activations of these means, shape ``(J,)``.
     :ivar bool narrowed: Whether pixels have become known since the first of its bounds.
     """
 
@@ -149,25 +152,25 @@ class _Node(NamedTuple):
 
 
 class SumSearch:
-    r"""Branch and bound over the labels of one field.
+    r"""Branch and bound for one field.
 
     A bound takes one cut: the patterns' potentials are replaced by sums over pixels that are above them, averages of
-    such as are tight near some shares of the labels. The best sums and the best shares are strategies of a game, whose
-    value is the concave closure of the objective:
+    sums each of which is tight near some means of the labels. The best sums and the best means are strategies of a
+    game, whose value is the concave closure of the objective:
 
     .. math::
         \min_\lambda \max_y \sum_i s_i y_i + \sum_j (b_j + \lambda_j^\top y) - \sum_e p_e [y_{e_1} \ne y_{e_2}].
 
-    Both sides answer the average of what the other one has done so far (fictitious play). A bound also says which
-    labels are no better than the best that are known; these pixels are left out of all that follows, and ranges of
-    activations shrink with them. What is left is split where a potential is far below its sum over pixels.
+    Both sides answer the average of the other's strategies so far (fictitious play). A bound also shows at which pixels
+    another label would be no better than the best known labels; these pixels are fixed from then on, and ranges of
+    activations shrink with them. Then the range of an activation is split whose potential is far below its bound.
 
     :param Field field: One row of zeros and ones, ``"sum"``, on the processor.
-    :param FieldCut network: Network of its edges.
-    :param np.ndarray labels: Good ones to begin with, shape ``(D,)``.
-    :ivar np.ndarray best: The best labels so far.
-    :ivar float worth: Their value.
-    :ivar int num_cuts: How many cuts it took.
+    :param FieldCut network: Network of the field's edges.
+    :param np.ndarray labels: Good labels to begin with, shape ``(D,)``.
+    :ivar np.ndarray best: The best labels so far, shape ``(D,)``.
+    :ivar float worth: Value of the best labels.
+    :ivar int num_cuts: Number of cuts so far.
 
     **References**
 
@@ -178,7 +181,7 @@ class SumSearch:
         self._network, self._edges, self._temperature = network, field.edges.numpy(), field.temperature
         self._odds, self._penalties = field.odds[0].numpy(), field.penalties.numpy()
         self._certain = np.isinf(self._odds)
-        # Certain labels have no log-odds of their own.
+        # Pixels whose label is certain have no log-odds of their own.
         self._finite, self._base = np.where(self._certain, 0.0, self._odds), float(field.odds_base[0])
         # A pattern that is never on does not matter.
         used = field.biases[0].isfinite()
@@ -195,7 +198,7 @@ class SumSearch:
         self.worth = self._value(self.best)
 
     def run(self, max_cuts: int) -> float:
-        """Looks at what has the largest bound first, and returns the largest that is left."""
+        """Searches the node with the largest bound first, and returns the largest bound that is left."""
         self._most_cuts = max_cuts
         waiting, left = [self._root()], -np.inf
         paces = [PACE] * (ROUNDS + len(self._biases) // PATTERNS_IN_ROUND)
@@ -215,19 +218,21 @@ class SumSearch:
         return bound > self.worth + CLOSE * (1 + abs(self.worth))
 
     def _root(self) -> _Node:
-        """Bounds everything."""
+        """Node of all possible labels."""
         slopes = rectified_slopes(self._activations(self.best), self._temperature)
         shares = self._relaxed(self._odds + slopes @ self._weights)
         free, known = ~self._certain, self._odds > 0
         low, high = self._ranges(free, known)
         everything = _Node(-np.inf, 0, low, high, free, known, shares, 0 * low, low)
         rounds = range(ROOT_ROUNDS + len(self._biases))
-        found = self._node(low, high, everything, [max(PACE, 2 / (step + 2)) for step in rounds])
+        root = self._node(low, high, everything, [max(PACE, 2 / (step + 2)) for step in rounds])
         # No labels are better than the best, if nothing is left.
-        return everything._replace(bound=-self.worth) if found is None else found
+        return everything._replace(bound=-self.worth) if root is None else root
 
     def _node(self, low: np.ndarray, high: np.ndarray, above: _Node, paces: list[float]) -> _Node | None:
-        """Bounds a part of a node, in some rounds; nothing if no labels are in the ranges."""
+        """Node of some ranges inside of another node, bounded in some rounds; ``None`` if no labels, or none but known
+        ones, are left.
+        """
         free, known, bound = above.free, above.known, -above.bound
         least, low, high = self._narrowed(low, high, free, known)
         shares, tilt, base = np.where(free, above.shares, known), np.zeros(len(free)), 0.0
@@ -240,12 +245,12 @@ class SumSearch:
             odds = self._odds + tilt
             odds = np.where(free, odds, np.where(known, 1.0, -1.0) * (1 + self._degrees + np.abs(odds)))
             labels = self._cut(odds)
-            found = self._field(labels) + float(tilt @ labels) + base
-            margins, bound = self._network.margins(), min(bound, found)
+            value = self._field(labels) + float(tilt @ labels) + base
+            margins, bound = self._network.margins(), min(bound, value)
             self._keep(labels)
             shares = shares + pace * (labels - shares)
-            # Whatever differs there is no better.
-            sure = free & (margins > found - self.worth + CLOSE * (1 + abs(self.worth)))
+            # Labels that differ from these at such a pixel are no better than the best.
+            sure = free & (margins > value - self.worth + CLOSE * (1 + abs(self.worth)))
             if sure.any():
                 free, known = free & ~sure, np.where(sure, labels, known)
                 shares = np.where(free, shares, known)
@@ -269,8 +274,8 @@ class SumSearch:
     def _narrowed(
         self, low: np.ndarray, high: np.ndarray, free: np.ndarray, known: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The smallest activations that known labels leave, and ranges inside what they leave; a range whose ends are
-        the wrong way round is empty.
+        """Smallest activations over all labels of free pixels, and ranges cut down to the possible activations; ranges
+        of which ``low`` is above ``high`` are empty.
         """
         least, most = self._ranges(free, known)
         low, high = np.maximum(low, least), np.minimum(high, most)
@@ -278,7 +283,7 @@ class SumSearch:
         return least, low, np.where(near, np.maximum(low, high), high)
 
     def _halves(self, node: _Node) -> list[tuple[np.ndarray, np.ndarray]] | None:
-        """Splits the range of the pattern whose potential the bound misses most; ``None`` if it misses none."""
+        """Halves of the range of the pattern with the largest gap of the bound; ``None`` if there is no gap."""
         low, high = node.low, node.high
         ends = rectified(np.stack([low, high, (low + high) / 2]), self._temperature)
         missed = np.where(high > low, node.gaps + SMALL * ((ends[0] + ends[1]) / 2 - ends[2]), 0.0)
@@ -291,7 +296,9 @@ class SumSearch:
         return [(low, higher), (lower, high)]
 
     def _split(self, low: float, high: float, activation: float) -> float:
-        """Activation at which the potential is furthest below a range's chord; in small ranges, near a given one."""
+        """Activation at which to split a range: where the potential is furthest below the chord of the range, or, in a
+        small range, near ``activation``.
+        """
         ends = rectified(np.array([low, high]), self._temperature)
         slope = float(np.clip((ends[1] - ends[0]) / (high - low), 1e-300, 1 - 1e-16))
         end = self._temperature * math.log(slope / (1 - slope))
@@ -300,28 +307,28 @@ class SumSearch:
         return end if low < end < high else (low + high) / 2
 
     def _ranges(self, free: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ranges of the activations over all possible labels."""
+        """Ranges of the activations over all possible labels, two arrays of shape ``(J,)``."""
         always = self._biases + self._weights @ (known & ~free)
         number = len(free)
         return always - free @ self._parts[number:], always + free @ self._parts[:number]
 
     def _relaxed(self, odds: np.ndarray) -> np.ndarray:
-        """Probabilities of 1 in a mean-field approximation."""
+        """Probabilities of 1 in a mean-field approximation without patterns, shape ``(D,)``."""
         means = np.zeros(len(odds))
         for _ in range(FIRST_ROUNDS):
             means = 0.5 * means + 0.5 * np.tanh((odds + self._pulls @ means) / 2)
         return np.asarray((means + 1) / 2)
 
     def _keep(self, labels: np.ndarray) -> None:
-        """The best labels, and better ones near them."""
+        """Improves labels and keeps the result, if they are better than the best so far."""
         if self._value(labels) > self.worth:
             self._ascend(labels)
 
     def _ascend(self, labels: np.ndarray) -> None:
-        """Expectation maximisation from some labels; keeps the best."""
+        """Expectation maximisation from some labels; keeps the best labels on the way."""
         value = -np.inf
-        while (found := self._value(labels)) > value:
-            value = found
+        while (new_value := self._value(labels)) > value:
+            value = new_value
             if value > self.worth:
                 self.best, self.worth = labels, value
             if self.num_cuts >= self._most_cuts:
@@ -337,7 +344,7 @@ class SumSearch:
         return np.asarray(self._weights @ labels + self._biases)
 
     def _field(self, labels: np.ndarray) -> float:
-        """Log-weight of possible labels, without the patterns."""
+        """Value of possible labels without the patterns."""
         cut = labels[self._edges[:, 0]] != labels[self._edges[:, 1]]
         return self._base + float(self._finite @ labels) - float(self._penalties[0][cut].sum())
 

@@ -12,7 +12,7 @@ from pyro_structured.foundation.structures.representation import Represented
 
 
 class Grid(Represented):
-    """The pairs of neighbours in a grid of pixels.
+    """Pairs of neighbours in a grid of pixels.
 
     Pixels are numbered row by row. The pairs come in one order everywhere: first those of a pixel and the one below it,
     row by row, then those of a pixel and the one on its right, row by row. Grids are immutable.
@@ -59,7 +59,7 @@ class Grid(Represented):
         return torch.cat([down.reshape(-1, 2), right.reshape(-1, 2)])
 
     def pack(self, vertical: Tensor, horizontal: Tensor) -> Tensor:
-        """One number for each pair.
+        """Numbers of all pairs in one vector.
 
         :param Tensor vertical: Numbers of pairs one above the other, shape ``(..., H - 1, W)``.
         :param Tensor horizontal: Numbers of pairs side by side, shape ``(..., H, W - 1)``; leading axes broadcast.

@@ -1,1 +1,1 @@
-"""Bases of Pyro distributions that several families of models use."""
+"""Foundation of all families of models: Pyro distributions."""

@@ -1,4 +1,4 @@
-"""Errors that name the argument, what was expected and what came."""
+"""Checks of arguments, with errors that name the argument, the expected value and the given one."""
 
 __all__ = [
     "check_data",
@@ -26,7 +26,9 @@ from pyro_structured.foundation.structures.argument_checks import check_dense, c
 
 
 def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
-    """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a long last axis."""
+    """Raises a ValueError, with the argument's name, unless it is a floating point tensor with a last axis of at least
+    ``smallest`` entries.
+    """
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         raise NotImplementedError(
             f"{name}: cannot be traced, because certificates choose the algorithm by the numbers: use "
@@ -43,13 +45,13 @@ def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
 
 
 def check_validation(validate_args: object) -> None:
-    """Raises a ValueError unless it is True, False or None."""
+    """Raises a ValueError unless ``validate_args`` is True, False or None."""
     if validate_args is not None:
         check_flag("validate_args", validate_args)
 
 
 def common_batch(logits: torch.Size, count_logits: torch.Size) -> torch.Size:
-    """The batch shape of parameters, or a ValueError if they do not broadcast."""
+    """Shape to which the batch shapes of both parameters broadcast, or a ValueError if they do not."""
     try:
         return torch.Size(torch.broadcast_shapes(logits, count_logits))
     except RuntimeError:
@@ -60,7 +62,9 @@ def common_batch(logits: torch.Size, count_logits: torch.Size) -> torch.Size:
 
 
 def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.Size) -> torch.Size:
-    """A batch shape broadcast with that of a tensor whose last axes have a shape, or a ValueError."""
+    """Batch shape broadcast with that of a tensor, or a ValueError if these do not broadcast or the tensor's last axes
+    do not have the given shape.
+    """
     check_vector(name, tensor, min(1, shape[-1]))
     if tensor.shape[-len(shape) :] != torch.Size(shape):
         expected = ", ".join(map(str, shape))
@@ -74,7 +78,7 @@ def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.S
 
 
 def expanded_batch(batch: torch.Size, wanted: Any) -> torch.Size:
-    """The wanted batch shape, or a ValueError if the present one does not expand to it."""
+    """Wanted batch shape, or a ValueError if the present one does not expand to it."""
     try:
         shape = torch.Size(wanted)
     except TypeError:
@@ -90,8 +94,8 @@ def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> Non
     """Raises a ValueError unless tensors broadcast with each other and with values of a shape.
 
     :param torch.Size shape: Batch and event shape.
-    :param int rank: So many of the last axes are not expanded.
-    :param tensors: By the names of the arguments; one that is called ``observed`` has to be boolean.
+    :param int rank: Number of the last axes, which are not expanded.
+    :param tensors: Tensors by the names of the arguments; ``observed`` has to be boolean.
     """
     for name, tensor in tensors.items():
         kind = "a boolean tensor" if name == "observed" else "a tensor"
@@ -122,7 +126,7 @@ def check_data(
     """Raises a ValueError unless a distribution can be fitted to data.
 
     :param Tensor values: Integers in ``range(num_categories)``, shape ``(N, num_variables)``.
-    :param float smoothing: Smoothing, at least 0.
+    :param float smoothing: A number of at least 0.
     :param Tensor weights: Weights of the rows, shape ``(..., N)``; ``None``: all are 1.
     :return: The weights.
     """
@@ -138,7 +142,7 @@ def check_data(
 
 
 def check_weights(weights: Any, number: int) -> None:
-    """Raises a ValueError unless there is a finite weight of at least 0 for each of a number of rows."""
+    """Raises a ValueError unless weights are finite and at least 0, with a last axis of ``number`` rows."""
     if not isinstance(weights, Tensor) or weights.shape[-1:] != (number,):
         raise ValueError(f"weights: expected a tensor with a last axis of {number} numbers, got {_shape(weights)}")
     check_dense("weights", weights)
@@ -146,7 +150,7 @@ def check_weights(weights: Any, number: int) -> None:
 
 
 def check_memberships(memberships: Tensor, number: int) -> None:
-    """Raises a ValueError unless these are probabilities of classes, of shape ``(number, K)``."""
+    """Raises a ValueError unless memberships are probabilities of classes, of shape ``(number, K)``."""
     if not isinstance(memberships, Tensor) or memberships.dim() != 2 or len(memberships) != number:
         raise ValueError(f"memberships: expected a tensor of shape ({number}, K), got {_shape(memberships)}")
     check_dense("memberships", memberships)

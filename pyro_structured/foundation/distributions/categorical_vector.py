@@ -1,4 +1,4 @@
-"""Queries that distributions of categorical variables with different numbers of states have in common."""
+"""Base class of distributions of categorical variables with different numbers of states."""
 
 __all__ = ["CategoricalVector"]
 
@@ -55,7 +55,7 @@ class CategoricalVector(DiscreteVector):
 
     @property
     def marginal_logits(self) -> Tensor:
-        """Logarithms of :attr:`marginals`."""
+        """Logarithms of :attr:`marginals`, of the same shape."""
         return self.marginals.log()
 
     def marginals_of(self, variables: Iterable[int]) -> Tensor:
@@ -82,12 +82,12 @@ class CategoricalVector(DiscreteVector):
 
     @property
     def mean(self) -> Tensor:
-        """Categories have none."""
+        """Not defined for categories; raises NotImplementedError."""
         raise NotImplementedError("mean: categories have none; use marginals")
 
     @property
     def variance(self) -> Tensor:
-        """Categories have none."""
+        """Not defined for categories; raises NotImplementedError."""
         raise NotImplementedError("variance: categories have none; use marginals")
 
     @property

@@ -1,4 +1,4 @@
-"""Discrete distributions that evidence can be given about."""
+"""Base class of discrete distributions that can be conditioned on evidence."""
 
 __all__ = ["IMPOSSIBLE_EVIDENCE", "DiscreteVector", "exact_log_evidence", "exact_log_prob", "result_dtype"]
 
@@ -25,10 +25,10 @@ Vector = TypeVar("Vector", bound="DiscreteVector")
 
 
 class DiscreteVector(TorchDistribution):
-    """Queries that follow from log-weights of values and of what the evidence leaves of them.
+    """Queries that follow from log-weights of values and their sum over all values that agree with the evidence.
 
-    A constant that all log-weights have in common is kept apart, because it would swallow their digits. Arguments and
-    values are validated where there are any rows: the constraints of torch cannot be checked without.
+    A constant that all log-weights have in common is kept apart, because their digits could be lost next to it.
+    Arguments and values are validated where there are any rows: the constraints of torch cannot be checked without.
     """
 
     _evidence: Any
@@ -58,7 +58,7 @@ class DiscreteVector(TorchDistribution):
     @property
     @abstractmethod
     def _log_z(self) -> Tensor:
-        """Logarithm of the sum of the weights that the evidence leaves, without the constant; -inf if none is."""
+        """Log-sum of the weights of values that agree with the evidence, without the constant; -inf if none does."""
 
     @property
     @abstractmethod
@@ -91,10 +91,10 @@ class DiscreteVector(TorchDistribution):
         """Fills in a new instance.
 
         :param new: An instance of the same class, or of one that has fewer parameters.
-        :param evidence: Values, where they were observed, and whether they do not contradict each other; what it is for
-            a class that has a :meth:`condition` of its own, that class says.
+        :param evidence: Values, booleans that mark the observed ones, and whether observations are consistent; classes
+            that override :meth:`condition` have their own form.
         :param torch.Size batch_shape: Shape to which parameters are expanded.
-        :param str empty: Message where nothing is possible.
+        :param str empty: Message of the error where no value is possible.
         :param changed: Parameters that replace those of this instance, by name.
         """
         computed = {*self._derived, *self.arg_constraints, *self._event_dims}
@@ -107,20 +107,20 @@ class DiscreteVector(TorchDistribution):
         return new
 
     def _assign(self, given: Mapping[str, Tensor], batch_shape: torch.Size) -> None:
-        """Sets parameters, expanded to a batch shape, and keeps them as they were given."""
+        """Sets parameters, expanded to a batch shape, and keeps the given ones for :meth:`_parameter`."""
         self._unexpanded = {**self._unexpanded, **given}
         event_dims = self._event_dims
         for name, tensor in given.items():
             setattr(self, name, tensor.expand(batch_shape + tensor.shape[tensor.dim() - event_dims[name] :]))
 
     def _parameter(self, name: str) -> Tensor:
-        """A parameter before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
+        """Parameter before :meth:`expand`, through which gradients would take as much memory as the whole batch."""
         tensor: Tensor = self._unexpanded[name] if name in self._unexpanded else getattr(self, name)
         return tensor
 
     def __getstate__(self) -> dict[str, Any]:
-        """State without tensors derived from parameters, and without their expansions: those of parameters that require
-        gradients cannot be copied.
+        """State without attributes derived from the parameters, and without expanded parameters, which cannot be copied
+        if they require gradients.
         """
         expanded = {*self.arg_constraints, *self._unexpanded} if self._unexpanded else set()
         return {name: value for name, value in self.__dict__.items() if name not in expanded.union(self._derived)}
@@ -136,7 +136,7 @@ class DiscreteVector(TorchDistribution):
 
     @property
     def log_partition_function(self) -> Tensor:
-        """Logarithm of the sum of all weights that the evidence leaves, shape ``batch_shape``."""
+        """Logarithm of the sum of the weights of all values that agree with the evidence, shape ``batch_shape``."""
         return self._cast(self._supported_log_z + self._constant)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -170,8 +170,8 @@ class DiscreteVector(TorchDistribution):
         return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
 
     def _observations(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Observed states, zeros elsewhere, and where they are observed, after checks; arguments as for
-        :meth:`condition`, one event axis.
+        """Observed states, zeros elsewhere, and booleans that mark them, after checks, with one event axis; arguments
+        as for :meth:`condition`.
         """
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value, observed=observed)
@@ -198,25 +198,28 @@ class DiscreteVector(TorchDistribution):
         return self._cast(self.condition(value, observed)._log_z - self._supported_log_z)
 
     def _rows(self, tensor: Tensor) -> Tensor:
-        """A matrix, with one row where all elements of the batch are the same."""
+        """Matrix with a row for each element of the batch, or a single row where all are the same."""
         tensor = narrow_repeated(tensor)
         if math.prod(tensor.shape[:-1]) == 1:
             return tensor.reshape(1, tensor.shape[-1])
         return tensor.expand(self.batch_shape + tensor.shape[-1:]).flatten(0, -2)
 
     def _unflatten(self, rows: Tensor) -> Tensor:
-        """The batch in place of rows, of which there is one where all are the same."""
+        """Results with the batch shape in place of the axis of rows; inverse of :meth:`_rows`."""
         size = self.batch_shape.numel()
         return rows.expand((size,) + rows.shape[1:]).reshape(self.batch_shape + rows.shape[1:])
 
     def _mode_among(self, values: Tensor) -> Tensor:
-        """A most probable one of all values, of shape ``(number, 1, ..., 1, n)``, for each batch element."""
+        """A most probable value for each batch element, shape ``batch_shape + (n,)``.
+
+        :param Tensor values: All values, shape ``(number, 1, ..., 1, n)``.
+        """
         with torch.no_grad():
             best = (self._score(values) - self._supported_log_z).argmax(0)
         return values.reshape(len(values), -1)[best]
 
     def _entropy_over(self, values: Tensor) -> Tensor:
-        """Entropy in nats, from all values."""
+        """Entropy in nats, as a sum over all values, shape ``batch_shape``."""
         log_probs = self._score(values) - self._supported_log_z
         return self._cast(-(log_probs.exp() * log_probs.masked_fill(log_probs == -torch.inf, 0.0)).sum(0))
 
@@ -227,7 +230,8 @@ class DiscreteVector(TorchDistribution):
 def exact_log_prob(distribution: DiscreteVector, value: Tensor) -> Tensor:
     """Log-probability in double precision, whatever the dtype of the parameters; values are not validated.
 
-    :param Tensor value: As for ``distribution.log_prob``, likewise the result.
+    :param Tensor value: As for ``distribution.log_prob``.
+    :return: Of the shape of ``distribution.log_prob(value)``.
     """
     return distribution._score(value) - distribution._supported_log_z
 

@@ -1,4 +1,4 @@
-"""Warnings about estimates that say little."""
+"""Warnings about unreliable estimates."""
 
 __all__ = ["EstimateWarning", "warn_of_spread"]
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
-# Nats: with larger standard errors, neither they nor the estimates of logarithms can be relied on.
+# Largest standard error, in nats, with which it and the estimate of a logarithm can be relied on.
 LARGEST_ERROR = 0.5
 
 
@@ -26,11 +26,11 @@ class EstimateWarning(UserWarning):
 
 
 def warn_of_spread(estimator: object, standard_error: Tensor) -> None:
-    """Gives an :class:`EstimateWarning` that names the estimator if some standard error is above 0.5 nats.
+    """Issues an :class:`EstimateWarning` that names the estimator if some standard error is above 0.5 nats.
 
-    The text has no numbers, so that Python shows it once, whatever becomes of the errors in a loop.
+    The text does not contain the standard errors, so that Python shows it only once in a loop.
 
-    :param Tensor standard_error: Of any shape; also infinite ones.
+    :param Tensor standard_error: Standard errors, of any shape, possibly infinite.
     """
     if bool((standard_error > LARGEST_ERROR).any()):
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Estimated logarithms whose gradient is an estimate, too."""
+"""Gradients of estimated logarithms by Fisher's identity."""
 
 __all__ = ["with_gradient_of"]
 
@@ -14,20 +14,20 @@ _FORWARD = (
 
 
 def with_gradient_of(value: Tensor, log_density: Tensor) -> Tensor:
-    r"""A number with the gradient of another one, which can be taken once.
+    r"""Value with the gradient of another tensor, which can be taken once.
 
-    By Fisher's identity, :math:`\nabla \log \int f = \mathbb{E}[\nabla \log f]` over the normalised f: an estimate of
-    the logarithm gets the weighted mean of log-densities whose weights are held fixed.
+    By Fisher's identity, :math:`\nabla \log \int f = \mathbb{E}[\nabla \log f]` over the normalised f: the gradient of
+    an estimate of the logarithm is that of a weighted mean of log-densities, with fixed weights.
 
-    :param Tensor value: Without a gradient.
-    :param Tensor log_density: Log-density of the same shape.
+    :param Tensor value: Estimates, without a gradient.
+    :param Tensor log_density: Mean log-densities, of the same shape.
     """
-    found: Tensor = _Fisher.apply(value, log_density)  # type: ignore[no-untyped-call]
-    return found
+    result: Tensor = _Fisher.apply(value, log_density)  # type: ignore[no-untyped-call]
+    return result
 
 
 class _Fisher(torch.autograd.Function):
-    """A number, with the gradient of another one."""
+    """Value with the gradient of another tensor."""
 
     @staticmethod
     def forward(log_prob: Tensor, log_density: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class _Fisher(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that has no derivatives, other than that of the log-density of given draws."""
+    """Gradient that raises an error when it is differentiated, unlike that of the log-density of given draws."""
 
     @staticmethod
     def forward(grad: Tensor, log_density: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        """Nothing is needed."""
+        """Saves nothing for derivatives."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Parts of distributions and constraints of several numbers: without masks and declared events."""
+"""Parts of distributions and constraints that were declared events, or masked."""
 
 __all__ = ["entry_constraint", "entry_distribution", "unmasked"]
 
@@ -9,21 +9,21 @@ from torch.distributions import Independent, constraints
 
 
 def entry_distribution(base: Any) -> Any:
-    """The distribution that ``to_event`` declared an event, once or several times."""
+    """Distribution before ``to_event``, possibly several times."""
     while isinstance(base, Independent):
         base = base.base_dist
     return base
 
 
 def unmasked(fn: Any) -> Any:
-    """The distribution that was declared an event, or masked, or both."""
+    """Distribution before ``to_event`` and ``mask``."""
     while isinstance(fn, (Independent, MaskedDistribution)):
         fn = fn.base_dist
     return fn
 
 
 def entry_constraint(support: Any) -> Any:
-    """The constraint of each number."""
+    """Constraint of each single number."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support

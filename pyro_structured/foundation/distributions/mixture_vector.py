@@ -19,11 +19,11 @@ Mixture = TypeVar("Mixture", bound="MixtureVector")
 
 
 class MixtureVector(DiscreteVector):
-    """Sums over the classes of a mixture, which come before those of its components."""
+    """Base class of mixtures: queries as sums over the classes, given those of the components."""
 
     mixture_logits: Tensor
     _evidence: tuple[Tensor, Tensor, Tensor]
-    # Where values were observed before the last evidence, for each class, shape (..., K, n).
+    # Whether entries were observed before the last evidence, for each class, shape (..., K, n).
     _kept_before: Tensor
     # The components without the evidence.
     _free: Any
@@ -64,7 +64,7 @@ class MixtureVector(DiscreteVector):
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Logits of the classes without a constant, which would swallow their digits, and the constant."""
+        """Logits of the classes less their largest, next to which their digits could be lost, and that largest one."""
         return centre_tables(self.mixture_logits, [self.mixture_logits.shape[-1] - 1])
 
     @property

@@ -39,7 +39,7 @@ class NanMasked(TorchDistribution):
 
     :param base_dist: A distribution of vectors with a method ``marginal_log_prob(value, observed)``, such as
         :class:`RecursiveCardinality` or :class:`SelectionMixture`.
-    :raises ValueError: if it has none, or is not a distribution of vectors.
+    :raises ValueError: if ``base_dist`` lacks this method, or is not a distribution of vectors.
 
     Example::
 
@@ -94,7 +94,7 @@ class NanMasked(TorchDistribution):
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
-        """Value of the base distribution."""
+        """Whether the base distribution can enumerate its support."""
         return self.base_dist.has_enumerate_support
 
     def enumerate_support(self, expand: bool = True) -> Any:
@@ -103,10 +103,10 @@ class NanMasked(TorchDistribution):
 
     @property
     def mean(self) -> Any:
-        """Value of the base distribution."""
+        """Mean of the base distribution."""
         return self.base_dist.mean
 
     @property
     def variance(self) -> Any:
-        """Value of the base distribution."""
+        """Variance of the base distribution."""
         return self.base_dist.variance

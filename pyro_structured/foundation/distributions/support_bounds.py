@@ -1,4 +1,4 @@
-"""Between which numbers the values of a distribution lie."""
+"""Bounds of the support of distributions."""
 
 __all__ = ["check_support", "moving_parameters", "support_bounds"]
 
@@ -13,7 +13,8 @@ from pyro_structured.foundation.distributions.independent_parts import entry_con
 
 
 def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
-    """Least and largest numbers, -inf and inf without bounds, in double precision; they broadcast with the values.
+    """Lower and upper bounds of the values, -inf and inf where there are none, in double precision; shapes broadcast
+    with the values.
 
     The support that torch declares for a transformed variable is the codomain of its transforms: minus an exponential
     variable would be any real number. Here, the bounds of the variable itself go through its monotone transforms.
@@ -72,9 +73,10 @@ def _is_rising(transform: Any) -> Tensor | None:
 
 
 def check_support(base: Any) -> None:
-    """Raises a ValueError if gradients are asked for with respect to parameters that move the ends of a support.
+    """Raises a ValueError if parameters that move the ends of a support require gradients.
 
-    There the density does not vanish, and the derivative of its integral is more than the integral of its derivative.
+    The density does not vanish at these ends, so that the derivative of its integral is more than the integral of its
+    derivative.
     """
     for end, parameters in _ends(base):
         if any(_moves(end, parameter) for parameter in parameters):
@@ -87,7 +89,7 @@ def check_support(base: Any) -> None:
 
 
 def moving_parameters(base: Any, parameters: Mapping[str, Tensor]) -> list[str]:
-    """Names of those parameters that move the ends of a support."""
+    """Names of the parameters that move the ends of a support."""
     ends = [end for end, _ in _ends(base) if end.requires_grad]
     return [name for name, parameter in parameters.items() if any(_moves(end, parameter) for end in ends)]
 
@@ -98,13 +100,13 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
     if isinstance(base, td.MixtureSameFamily):
         yield from _ends(base.component_distribution)
         return
-    # Classes such as Gumbel say themselves what their support is.
+    # Classes such as Gumbel declare their support themselves.
     if type(base).support is td.TransformedDistribution.support:
-        mine = [tensor for part in base.transforms for tensor in _tensors(part)]
+        transform_tensors = [tensor for transform_part in base.transforms for tensor in _tensors(transform_part)]
         for end, parameters in _ends(base.base_dist):
             for transform in base.transforms:
                 end = transform(end)
-            yield end, parameters + mine
+            yield end, parameters + transform_tensors
         return
     support = entry_constraint(base.support)
     for name in ("lower_bound", "upper_bound"):
@@ -113,10 +115,10 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
 
 
 def _tensors(transform: Any) -> Iterator[Tensor]:
-    """Tensors of a transform, and of those of which it is made."""
+    """Tensors of a transform, and of its parts."""
     for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
         yield from _tensors(part)
-    yield from (value for value in vars(transform).values() if isinstance(value, Tensor))
+    yield from (attribute for attribute in vars(transform).values() if isinstance(attribute, Tensor))
 
 
 def _moves(end: Tensor, parameter: Tensor) -> bool:

@@ -1,1 +1,1 @@
-"""Inference with Pyro that several families of models use."""
+"""Foundation of all families of models: inference with Pyro."""

@@ -1,4 +1,4 @@
-"""Binary sites, entry by entry."""
+"""Gibbs sampling of binary sites, entry by entry."""
 
 __all__ = ["BinaryGibbs", "BinarySite"]
 
@@ -19,7 +19,7 @@ from pyro_structured.foundation.inference.latent_state import at_random, latent_
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.inference.site_handlers import confined_sites, log_weight
 
-# Densities of rows that are equal but for rounding, relative to their size.
+# Relative difference up to which log-densities of rows count as equal.
 ROUNDING = 1e-3
 
 
@@ -44,13 +44,13 @@ class BinarySite:
                 "own in Gibbs, such as a StepKernel"
             )
         self.name, self._model, self._args, self._kwargs = name, model, args, kwargs
-        others = [_plates(node) for _, node in later_sites(trace, name)]
-        self._dims = sorted(dim for _, dim in _plates(trace.nodes[name]).intersection(*others))
+        later_plates = [_plates(node) for _, node in later_sites(trace, name)]
+        self._dims = sorted(dim for _, dim in _plates(trace.nodes[name]).intersection(*later_plates))
         self._axes = [dim - len(fn.event_shape) for dim in self._dims]
         self._front = list(range(len(self._dims)))
 
     def start(self, values: dict[str, Tensor]) -> None:
-        """Takes the present values of the kernel's sites."""
+        """Sets the present values of the kernel's sites."""
         moved = values[self.name].movedim(self._axes, self._front)
         self._shape = moved.shape
         self.rows = moved.reshape(moved.shape[: len(self._axes)].numel(), -1)
@@ -60,13 +60,14 @@ class BinarySite:
         self._densities = self._prior(self.rows) + self._likelihood(trace)
 
     def value(self, rows: Tensor) -> Tensor:
-        """Rows as a value of the site."""
+        """Value of the site from its rows, shape ``(rows, entries)``."""
         return rows.reshape(self._shape).movedim(self._front, self._axes)
 
     def move(self, proposed: Tensor) -> Tensor:
-        """Moves each row to a proposed one or not: a Metropolis step for a symmetric proposal.
+        """Metropolis step of each row for a symmetric proposal.
 
-        :return: Which rows moved.
+        :param Tensor proposed: Proposed rows, shape ``(rows, entries)``.
+        :return: Whether each row moved, shape ``(rows,)``.
         """
         prior = self._prior(proposed)
         possible = prior > -torch.inf
@@ -81,7 +82,7 @@ class BinarySite:
         return moved
 
     def finish(self) -> dict[str, Tensor]:
-        """The new values.
+        """New values of the kernel's sites.
 
         :raises ValueError: if rows that moved at the same time depend on each other.
         """
@@ -100,16 +101,16 @@ class BinarySite:
         return model.get_trace(*self._args, **self._kwargs)
 
     def _prior(self, rows: Tensor) -> Tensor:
-        """Log-densities given earlier sites, by the distribution that is there already."""
+        """Log-densities of rows given earlier sites, by the site's present distribution, shape ``(rows,)``."""
         log_prob = log_weight(self._node["fn"], self.value(rows))
         return self._sum(scale_and_mask(log_prob, self._node["scale"], self._node["mask"]))
 
     def _likelihood(self, trace: Any) -> Tensor:
-        """Log-densities of all later sites."""
+        """Log-densities of all later sites, shape ``(rows,)``."""
         later = dict(later_sites(trace, self.name))
         trace.compute_log_prob(lambda name, _: name in later)
-        found = torch.zeros(len(self.rows), dtype=torch.double, device=self.rows.device)
-        return found + sum(self._sum(node["log_prob"]) for node in later.values())
+        zeros = torch.zeros(len(self.rows), dtype=torch.double, device=self.rows.device)
+        return zeros + sum(self._sum(node["log_prob"]) for node in later.values())
 
     def _sum(self, log_probs: Tensor) -> Tensor:
         """Sums over all axes but those of rows, shape ``(rows,)``."""
@@ -179,7 +180,7 @@ class BinaryGibbs(StepKernel):
         self._num_stuck = 0
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """All entries of all sites, one site after the other."""
+        """New values of all sites, one site after the other."""
         before = sum(self._accepted.values())
         for site in self._sites:
             site.start(values)
@@ -196,7 +197,7 @@ class BinaryGibbs(StepKernel):
             self._count("flip", site.move(site.rows.scatter(-1, place, flipped)))
 
     def _swap(self, site: BinarySite) -> None:
-        # Rows with both; swaps leave them so.
+        # Rows with both ones and zeros, which swaps keep.
         mixed = (site.rows != site.rows[:, :1]).any(-1)
         for _ in range(site.rows.shape[-1] if bool(mixed.any()) else 0):
             noise = torch.rand(site.rows.shape, device=site.rows.device)
@@ -209,11 +210,11 @@ class BinaryGibbs(StepKernel):
         self._accepted[kind] += int(accepted.sum())
 
     def state_dict(self) -> dict[str, Any]:
-        """Its counters; sites are looked at anew in each step."""
+        """Counters of the kernel; its sites have no state between steps."""
         return {"tried": self._tried, "accepted": self._accepted, "num_stuck": self._num_stuck}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on counting."""
+        """Restores the counters."""
         self._tried, self._accepted, self._num_stuck = state["tried"], state["accepted"], state["num_stuck"]
 
     def report(self) -> dict[str, Any]:

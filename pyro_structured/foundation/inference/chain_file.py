@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-# Of what is in a file; others are refused.
+# Format of the files; others are refused.
 FORMAT = "pyro_structured.inference.Checkpoint 1"
 KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("run", "data"), str),
@@ -26,22 +26,22 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def chain_path(path: Path, number: int) -> Path:
-    """File of a chain: the path itself for the first one, with the number before the suffix for others."""
+    """Path of the file of a chain: the path itself for the first one, with the number before the suffix for others."""
     return path if number == 0 else path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
 def chain_paths(path: Path) -> list[Path]:
-    """All files of chains that there are, in their order."""
+    """Paths of all files of chains, in the order of the chains; the first one need not exist."""
     pattern = re.compile(rf"{re.escape(path.stem)}\.([1-9]\d*){re.escape(path.suffix)}")
-    found = [pattern.fullmatch(each.name) for each in path.parent.iterdir()] if path.parent.is_dir() else []
-    return [path, *(chain_path(path, number) for number in sorted(int(match[1]) for match in found if match))]
+    matches = [pattern.fullmatch(file.name) for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    return [path, *(chain_path(path, number) for number in sorted(int(match[1]) for match in matches if match))]
 
 
 def read_chain(path: Path) -> dict[str, Any]:
-    """State of a chain, read from a file.
+    """Content of the file of a chain.
 
-    :raises FileNotFoundError: if there is none.
-    :raises ValueError: if it is no file of a chain.
+    :raises FileNotFoundError: if there is no file.
+    :raises ValueError: if it is not a file of a chain.
     """
     stored = path.read_bytes()
     try:
@@ -49,7 +49,7 @@ def read_chain(path: Path) -> dict[str, Any]:
             # Torch does not look at checksums.
             damaged = archive.testzip()
         content = torch.load(io.BytesIO(stored), weights_only=True)
-    # Errors that torch and zipfile raise for damaged files are not documented.
+    # The errors of torch and zipfile for damaged files are not documented.
     except Exception as error:
         raise ValueError(f"path: expected a file that Checkpoint wrote, got {path}: {error}") from None
     if damaged is not None:
@@ -63,13 +63,13 @@ def read_chain(path: Path) -> dict[str, Any]:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes what processes left that were killed while they wrote a file."""
-    for each in path.parent.glob(f"{glob.escape(path.name)}.*.unfinished"):
-        each.unlink(missing_ok=True)
+    """Removes unfinished files of processes that were killed while they wrote a file."""
+    for file in path.parent.glob(f"{glob.escape(path.name)}.*.unfinished"):
+        file.unlink(missing_ok=True)
 
 
 def write_chain(path: Path, content: dict[str, Any]) -> None:
-    """Writes a file that is, at any moment, the earlier one or the new one as a whole.
+    """Writes a file atomically: at any moment, it is the earlier one or the new one as a whole.
 
     :raises RuntimeError: if the process that started this one was killed: the chain may go on elsewhere.
     """

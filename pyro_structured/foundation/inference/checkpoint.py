@@ -1,4 +1,4 @@
-"""Chains that outlive their process."""
+"""Checkpoints of Markov chains, which survive the end of their process."""
 
 __all__ = ["Checkpoint", "model_sums", "other_sites"]
 
@@ -31,18 +31,19 @@ from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_flag, check_size, checked_path
 from pyro_structured.foundation.structures.representation import Represented
 
-# Relative: rounding differs between machines. Few of many discrete values may differ with it.
+# Relative tolerance of sums, since rounding differs between machines, and few of many discrete values may differ with
+# it.
 TOLERANCE = 1e-4
 
 
 def model_sums(model: Callable[..., Any] | None, args: Any, kwargs: Any) -> dict[str, float]:
-    """Sums of what all sites draw with a fixed seed, observed ones like others; none if a model cannot draw.
+    """Sums of the values that all sites, observed ones included, draw with a fixed seed; empty if a model cannot draw.
 
     :param model: A Pyro model; ``None``: there are no sums.
     :param args: Arguments of the model.
     :param kwargs: Keyword arguments of the model.
 
-    O(one run of the model). Random numbers afterwards are those that they would have been.
+    Cost: one run of the model. The states of random number generators stay as they were.
     """
     if model is None:
         return {}
@@ -51,7 +52,7 @@ def model_sums(model: Callable[..., Any] | None, args: Any, kwargs: Any) -> dict
         pyro.set_rng_seed(0)
         try:
             trace: Any = poutine.trace(poutine.uncondition(model)).get_trace(*args, **kwargs)
-        # Improper priors, for example: what a model raises is its own.
+        # Improper priors, for example, raise errors of any class.
         except Exception:
             return {}
     values = {name: node["value"] for name, node in trace.nodes.items() if node["type"] == "sample"}
@@ -59,21 +60,19 @@ def model_sums(model: Callable[..., Any] | None, args: Any, kwargs: Any) -> dict
 
 
 def other_sites(sums: dict[str, float], stored: dict[str, float]) -> list[str]:
-    """Names of sites that only one of two models has, or that draw other values in one of them; none if one has no
-    sums.
-    """
+    """Names of sites that only one of two models has, or whose draws differ; none if one of them has no sums."""
     if not sums or not stored:
         return []
-    found = set(sums) ^ set(stored)
+    names = set(sums) ^ set(stored)
     for name in set(sums) & set(stored):
         pair = sums[name], stored[name]
         alike = math.isclose(*pair, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or all(map(math.isnan, pair))
-        found |= set() if alike else {name}
-    return sorted(found)
+        names |= set() if alike else {name}
+    return sorted(names)
 
 
 class Checkpoint(Represented, MCMCKernel):
-    r"""Keeps draws and state of any kernel in a file, so that a run that was killed goes on; a kernel for ``MCMC``.
+    r"""Keeps draws and state of any kernel in a file, so that a killed run can be continued; a kernel for ``MCMC``.
 
     A run that goes on, in a new process, returns the draws of the uninterrupted one bit for bit, on the same kind of
     machine with the same number of threads: adapted step sizes and mass matrices, counters, positions and the
@@ -89,20 +88,20 @@ class Checkpoint(Represented, MCMCKernel):
     chain that the kernel runs has a file: the first one the path itself, others with their number before its suffix,
     ``run.pt``, ``run.1.pt``, ...
 
-    The state of a kernel is what changes in its attributes after ``setup``: tensors, arrays, numbers, texts, containers
-    of these, and objects made of them, such as Pyro's adapters. Objects with the methods ``state_dict`` and
-    ``load_state_dict``, kernels among them, say their state themselves; others are refused.
+    The state of a kernel are the attributes that change after ``setup``: tensors, arrays, numbers, texts, containers of
+    these, and objects made of them, such as Pyro's adapters. Objects with the methods ``state_dict`` and
+    ``load_state_dict``, kernels among them, provide their state themselves; others are refused.
 
-    :param kernel: The outermost one: of Pyro, of this package, or your own.
+    :param kernel: The outermost kernel: of Pyro, of this package, or your own.
     :param path: Path of a file that does not exist yet.
     :param int every: Number of turns after which the file is written again.
-    :raises ValueError: if the kernel is none, or a Checkpoint, or the folder does not exist; at the start of a run, if
-        the file exists.
+    :raises ValueError: if the kernel is not a kernel, or is a Checkpoint, or the folder does not exist; at the start of
+        a run, if the file exists.
     :raises NotImplementedError: at the start of a run, if an attribute of the kernel has a state of another kind.
 
     A file holds all draws and is written anew each time, so larger ``every`` suit long chains of many variables. Draws
     are held in memory once more. ``hook_fn`` sees turns from the file again; it must not draw random numbers. Models
-    must not change while they run, but for what is in Pyro's store of parameters, whose values at the start have to be
+    must not change while they run, except for the parameters in Pyro's store, whose values at the start have to be
     there again.
 
     Example::
@@ -148,20 +147,20 @@ class Checkpoint(Represented, MCMCKernel):
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], model: Callable[..., Any] | MCMCKernel) -> "Checkpoint":
-        """A kernel that goes on with the chains of a file, for an ``MCMC`` with the same numbers of chains and steps.
+        """Kernel that continues the chains of a file, for an ``MCMC`` with the same numbers of chains and steps.
 
         More samples than the first time may be asked for. Chains that had not started yet start now; if they run in
         parallel, seed the generators as the first time.
 
-        :param path: Path of the first chain.
-        :param model: The Pyro model; or a new kernel with the same arguments as the first time, if that was not made of
-            classes and functions of Pyro and of this package alone.
+        :param path: Path of the first chain's file.
+        :param model: The Pyro model; or a new kernel with the same arguments as the first time, if the first one was
+            not made of classes and functions of Pyro and of this package alone.
         :raises FileNotFoundError: if there is no file.
-        :raises ValueError: if it is none of a Checkpoint, or does not tell how to make the kernel, or tells of another
-            one than is given; at the start of the run, if the arguments of the model, Pyro's parameters,
-            ``initial_params``, ``save_params`` or ``warmup_steps`` are others than the first time; at its end, if
-            ``num_samples`` is less than there are. A warning says so if the model draws other values than the first
-            time from the same seed: draws of two models would be mixed.
+        :raises ValueError: if the file is not that of a Checkpoint, or does not describe the kernel, or describes
+            another kernel than the given one; at the start of the run, if the arguments of the model, Pyro's
+            parameters, ``initial_params``, ``save_params`` or ``warmup_steps`` are not those of the first time; at its
+            end, if ``num_samples`` is less than the number of draws in the file. A warning is given if the model draws
+            other values than the first time from the same seed: draws of two models would be mixed.
         """
         content = read_chain(checked_path("path", path))
         kernel = model if isinstance(model, MCMCKernel) else _rebuilt(content["kernel"], model)
@@ -173,35 +172,35 @@ class Checkpoint(Represented, MCMCKernel):
 
     @staticmethod
     def load_samples(path: str | os.PathLike[str], group_by_chain: bool = False) -> dict[str, Tensor]:
-        """The draws so far, as ``mcmc.get_samples`` returns them, of a run that was interrupted or goes on.
+        """Draws so far, as ``mcmc.get_samples`` returns them, of a run that was interrupted or is still running.
 
-        :param path: Path of the first chain.
+        :param path: Path of the first chain's file.
         :param bool group_by_chain: Whether to have shape ``(chains, draws, ...)``, for which chains are cut to the
             length of the shortest one that has draws.
         :raises FileNotFoundError: if there is no file.
-        :raises ValueError: if it is none of a Checkpoint.
+        :raises ValueError: if the file is not that of a Checkpoint.
         """
         check_flag("group_by_chain", group_by_chain)
         first, *others = chain_paths(checked_path("path", path))
         contents = [read_chain(first), *map(read_chain, others)]
-        chains = [content for content in contents if content["run"] == contents[0]["run"]]
+        chains = [chain for chain in contents if chain["run"] == contents[0]["run"]]
         chains = [chain for chain in chains if len(chain["draws"])] or chains[:1]
         length = min(len(chain["draws"]) for chain in chains)
         samples = [_constrained(chain) for chain in chains]
         if group_by_chain:
-            return {name: torch.stack([sample[name][:length] for sample in samples]) for name in samples[0]}
-        return {name: torch.cat([sample[name] for sample in samples]) for name in samples[0]}
+            return {name: torch.stack([chain[name][:length] for chain in samples]) for name in samples[0]}
+        return {name: torch.cat([chain[name] for chain in samples]) for name in samples[0]}
 
     @property
     def transforms(self) -> dict[str, Any] | None:
-        """Transforms of the kernel."""
+        """Transforms of the kernel to unconstrained space."""
         return getattr(self.kernel, "transforms", None)
 
     @property
     def initial_params(self) -> dict[str, Tensor] | None:
         """Unconstrained values to start with."""
-        found: dict[str, Tensor] | None = self.kernel.initial_params
-        return found
+        params: dict[str, Tensor] | None = self.kernel.initial_params
+        return params
 
     @initial_params.setter
     def initial_params(self, params: dict[str, Tensor] | None) -> None:
@@ -242,13 +241,13 @@ class Checkpoint(Represented, MCMCKernel):
                 stacklevel=frames_below_user(),
             )
         constants = {f"argument {key}": value for key, value in [*enumerate(args), *kwargs.items()]}
-        # A kernel that says its state itself does not speak of those that it is composed with.
+        # The state that a kernel provides itself leaves out the kernels that it is composed with.
         root = {"kernel": self.kernel, "composition": getattr(self.kernel, "_composed", None)}
         state = ObjectState(root, {"model": self.model, **constants})
         self._chain = _Chain(self.kernel, state, path, warmup_steps, header)
 
     def _stored(self, path: Path, data: str) -> dict[str, Any] | None:
-        """Stored state of a chain that goes on; ``None`` if there is none."""
+        """Content of the file of a chain that is continued, or ``None`` if it starts now."""
         stored = read_chain(path) if self._resumes and path.exists() else None
         if stored is None or stored["run"] != self._run:
             return None
@@ -259,12 +258,12 @@ class Checkpoint(Represented, MCMCKernel):
         return stored
 
     def _number(self) -> int:
-        """Number of the chain, which Pyro's processes for parallel chains have as their name."""
+        """Number of the chain, which is the name of Pyro's process in parallel runs."""
         name = multiprocessing.current_process().name
         return int(name) if os.getpid() != self._process and name.isdigit() else self._num_chains
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One turn of the kernel, or the next one of the file."""
+        """Values after one turn of the kernel, or after the next turn of the file."""
         chain = self._chain
         assert chain is not None
         if not chain.has_started:
@@ -275,11 +274,11 @@ class Checkpoint(Represented, MCMCKernel):
         return chain.sample(params)
 
     def _check_free(self, path: Path) -> None:
-        """Files of other runs would be taken for chains of this one."""
-        for each in chain_paths(self.path):
-            if each.exists() and (each == path or read_chain(each)["run"] != self._run):
+        """Raises a ValueError if the file, or one of another run, exists: it would be taken for a chain of this run."""
+        for file in chain_paths(self.path):
+            if file.exists() and (file == path or read_chain(file)["run"] != self._run):
                 raise ValueError(
-                    f"path: expected no file, got {each}; Checkpoint.resume goes on with its chain, or remove it"
+                    f"path: expected no file, got {file}; Checkpoint.resume goes on with its chain, or remove it"
                 )
 
     def logging(self) -> dict[str, str]:
@@ -288,8 +287,8 @@ class Checkpoint(Represented, MCMCKernel):
 
     def diagnostics(self) -> dict[str, Any]:
         """Diagnostics of the kernel."""
-        found: dict[str, Any] = self.kernel.diagnostics()
-        return found
+        diagnostics: dict[str, Any] = self.kernel.diagnostics()
+        return diagnostics
 
     def cleanup(self) -> None:
         """Writes the file of a chain that ended, and forgets the chain."""
@@ -303,21 +302,21 @@ class _Chain:
     """A chain, from its start or from a file.
 
     :param state: State of the kernel, made after its ``setup``.
-    :param dict content: Content of the file, if the chain goes on; else what stays the same in it.
+    :param dict content: Content of the file, if the chain is continued; otherwise the entries that stay the same.
     """
 
     def __init__(self, kernel: Any, state: ObjectState, path: Path, warmup_steps: int, content: dict[str, Any]) -> None:
         self._kernel, self._state, self.path, self._content = kernel, state, path, content
         self._turn, self._warmup_steps = 0, warmup_steps
-        # Turns and draws of the file.
+        # Numbers of turns and draws in the file.
         self._num_turns, self._num_draws = content.get("turn", 0), len(content.get("draws", ()))
         self._draws: list[Tensor] = []
         self.has_started, self.goes_on = False, "turn" in content
-        # In the middle of a turn, or after an error there, the kernel's state is no start of another turn.
+        # False in the middle of a turn, or after an error there, when the state cannot be the start of another turn.
         self._is_between = True
 
     def start(self, params: dict[str, Tensor], names: Sequence[str] | None) -> dict[str, Tensor]:
-        """Writes the file, or goes to what it holds; the values to start with."""
+        """Writes the file, or restores its state; returns the values to start with."""
         content, names = self._content, sorted(params) if names is None else list(names)
         if not self.goes_on:
             content["names"], self._params, self.has_started = names, params, True
@@ -331,14 +330,14 @@ class _Chain:
         remove_unfinished(self.path)
         self._state.load(content["state"])
         self._params, self.has_started = content["params"], True
-        # Those after the saved state are drawn again.
+        # Draws after the saved state are drawn again.
         self._draws = list(content["draws"][: max(0, self._num_turns - self._warmup_steps)])
         if not self._num_turns:
             load_random_state(content["random"])
         return dict(self._params)
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The next turn, of the file or of the kernel."""
+        """Values after the next turn, of the file or of the kernel."""
         if self._turn < self._num_turns:
             return self._repeat()
         self._is_between = False
@@ -359,7 +358,7 @@ class _Chain:
         return params
 
     def _repeat(self) -> dict[str, Tensor]:
-        """A turn of the file; those of the warm-up return the last values."""
+        """Values after a turn of the file; turns of the warm-up return the last values."""
         self._turn += 1
         if self._turn == self._num_turns:
             load_random_state(self._content["random"])
@@ -388,7 +387,7 @@ class _Chain:
         self._write()
 
     def _write(self) -> None:
-        """The last state, and all draws: also those after it."""
+        """Writes the last state, and all draws: also those after it."""
         shapes, transforms = self._shapes(), self._kernel.transforms or {}
         width = sum(torch.Size(shape).numel() for shape in shapes.values())
         draws = torch.stack(self._draws) if self._draws else torch.zeros(0, width)
@@ -403,7 +402,7 @@ class _Chain:
 
 
 def _split(draws: Tensor, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Values of sites, which lie one after the other in the last axis."""
+    """Values of all sites, by name, from draws in which they lie one after the other along the last axis."""
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
     parts = zip(shapes.items(), draws.split(sizes, -1), strict=True)
     return {name: part.reshape(draws.shape[:-1] + torch.Size(shape)) for (name, shape), part in parts}
@@ -420,7 +419,7 @@ def _check_same(name: str, expected: str, given: Any, stored: Any, path: Path) -
 
 
 def _described(kernel: MCMCKernel, model: Any) -> dict[str, Any]:
-    """Data of which the kernel can be made anew, or the reason why there are none."""
+    """Description from which a kernel can be made, or the reason why there is none."""
     try:
         return {"data": ObjectState(None, {"model": model}).encode(kernel, type(kernel).__name__)}
     except NotImplementedError as error:
@@ -428,9 +427,11 @@ def _described(kernel: MCMCKernel, model: Any) -> dict[str, Any]:
 
 
 def _are_alike(description: dict[str, Any], stored: dict[str, Any]) -> bool:
-    """Whether kernels are the same, as far as data can tell: errors may speak of places in memory."""
-    known, other = ({name: part for name, part in each.items() if name != "error"} for each in (description, stored))
-    return data_digest(known) == data_digest(other)
+    """Whether descriptions of kernels are the same, apart from errors, which may contain addresses in memory."""
+    known, reference = (
+        {name: value for name, value in given.items() if name != "error"} for given in (description, stored)
+    )
+    return data_digest(known) == data_digest(reference)
 
 
 def _rebuilt(description: dict[str, Any], model: Any) -> Any:

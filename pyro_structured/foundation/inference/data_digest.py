@@ -14,16 +14,16 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.d
 
 
 def data_digest(value: Any, name: str = "value") -> str:
-    """A text that is the same for equal data, also in other processes, and another one for others.
+    """Digest that is the same for equal data, also in other processes, and different for other data.
 
     :param value: Tensors, arrays, frames (their entries), numbers, texts, and containers or objects made of these; of
         functions and classes only the name counts.
     :param str name: Name of the value in errors.
-    :raises ValueError: if there is anything else in it.
+    :raises ValueError: if the value has a part of another kind.
     """
     digest = hashlib.sha256()
     for part in _parts(value, name, ()):
-        # Lengths tell where parts end.
+        # Lengths separate the parts.
         digest.update(b"%d:" % len(part) + part)
     return digest.hexdigest()
 
@@ -42,14 +42,14 @@ def _parts(value: Any, name: str, outer: tuple[Any, ...]) -> Iterator[bytes]:
             yield from (str(array.dtype).encode(), repr(array.shape).encode(), array.tobytes())
     elif hasattr(value, "__qualname__"):
         yield f"{value.__module__}.{value.__qualname__}".encode()
-    elif any(value is each for each in outer):
+    elif any(value is member for member in outer):
         yield b"itself"
     elif isinstance(value, Set):
-        yield from sorted(data_digest(each, name).encode() for each in value)
+        yield from sorted(data_digest(member, name).encode() for member in value)
     elif isinstance(value, (Mapping, Sequence)) or hasattr(value, "__dict__"):
         pairs = enumerate(value) if isinstance(value, Sequence) else _items(value)
-        for key, each in pairs:
-            yield from (*_parts(key, name, outer), *_parts(each, name, (*outer, value)))
+        for key, member in pairs:
+            yield from (*_parts(key, name, outer), *_parts(member, name, (*outer, value)))
         yield b"end"
     else:
         raise ValueError(

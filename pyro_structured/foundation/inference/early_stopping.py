@@ -1,4 +1,4 @@
-"""Learning as long as other data are predicted better."""
+"""Early stopping: learning as long as scores on other data improve."""
 
 __all__ = ["EarlyStopping"]
 
@@ -22,12 +22,12 @@ class _Progress:
     """Progress of a run.
 
     :ivar scores: Scores so far.
-    :ivar float best: Largest score, or -inf.
-    :ivar int best_at: Number of scores when the best one had been found.
-    :ivar kept: State of learning at the best score; ``None`` before the first score.
+    :ivar float best: The largest score, or -inf.
+    :ivar int best_at: Number of scores up to the best one.
+    :ivar kept: Parameters and buffers of the best score; ``None`` before the first score.
     :ivar int num_steps: Number of steps so far.
     :ivar num_since: Number of steps since the last score; ``None`` before the first.
-    :ivar present: Last state of learning, once a run has ended and gone back to the best.
+    :ivar present: Parameters and buffers of the last step, once a run has ended and gone back to the best.
     """
 
     scores: list[float] = field(default_factory=list)
@@ -40,16 +40,16 @@ class _Progress:
 
 
 class EarlyStopping(Represented):
-    """Runs a learner with steps, looks from time to time at how good its parameters are, and keeps the best of them.
+    """Runs a learner with steps, scores its parameters from time to time, and keeps the best of them.
 
-    The start is looked at as well, and kept if nothing is better. What is kept are all parameters in Pyro's store, and
-    the buffers of modules that the model calls, such as the running means of ``BatchNorm``.
+    The start is scored as well, and kept if nothing is better. All parameters in Pyro's store are kept, and the buffers
+    of modules that the model calls, such as the running means of ``BatchNorm``.
 
     :param learner: ``pyro.infer.SVI``, :class:`ExpectedLoss`, :class:`ContrastiveDivergence`, :class:`MCEM`, or
         anything else with ``model``, ``guide``, and a method ``step`` that changes Pyro's parameters.
-    :param score: Takes nothing and returns how good the present parameters are, the larger the better: the accuracy on
-        validation data, for example. NaN counts as worst.
-    :param int num_steps: Steps between scores, at least 1.
+    :param score: Function without arguments that returns the score of the present parameters, the larger the better:
+        the accuracy on validation data, for example. NaN counts as worst.
+    :param int num_steps: Number of steps between scores, at least 1.
     :param int patience: Number of scores in a row that are no better than the best before the run ends, at least 1.
     :raises ValueError: if an argument is of another kind.
 
@@ -83,7 +83,7 @@ class EarlyStopping(Represented):
         self._goes_on = False
 
     def run(self, max_steps: int, *args: Any, **kwargs: Any) -> list[float]:
-        """Runs the learner, with a progress bar on terminals; arguments but the first are those of its steps.
+        """Runs the learner, with a progress bar on terminals; further arguments are those of its steps.
 
         Afterwards, or after an interruption from the keyboard, parameters and buffers are those with the best score,
         the first if there are several; optimisers and chains stay where they are.
@@ -116,7 +116,7 @@ class EarlyStopping(Represented):
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption; plain data.
 
-        It may be kept at any time: when ``score`` is called, say, which is called again then, or after Ctrl-C.
+        It may be kept at any time: when ``score`` is called, which is then called again after loading, or after Ctrl-C.
 
         .. code-block:: python
 
@@ -127,7 +127,7 @@ class EarlyStopping(Represented):
 
         In a new process, with everything made in the same way, ``stopping.load_state_dict(torch.load("state"))`` and
         then :meth:`run` with the same arguments go on, and return all scores. The learner's own state is part of it;
-        that of ``SVI`` is kept likewise, but for what its loss keeps to itself.
+        the state of ``SVI`` is kept likewise, except for any state of its loss.
 
         :raises ValueError: if there is something that data cannot keep, with its name.
         :raises NotImplementedError: if the learner is neither ``SVI`` nor has a ``state_dict`` of its own.
@@ -148,12 +148,12 @@ class EarlyStopping(Represented):
             raise ValueError(f"state: expected that of an EarlyStopping, got {type(state).__name__} of something else")
         learner = self._state if isinstance(self.learner, SVI) else self.learner
         learner.load_state_dict(state["learner"])
-        found = plain_copy(state["progress"], "progress")
-        self._progress = None if found is None else _Progress(**found)
-        self._goes_on = found is not None
+        progress = plain_copy(state["progress"], "progress")
+        self._progress = None if progress is None else _Progress(**progress)
+        self._goes_on = progress is not None
 
     def _begin(self) -> _Progress:
-        """A new run, or the one that was loaded, with what it had learned last."""
+        """Progress of a new run, or of the loaded one, with its last parameters."""
         if not self._goes_on or self._progress is None:
             self._progress = _Progress()
         if self._progress.present is not None:

@@ -1,4 +1,4 @@
-"""Kernels that take turns, each for some of the latent variables, and the base of kernels of one's own."""
+"""Compositions of kernels, each for some of the latent variables, and the base class of users' own kernels."""
 
 __all__ = ["Gibbs", "StepKernel"]
 
@@ -22,15 +22,15 @@ Sites = Sequence[str] | Callable[[Any], Sequence[str]] | None
 
 
 class StepKernel(MCMCKernel):
-    r"""Base of your own kernels: what ``MCMC`` asks for, around a step from values to values.
+    r"""Base class of your own kernels: the interface of ``MCMC``, around a step from values to values.
 
-    A kernel says how a chain starts, :meth:`prepare`, and how it goes on, :meth:`step`. Starts, unconstrained values,
-    chains one after the other or in parallel, and the bookkeeping of draws are done here. It runs alone in
+    A kernel defines how a chain starts, :meth:`prepare`, and how it goes on, :meth:`step`. Starts, unconstrained
+    values, chains one after the other or in parallel, and the bookkeeping of draws are done here. It runs alone in
     ``pyro.infer.MCMC``, and as a block of :class:`Gibbs`. A step has to leave the distribution of its sites given the
     data and all other sites invariant; :func:`~pyro_structured.testing.check_kernel` shows whether it does.
 
-    For parallel chains kernels are pickled before they start: what is not picklable is made in ``prepare``.
-    :class:`Checkpoint` keeps what changes in attributes; a kernel with a state of another kind has the methods
+    For parallel chains kernels are pickled before they start: make objects that cannot be pickled in ``prepare``.
+    :class:`Checkpoint` keeps attributes that change; a kernel with a state of another kind has the methods
     ``state_dict`` and ``load_state_dict``.
 
     :param model: A Pyro model.
@@ -78,33 +78,33 @@ class StepKernel(MCMCKernel):
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain: also a second one of the same kernel, so counters and adaptation start anew.
 
-        :param model: The model given all sites but its own; it changes as these do.
-        :param names: Its own sites.
-        :param warmup_steps: Number of steps that may adapt the kernel; nothing says when they are over, so count.
+        :param model: The model given the present values of all sites but the kernel's own.
+        :param names: Names of the kernel's own sites.
+        :param warmup_steps: Number of steps that may adapt the kernel, which the kernel has to count itself.
         :param args: Positional arguments of the model.
-        :param kwargs: Its keyword arguments.
+        :param kwargs: Keyword arguments of the model.
         """
 
     @abstractmethod
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """New values of its sites from the present ones, which must not be changed in place.
+        """New values of the kernel's sites from the present ones, which must not be changed in place.
 
-        Called without gradients, as ``prepare``. Others may have moved since its last step.
+        Called without gradients, as ``prepare``. Other sites may have moved since the last step.
 
-        :param dict values: Values of its own sites, as the model sees them; costs of observed optima in double
+        :param dict values: Values of the kernel's own sites, as the model sees them; costs of observed optima in double
             precision.
         """
 
     def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:
         """Values after each of some steps, between which nothing else changes; one :meth:`step` after the other."""
-        found = []
+        visited = []
         for _ in range(num_steps):
             values = self.step(values)
-            found.append(values)
-        return found
+            visited.append(values)
+        return visited
 
     def report(self) -> dict[str, Any]:
-        """Counters since the start of the chain, for ``diagnostics``; none unless overridden."""
+        """Statistics of the chain since its start, for ``diagnostics``; empty unless overridden."""
         return {}
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
@@ -135,8 +135,8 @@ class StepKernel(MCMCKernel):
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
         """One turn of the composition."""
-        found: dict[str, Tensor] = self._composed.sample(params)
-        return found
+        new_params: dict[str, Tensor] = self._composed.sample(params)
+        return new_params
 
     def logging(self) -> dict[str, str]:
         """Log entries of the composition."""
@@ -229,7 +229,7 @@ class Gibbs(MCMCKernel):
         self._initial_params = state.params()
 
     def _owned(self, state: LatentState) -> list[list[str]]:
-        """The sites of every block."""
+        """Names of the sites of every block."""
         wanted: list[list[str] | None] = []
         for _, sites in self.blocks:
             names = sites(state.trace) if callable(sites) else sites
@@ -272,16 +272,18 @@ class Gibbs(MCMCKernel):
         return state.params()
 
     def logging(self) -> dict[str, str]:
-        """Log entries of all kernels, with their names in front."""
+        """Log entries of all kernels, with the kernels' names in front."""
         return {f"{turn.name} {key}": value for turn in self._turns for key, value in turn.logging().items()}
 
     def diagnostics(self) -> dict[str, Any]:
-        """Diagnostics of all kernels, with their names in front; divergences under their own name, for summaries."""
-        found: dict[str, Any] = {}
+        """Diagnostics of all kernels, with the kernels' names in front; divergences under their own name, for
+        summaries.
+        """
+        diagnostics: dict[str, Any] = {}
         for turn in self._turns:
             for key, value in turn.report().items():
-                found[key if key == "divergences" and key not in found else f"{turn.name} {key}"] = value
-        return found
+                diagnostics[key if key == "divergences" and key not in diagnostics else f"{turn.name} {key}"] = value
+        return diagnostics
 
     def cleanup(self) -> None:
         """Forgets the chain."""
@@ -348,10 +350,10 @@ class _Turn:
         """Diagnostics of the kernel."""
         if not self.names:
             return {}
-        found: dict[str, Any] = (
+        diagnostics: dict[str, Any] = (
             self.kernel.report() if isinstance(self.kernel, StepKernel) else self.kernel.diagnostics()
         )
-        return found
+        return diagnostics
 
     def cleanup(self) -> None:
         """Forgets the chain."""

@@ -34,7 +34,7 @@ def later_sites(trace: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield other, node
 
 
-# Draws of a start that may have density zero.
+# Largest number of draws of a start of positive density.
 ATTEMPTS = 100
 
 
@@ -43,10 +43,10 @@ class LatentState:
 
     :param model: A Pyro model, :class:`NamedLatents`.
     :param initial_params: Values to start with, of some or all sites, unconstrained.
-    :param strategy: Strategy of initialisation, for all sites but those that observed ones confine, such as costs.
+    :param strategy: Initialisation strategy of all sites but those that observed ones confine, such as costs.
     :ivar trace: Trace of the model at the start.
     :ivar dict values: Values of all latent sites.
-    :ivar dict transforms: To unconstrained space, for sites that need one.
+    :ivar dict transforms: Transforms to unconstrained space, for sites that need one.
     :ivar set confined: Names of latent sites that observed ones confine.
     :raises ValueError: if a start is infeasible or has density zero, or a plate is subsampled.
     """
@@ -62,7 +62,7 @@ class LatentState:
     ) -> None:
         self.transforms: dict[str, Any] = {}
         self._written: dict[str, Tensor] = {}
-        start, other = (poutine.trace(at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
+        start, second = (poutine.trace(at_random(model)).get_trace(*args, **kwargs) for _ in range(2))
         pairs = confinement_of(start)
         self.confined = {latent for _, (latent, _) in pairs}
         self.names = list(latent_sites(start))
@@ -71,7 +71,7 @@ class LatentState:
             support = start.nodes[name]["fn"].support
             if name not in self.confined and not support.is_discrete:
                 self.transforms[name] = biject_to(support).inv
-                _check_support(name, start, other)
+                _check_support(name, start, second)
         given = self._given(initial_params, start)
         self.trace: Any = self._find_start(model, args, kwargs, strategy, given, pairs)
         self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
@@ -98,8 +98,10 @@ class LatentState:
     def _find_start(
         self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], pairs: list[Any]
     ) -> Any:
-        """A trace in which all but the confined sites have a positive density, and what confines them is feasible."""
-        # Which confined values are allowed is looked at later.
+        """Trace in which all but the confined sites have a positive density, and the sites that confine them are
+        feasible.
+        """
+        # The values of confined sites are checked later.
         hidden = {name for _, site in pairs for name in site}
         refusal = ValueError(
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
@@ -114,30 +116,30 @@ class LatentState:
                 for confinement, site in pairs:
                     confinement.check_feasible(site, trace)
             except ValueError as error:
-                # Problems may depend on what was drawn.
+                # Whether a site is feasible may depend on the values drawn.
                 refusal = error
                 continue
             return trace
         raise refusal
 
     def seen(self, name: str) -> Tensor:
-        """The value of a site with the dtype that the model works with."""
+        """Value of a site in the dtype that it has in the model."""
         value: Tensor = self.values[name].to(self.dtypes[name])
         return value
 
     def params(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Unconstrained values, as Pyro's kernels take them; costs and discrete values as they are."""
+        """Unconstrained values by site, as Pyro's kernels take them; costs and discrete values as they are."""
         chosen = self.names if names is None else names
-        found = {}
+        params = {}
         for name in chosen:
             value = self.seen(name)
-            found[name] = self.transforms[name](value) if name in self.transforms else value
+            params[name] = self.transforms[name](value) if name in self.transforms else value
         if names is None:
-            self._written = found
-        return dict(found)
+            self._written = params
+        return dict(params)
 
     def read(self, params: dict[str, Tensor]) -> None:
-        """Takes unconstrained values, unless they are those that were given out last."""
+        """Sets unconstrained values, unless they are those that :meth:`params` returned last."""
         for name, value in params.items():
             last = self._written.get(name)
             if last is not None and (last is value or torch.equal(last, value)):
@@ -146,12 +148,12 @@ class LatentState:
             self.update({name: self.transforms[name].inv(value) if name in self.transforms else value})
 
     def update(self, values: dict[str, Tensor]) -> None:
-        """Takes values as the model sees them, costs in any precision."""
+        """Sets values as the model sees them, costs in any precision."""
         self.values.update(values)
 
 
 def _check_support(name: str, *traces: Any) -> None:
-    """Pyro transforms a site to unconstrained space with the support that it has at the start."""
+    """Raises a ValueError if a support differs between traces: Pyro's transform is that of the support at the start."""
     ends = [support_bounds(trace.nodes[name]["fn"]) for trace in traces]
     if not all(torch.equal(*pair) for pair in zip(*ends, strict=True)):
         raise ValueError(
@@ -177,7 +179,7 @@ def _is_normalized(fn: Any) -> bool:
 
 
 def at_random(model: Any) -> Any:
-    """A model whose latent sites have some values of positive density, without much work."""
+    """Model whose latent sites are initialised by :func:`random_value`, with cheap values of positive density."""
     messenger: Any = InitMessenger(random_value)
     return messenger(model)
 
@@ -189,7 +191,7 @@ def _initial_value(strategy: Callable[..., Any], confined: set[str], site: Any) 
 
 
 def latent_sites(trace: Any) -> Iterable[str]:
-    """Names of the latent sites of a trace, plates apart.
+    """Names of the latent sites of a trace, without plates.
 
     :raises ValueError: if a plate is subsampled.
     """

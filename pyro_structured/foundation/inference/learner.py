@@ -33,9 +33,9 @@ class ObservedBatch:
     """A run of a model with the present parameters.
 
     :ivar args: Positional arguments of the model.
-    :ivar kwargs: Its keyword arguments.
-    :ivar trace: Trace of the model; what is latent is drawn from its distribution, or from the guide.
-    :ivar rows: The rows of every plate.
+    :ivar kwargs: Keyword arguments of the model.
+    :ivar trace: Trace of the model; latent sites are drawn from their distributions, or from the guide.
+    :ivar rows: Indices of the rows of every plate, by its name.
     """
 
     args: Any
@@ -44,7 +44,7 @@ class ObservedBatch:
     rows: dict[str, Tensor]
 
 
-# Of a step without an optimiser.
+# Largest number of L-BFGS iterations of a step without an optimiser.
 MOST_ITERATIONS = 100
 ON_NONFINITE = ("raise", "skip")
 
@@ -52,7 +52,7 @@ Batch = TypeVar("Batch", bound=ObservedBatch)
 
 
 class Learner(ABC, Generic[Batch]):
-    """Base of learners: steps as those of ``pyro.infer.SVI``, whose state can be kept.
+    """Base class of learners, with steps like those of ``pyro.infer.SVI`` and a state that can be saved.
 
     :param model: A Pyro model.
     :param guide: A Pyro guide for the latent sites that the learner does not infer itself, whose sites are all Delta:
@@ -60,7 +60,7 @@ class Learner(ABC, Generic[Batch]):
     :param optim: A Pyro optimiser; or ``None``: every step minimises its loss by L-BFGS, to convergence or
         100 iterations.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+        ValueError that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     """
 
@@ -80,31 +80,32 @@ class Learner(ABC, Generic[Batch]):
         self.model, self.guide, self.optim, self.on_nonfinite = model, guide, optim, on_nonfinite
         self.num_skipped = 0
         self._state = LearningState(model, guide, optim)
-        # Of the rows of plates, if steps go on with it.
+        # State of the rows of plates, if steps keep any.
         self._chains: RowState | None = None
-        # The model that steps run.
+        # The model with masks of distributions as masks of their sites.
         self._observed_model: Callable[..., Any] = MaskedSites(model)
 
     @abstractmethod
     def _observe(self, args: Any, kwargs: Any) -> Batch:
-        """A run of the model, in which what it observes is looked at."""
+        """Run of the model, whose observed values are checked."""
 
     def _inferred_sites(self, trace: Any) -> set[str]:
-        """Names of the latent sites for which there is no need of a guide."""
+        """Names of the latent sites that need no guide."""
         return set()
 
     @abstractmethod
     def _infer(self, batch: Batch) -> dict[str, Tensor]:
-        """Inferred tensors that the loss needs, for every observed site of the learner."""
+        """Inferred values that the loss needs, by names of sites."""
 
     @abstractmethod
     def _loss(self, batch: Batch, inferred: dict[str, Tensor]) -> Tensor:
-        """Loss that a step makes smaller."""
+        """Loss that a step decreases, a scalar."""
 
     def step(self, *args: Any, **kwargs: Any) -> float:
-        """One step on the arguments' data, or on a random part of it if the model's plates say so.
+        """One step on the arguments' data, or on a random part of it if the model's plates are subsampled.
 
-        :return: The loss before the parameters changed; of a step that was skipped, what it was.
+        :return: The loss before the parameters changed; of a skipped step, the loss that is not finite, or at which a
+            gradient is not finite.
         :raises ValueError: if an observed value has no probability, or, unless such steps are skipped, if the loss or a
             gradient is not finite. After any error parameters, buffers of modules, the optimiser and chains are as
             before.
@@ -126,7 +127,7 @@ class Learner(ABC, Generic[Batch]):
         return loss
 
     def run(self, num_steps: int, *args: Any, **kwargs: Any) -> list[float]:
-        """Some steps, with a progress bar on terminals; their losses."""
+        """Runs some steps, with a progress bar on terminals, and returns their losses."""
         check_size("num_steps", num_steps, 0)
         losses = []
         with trange(num_steps, desc=type(self).__name__, disable=None) as bar:
@@ -167,10 +168,10 @@ class Learner(ABC, Generic[Batch]):
         return state if self._chains is None else {**state, "chains": self._chains.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back to a state.
+        """Restores a state.
 
         Parameters are in Pyro's store at once. Guides and modules of a new process take theirs over when the first step
-        begins, which runs the model once more for that.
+        begins, for which the model is run once more.
 
         :raises ValueError: if it is the state of another kind of learner.
         """
@@ -184,7 +185,7 @@ class Learner(ABC, Generic[Batch]):
 
     @torch.no_grad()
     def _trace(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Tensor]]:
-        """A trace of the model with values of the guide, and the rows of every plate."""
+        """Trace of the model with values of the guide, and indices of the rows of every plate, by its name."""
         guide: Any = poutine.trace(self.guide).get_trace(*args, **kwargs)
         _check_guide(guide)
         trace: Any = poutine.trace(poutine.replay(self._observed_model, trace=guide)).get_trace(*args, **kwargs)
@@ -195,7 +196,7 @@ class Learner(ABC, Generic[Batch]):
         return trace, {name: torch.as_tensor(numbers) for name, numbers in rows.items()}
 
     def _run(self, batch: Batch, values: dict[str, Tensor]) -> Any:
-        """A trace of the model on the same rows, with some values given, as a function of the parameters."""
+        """Trace of the model on the same rows, with some values given, as a function of the parameters."""
         guide = poutine.trace(poutine.condition(self.guide, data=batch.rows))
         guide_trace: Any = guide.get_trace(*batch.args, **batch.kwargs)
         model = poutine.condition(self._observed_model, data={**batch.rows, **values})
@@ -245,7 +246,7 @@ class Learner(ABC, Generic[Batch]):
 
     @staticmethod
     def _log_density(trace: Any, apart: set[str]) -> Tensor:
-        """The log-density of all sites of a trace but some."""
+        """Log-density of all sites of a trace but those in ``apart``, a scalar."""
         trace.compute_log_prob(lambda name, _: name not in apart)
         nodes = (node for name, node in trace.nodes.items() if node["type"] == "sample" and name not in apart)
         total: Tensor = sum((node["log_prob_sum"] for node in nodes), torch.zeros(()))
@@ -253,13 +254,13 @@ class Learner(ABC, Generic[Batch]):
 
 
 def _params(capture: Any) -> dict[str, Tensor]:
-    """Parameters, once each if they have two names."""
-    found = {name: node["value"].unconstrained() for name, node in capture.trace.nodes.items()}
-    return dict({id(param): (name, param) for name, param in found.items()}.values())
+    """Unconstrained parameters of a trace, by name; one name for each tensor."""
+    params = {name: node["value"].unconstrained() for name, node in capture.trace.nodes.items()}
+    return dict({id(param): (name, param) for name, param in params.items()}.values())
 
 
 def _is_fixed(fn: Any) -> bool:
-    """Whether its value is no matter of chance, or it numbers the rows of a plate."""
+    """Whether a distribution is a Delta, or the choice of a plate's rows."""
     while isinstance(fn, torch.distributions.Independent):
         fn = fn.base_dist
     return isinstance(fn, dist.Delta) or is_plate(fn)

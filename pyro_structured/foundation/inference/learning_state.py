@@ -1,4 +1,4 @@
-"""State of learning: parameters, optimisers, buffers and random numbers."""
+"""State of learning: parameters, buffers, optimiser and random number generators."""
 
 __all__ = ["LearningState", "plain_constraint", "rebuilt_constraint"]
 
@@ -22,7 +22,7 @@ from pyro_structured.foundation.inference.plain_data import plain_copy
 from pyro_structured.foundation.inference.random_state import load_random_state, random_state, same_random_state
 from pyro_structured.foundation.ops.private_members import add_optimizer, optimizer_states, waiting_states
 
-# A file may name classes of these, and no others.
+# Modules whose classes a file may name.
 MODULES = (
     "torch.distributions.constraints",
     "pyro.distributions.constraints",
@@ -31,9 +31,9 @@ MODULES = (
 
 
 def plain_constraint(constraint: Any, name: str) -> dict[str, Any]:
-    """The class of a constraint by name, and its arguments.
+    """Name of a constraint's class, and its arguments, as plain data.
 
-    :param str name: Name of the parameter.
+    :param str name: Name of the parameter, for errors.
     :raises ValueError: if the class is none of PyTorch's, Pyro's or ours.
     """
     kind = type(constraint)
@@ -51,46 +51,46 @@ def _plain_argument(value: Any, name: str) -> Any:
     if isinstance(value, constraints.Constraint):
         return plain_constraint(value, name)
     if isinstance(value, (list, tuple)):
-        return [_plain_argument(each, name) for each in value]
+        return [_plain_argument(member, name) for member in value]
     return plain_copy(value, name)
 
 
 def rebuilt_constraint(plain: dict[str, Any]) -> Any:
     """A constraint from what :func:`plain_constraint` returned.
 
-    :raises ValueError: if it is not known here.
+    :raises ValueError: if the class is not known here.
     """
     module, name = plain["module"], plain["class"]
     kind = getattr(import_module(module), name, None) if module in MODULES else None
     if not (isinstance(kind, type) and issubclass(kind, constraints.Constraint)):
         raise ValueError(f"state: expected constraints that PyTorch, Pyro or pyro_structured have, got {module}.{name}")
-    found = kind.__new__(kind)
-    vars(found).update({key: _rebuilt_argument(value) for key, value in plain["arguments"].items()})
-    return found
+    constraint = kind.__new__(kind)
+    vars(constraint).update({key: _rebuilt_argument(value) for key, value in plain["arguments"].items()})
+    return constraint
 
 
 def _rebuilt_argument(value: Any) -> Any:
     if isinstance(value, dict):
         return rebuilt_constraint(value)
-    return [_rebuilt_argument(each) for each in value] if isinstance(value, list) else value
+    return [_rebuilt_argument(member) for member in value] if isinstance(value, list) else value
 
 
 class _ModuleBuffers:
     """Tensors that modules change when they are called, such as the running means of ``BatchNorm``.
 
-    Pyro does not know of them. They are those of all modules, with their parts, that are called while somebody watches,
-    however models come by them; but not of modules that are called inside of a compiled function only.
+    Pyro does not know of them. They are those of all modules, with their submodules, that are called inside of
+    :meth:`watch`, wherever models hold them; but not of modules that are called inside of a compiled function only.
     """
 
     def __init__(self) -> None:
         self._called: WeakKeyDictionary[Module, None] = WeakKeyDictionary()
         self._before: list[tuple[Module, str, Tensor, Tensor]] = []
-        # How many parameters there were in the store when all that are parts of modules had been seen.
+        # Number of parameters in the store when all parameters of modules had been seen.
         self._num_params = -1
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Looks at what is called, and remembers how it was before.
+        """Context that records the modules that are called, and their buffers before.
 
         Hooks on modules make ``torch.compile`` begin anew: there is one only as long as Pyro's store has parameters of
         modules that have not been seen.
@@ -110,25 +110,25 @@ class _ModuleBuffers:
             self._num_params = len(store)
 
     def _see(self, module: Module, inputs: Any) -> None:
-        # A module that is compiled as a whole has been seen; what is inside of it is not Python's to look at.
+        # A module that is compiled as a whole has been seen; modules inside of it cannot be inspected.
         if not torch.compiler.is_compiling() and module not in self._called:
             self._called[module] = None
             self._before += _copies(module)
 
     @torch.no_grad()
     def undo(self) -> None:
-        """Goes back to how buffers were before somebody watched."""
-        # The earliest copies of parts that were called again in a whole are right.
+        """Restores the buffers as they were before :meth:`watch`."""
+        # Where a module was copied twice, as itself and as a submodule, the earlier copy is right.
         for owner, name, buffer, value in reversed(self._before):
             setattr(owner, name, buffer.copy_(value))
 
     def values(self) -> dict[str, Tensor]:
-        """Copies, by names that are the same in every process."""
+        """Copies of the buffers, by names that are the same in every process."""
         return {name: buffer.clone() for name, buffer in self._named().items()}
 
     @torch.no_grad()
     def load(self, values: Mapping[str, Tensor]) -> None:
-        """Goes back to values.
+        """Sets the buffers to values.
 
         :raises ValueError: if the modules that were called have no such buffers.
         """
@@ -144,27 +144,31 @@ class _ModuleBuffers:
             present[name].copy_(value)
 
     def _named(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        named: dict[str, Tensor] = {}
         counts: dict[str, int] = {}
         for module in self._called:
-            buffers = {name: buffer for name, buffer in module.named_buffers() if not _is_among(buffer, found)}
+            buffers = {name: buffer for name, buffer in module.named_buffers() if not _is_among(buffer, named)}
             if buffers:
                 prefix = _prefix(module, counts)
-                found |= {normalize_param_name(prefix + name): buffer for name, buffer in buffers.items()}
-        return found
+                named |= {normalize_param_name(prefix + name): buffer for name, buffer in buffers.items()}
+        return named
 
 
 def _copies(module: Module) -> list[tuple[Module, str, Tensor, Tensor]]:
-    parts = ((part, name, buffer) for part in module.modules() for name, buffer in part.named_buffers(recurse=False))
-    return [(part, name, buffer, buffer.detach().clone()) for part, name, buffer in parts]
+    parts = (
+        (submodule, name, buffer)
+        for submodule in module.modules()
+        for name, buffer in submodule.named_buffers(recurse=False)
+    )
+    return [(submodule, name, buffer, buffer.detach().clone()) for submodule, name, buffer in parts]
 
 
-def _is_among(buffer: Tensor, found: dict[str, Tensor]) -> bool:
-    return any(other is buffer for other in found.values())
+def _is_among(buffer: Tensor, named: dict[str, Tensor]) -> bool:
+    return any(known is buffer for known in named.values())
 
 
 def _prefix(module: Module, counts: dict[str, int]) -> str:
-    """Prefix of the names of buffers: that of the module's parameters in Pyro's store, or the class with a number."""
+    """Prefix of the names of a module's buffers: that of its parameters in Pyro's store, or its class with a number."""
     store = pyro.get_param_store()
     for name, param in module.named_parameters():
         full = normalize_param_name(store.param_name(param) or "")
@@ -181,9 +185,9 @@ PARTS = ("params", "buffers", "optim", "random", "has_run")
 class LearningState:
     """Parameters, buffers of modules, the optimiser and generators of random numbers, which a file can keep.
 
-    Guides, and modules that models register, know their parameters from their first run on only. A process that goes on
+    Guides, and modules that models register, have their parameters from their first run on only. A process that goes on
     from a state has not run them. Therefore it runs the model once before the next step, for nothing else, and then
-    puts what it had loaded into what there is now; random numbers are not affected.
+    copies the loaded values into the parameters that exist now; random numbers are not affected.
 
     :param model: A Pyro model.
     :param guide: A Pyro guide.
@@ -195,15 +199,15 @@ class LearningState:
         self.model, self.guide, self.optim = model, guide, optim
         self.has_run = False
         self._buffers = _ModuleBuffers()
-        # Of a state, as long as the model has not been run with it.
+        # Loaded values, kept until the model has been run with them.
         self._is_resumed = False
         self._loaded_params: dict[str, Tensor] = {}
         self._loaded_buffers: dict[str, Tensor] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, as plain data.
+        """Parameters, buffers, optimiser and generators as plain data.
 
-        :raises ValueError: if there is something that data cannot keep, with its name.
+        :raises ValueError: if a part cannot be expressed as plain data, with its name.
         """
         _check_global_store()
         learned, limits = self.learned(), pyro.get_param_store().get_state()["constraints"]
@@ -219,7 +223,7 @@ class LearningState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes back to a state."""
+        """Restores a state."""
         _check_global_store()
         missing = [part for part in PARTS if part not in state]
         if missing:
@@ -249,14 +253,14 @@ class LearningState:
 
     @torch.no_grad()
     def put_back(self, learned: Mapping[str, Any]) -> None:
-        """Goes back to what was learned, in place, as modules hold the tensors as well."""
+        """Restores parameters and buffers in place, because modules hold the same tensors."""
         present = dict(pyro.get_param_store().named_parameters())
         for name, value in learned["params"].items():
             present[name].copy_(value)
         self._buffers.load(learned["buffers"])
 
     def optim_state(self) -> dict[str, Any] | None:
-        """A copy, by names of parameters; also of those that have not been seen since a state was loaded."""
+        """Copy of the optimiser's state, by names of parameters, also those not seen since a state was loaded."""
         if self.optim is None:
             return None
         store = pyro.get_param_store()
@@ -267,22 +271,22 @@ class LearningState:
         return copy
 
     def load_optim(self, state: Mapping[str, Any] | None) -> None:
-        """Goes back to a state; makes optimisers at once, so that schedules go on, whatever the next step sees."""
+        """Restores the optimiser's state; makes all optimisers at once, so that schedules go on with the next step."""
         if self.optim is None or state is None:
             return
         store = dict(pyro.get_param_store().named_parameters())
         self.optim.optim_objs.clear()
         self.optim.grad_clip.clear()
         waiting_states(self.optim).clear()
-        for name, each in plain_copy(state, "optim").items():
+        for name, param_state in plain_copy(state, "optim").items():
             if name in store:
-                add_optimizer(self.optim, store[name], each)
+                add_optimizer(self.optim, store[name], param_state)
             else:
-                self.optim.set_state({name: each})
+                self.optim.set_state({name: param_state})
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Around a step: if it fails, buffers are as before."""
+        """Context of a step: if it fails, buffers are restored."""
         with self._buffers.watch():
             try:
                 yield
@@ -292,12 +296,12 @@ class LearningState:
         self.has_run = True
 
     def resume(self, args: Any, kwargs: Any) -> None:
-        """Makes everything ready for the next step with these arguments, if a state has been loaded."""
+        """Calls :meth:`prepare` before the first step after a state has been loaded."""
         if self._is_resumed:
             self.prepare(args, kwargs)
 
     def prepare(self, args: Any, kwargs: Any) -> None:
-        """Runs model and guide, from when on they have parameters, and leaves all else as it was."""
+        """Runs model and guide once, so that they have parameters, and leaves all else as it was."""
         store = pyro.get_param_store()
         optim, state = self.optim_state(), store.get_state()
         # Modules are to bring their own tensors.
@@ -322,22 +326,22 @@ class LearningState:
         self.has_run, self._is_resumed, self._loaded_params, self._loaded_buffers = True, False, {}, {}
 
     def _load_params(self, params: Mapping[str, Tensor], constraints: Mapping[str, Any]) -> None:
-        """``ParamStoreDict.set_state``, but in place where there is a parameter of the same shape and type."""
+        """Sets the parameters of Pyro's store, in place where there is a parameter of the same shape and dtype."""
         store = pyro.get_param_store()
         limits = {name: rebuilt_constraint(constraint) for name, constraint in constraints.items()}
-        present, found = dict(store.named_parameters()), {}
+        present, kept = dict(store.named_parameters()), {}
         for name, value in params.items():
             old = present.get(name)
             if old is not None and (old.shape, old.dtype) == (value.shape, value.dtype):
                 old.data.copy_(value)
-                found[name] = old
+                kept[name] = old
             else:
-                found[name] = self._loaded_params[name] = value.detach().clone().requires_grad_()
-        store.set_state({"params": found, "constraints": limits})
+                kept[name] = self._loaded_params[name] = value.detach().clone().requires_grad_()
+        store.set_state({"params": kept, "constraints": limits})
 
 
 def _moved(name: str, value: Tensor, param: Tensor) -> Tensor:
-    """A parameter with another value."""
+    """Parameter of the model with a loaded value."""
     if (param.shape, param.dtype) != (value.shape, value.dtype):
         raise ValueError(
             f"{name}: expected a parameter of shape {tuple(param.shape)} and {param.dtype}, as the model has, got "

@@ -14,7 +14,7 @@ from pyro_structured.foundation.inference.site_handlers import handler_of
 
 
 class NamedLatents:
-    """A model in which hidden variables of its sites are sites of their own, as the costs of every randomized optimum;
+    """A model in which hidden variables of its sites are sites of their own, such as the costs of randomized optima;
     picklable, and called like the model.
 
     :param model: A Pyro model.
@@ -29,7 +29,9 @@ class NamedLatents:
 
 
 class _LatentNames(Messenger):
-    """``poutine.reparam`` whose initialisation sees the hidden variables, not sites that are certain given them."""
+    """Like ``poutine.reparam``, but initialisation sees the hidden variables, not the sites that are certain given
+    them.
+    """
 
     def _pyro_sample(self, msg: Any) -> None:
         fn = unmasked(msg["fn"])
@@ -42,18 +44,18 @@ class LiveModel:
     """A model conditioned on the values that a dictionary has at the time of the call.
 
     :param model: A Pyro model.
-    :param dict values: Values of sites; whoever changes them changes the model.
-    :param bool smooth: Leaves out sites that are certain given others, such as optima given their costs, for kernels
-        that move neither: as long as what their densities depend on is the same in all calls, they need not be
-        computed.
-    :param constant: Names of sites that are left out too, as their densities do not change.
+    :param dict values: Values of sites, by name; changes of this dictionary change the model.
+    :param bool smooth: Whether to leave out sites that are certain given others, such as optima given their costs, for
+        kernels that move neither: their densities need not be computed as long as they depend on the same objects in
+        all calls.
+    :param constant: Names of further sites that are left out because their densities do not change.
     """
 
     def __init__(
         self, model: Callable[..., Any], values: dict[str, Tensor], smooth: bool, constant: Sequence[str] = ()
     ) -> None:
         self.model, self.values, self.smooth, self.constant = model, values, smooth, frozenset(constant)
-        # Those that have not been different in any call; None for the others.
+        # Results of SiteHandler.constant that have been the same in all calls, by site; None where they have differed.
         self._constants: dict[str, object | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102

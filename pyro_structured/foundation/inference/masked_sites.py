@@ -1,4 +1,4 @@
-"""Masks of sites, however they were given."""
+"""Masks of sites, given by the distribution or by ``poutine.mask``."""
 
 __all__ = ["OWN_MASK", "MaskedSites"]
 
@@ -11,15 +11,15 @@ from pyro.poutine.messenger import Messenger
 from pyro_structured.foundation.inference.site_handlers import handler_of
 from pyro_structured.foundation.ops.private_members import mask_of
 
-# Of a site whose mask another one has in its place, in the node's ``infer``.
+# Key of a node's ``infer`` with the mask of a site whose mask another site has taken over.
 OWN_MASK = "_own_mask"
 
 
 class MaskedSites:
     """A model in which ``fn.mask(...)`` is a mask of the site, as that of ``poutine.mask``.
 
-    Sites that are certain given hidden variables have none, such as observed optima: they are right or wrong, and what
-    counts is the density of the hidden variables, which have the mask as well.
+    Sites that are certain given hidden variables, such as observed optima, have no mask: they are either right or
+    wrong, and the mask applies to the density of the hidden variables.
 
     :param model: A Pyro model.
     """
@@ -45,7 +45,7 @@ class _Masks(Messenger):
         msg["mask"] = _both(msg["mask"], own)
         heir = handler_of(msg["fn"]).mask_heir(msg["name"]) if msg["is_observed"] else None
         if heir is not None:
-            # Hidden variables that do not have a site yet will be inside of the same handlers.
+            # The site of the hidden variables, which comes later, will be inside of the same handlers.
             self._inherited[heir] = own
             msg["infer"] = {**msg["infer"], OWN_MASK: msg["mask"]}
             msg["mask"] = None

@@ -1,4 +1,4 @@
-"""Steps that would spoil parameters."""
+"""Errors of steps whose loss or gradient is not finite."""
 
 __all__ = ["ADVICE", "NonFiniteError", "check_gradients", "check_loss", "check_values"]
 
@@ -32,11 +32,11 @@ def check_gradients(params: Mapping[str, Tensor], loss: float) -> None:
     """Raises an error, with the name of a parameter, unless all gradients are finite."""
     gradients = {name: _entries(param.grad) for name, param in params.items() if param.grad is not None}
     good = {name: entries.isfinite().all() for name, entries in gradients.items()}
-    devices = {each.device for each in good.values()}
-    # One look at each device, if all is well.
-    if all(bool(torch.stack([each for each in good.values() if each.device == here]).all()) for here in devices):
+    devices = {finite.device for finite in good.values()}
+    # One synchronisation with each device, if all gradients are finite.
+    if all(bool(torch.stack([finite for finite in good.values() if finite.device == here]).all()) for here in devices):
         return
-    name = next(name for name, each in good.items() if not each)
+    name = next(name for name, finite in good.items() if not finite)
     wrong, entries = gradients[name], gradients[name].numel()
     raise NonFiniteError(
         f"{name}: expected a finite gradient, got {_first(wrong)} in {int((~wrong.isfinite()).sum())} of {entries} "
@@ -46,7 +46,7 @@ def check_gradients(params: Mapping[str, Tensor], loss: float) -> None:
 
 
 def check_values(params: Mapping[str, Tensor]) -> None:
-    """Raises an error, with the name of a parameter, unless all values that a search came by are finite."""
+    """Raises an error, with the name of a parameter, unless all values of a search are finite."""
     for name, param in params.items():
         if not bool(param.isfinite().all()):
             got = _first(param.detach())

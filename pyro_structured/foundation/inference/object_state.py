@@ -23,27 +23,28 @@ from pyro_structured.foundation.structures.immutable import Immutable
 Path = tuple[Any, ...]
 
 PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
-# Made once, and not changed.
+# Classes of objects that never change.
 CONSTANTS = (
     *(FunctionType, BuiltinFunctionType, MethodType, ModuleType, partial, type, Enum, np.generic),
     *(Trace, Distribution, Transform, Constraint, Immutable),
 )
 CONTAINERS = (dict, OrderedDict, list, deque, set, frozenset, tuple)
-# Whose classes and functions data may name.
+# Packages whose classes and functions data may name.
 PACKAGES = ("pyro", "pyro_structured")
-# Of objects that have nothing but attributes: those that take more have slots, or a state that only C knows.
+# Size of an object that has nothing but attributes: larger ones have slots, or a state that only C code can read.
 PLAIN_SIZE = type("_Plain", (), {}).__basicsize__
 
 
 class ObjectState:
-    """Objects below a root, by their paths, and other objects as data that may refer to these.
+    """All objects that can be reached from a root, by their paths, and conversion of objects to data that refer to
+    them.
 
     Data are tensors, numbers, texts, and lists and tuples of these, so that ``torch.load`` takes them with
     ``weights_only=True``. Functions, distributions, traces, transforms and immutable objects are constants. An object
-    that has the methods ``state_dict`` and ``load_state_dict`` says its state itself.
+    that has the methods ``state_dict`` and ``load_state_dict`` provides its state itself.
 
-    :param root: An object, which is looked through.
-    :param dict constants: Further objects, with names, that are not.
+    :param root: An object, whose attributes and members are searched.
+    :param dict constants: Further objects, with names, that are not searched.
     """
 
     def __init__(self, root: Any = None, constants: dict[str, Any] | None = None) -> None:
@@ -64,7 +65,7 @@ class ObjectState:
             if is_new and isinstance(value, CONSTANTS):
                 self._constants.add(path)
             elif is_new and not _says_its_state(value):
-                waiting.extend(((*path, key), each) for key, each in _items(value))
+                waiting.extend(((*path, key), member) for key, member in _items(value))
 
     def _add(self, path: Path, value: Any) -> None:
         self.objects[path] = value
@@ -74,11 +75,11 @@ class ObjectState:
             self._digests[path] = data_digest(value)
 
     def save(self) -> list[tuple[Path, Any]]:
-        """The present state of the root: what its parts are made of, but for constants and tensors that are as before.
+        """Present state of the root: paths and contents of its parts, without constants and unchanged tensors.
 
-        :raises NotImplementedError: if there is an object of which data cannot tell; the message names the first.
+        :raises NotImplementedError: if an object cannot be expressed as data; the message names the first one.
         """
-        encoder, found = _Encoder(self), []
+        encoder, contents = _Encoder(self), []
         seen: set[Path] = {()}
         waiting: list[Path] = [()]
         while waiting:
@@ -86,13 +87,13 @@ class ObjectState:
             value = self.objects[path]
             is_same = isinstance(value, Tensor) and data_digest(value) == self._digests[path]
             if path not in self._constants and not is_same:
-                found.append((path, encoder.state(value, path)))
+                contents.append((path, encoder.state(value, path)))
             waiting.extend(encoder.met - seen)
             seen |= encoder.met
-        return found
+        return contents
 
     def load(self, state: list[tuple[Path, Any]]) -> None:
-        """Changes the root to what it was when a state was saved.
+        """Restores the root to a saved state.
 
         :raises ValueError: if a part of it is missing.
         """
@@ -100,7 +101,7 @@ class ObjectState:
             if path not in self.objects:
                 raise ValueError(f"{_text(path)}: expected an object, as in the file, got none")
         decoder = _Decoder(self)
-        # A known object may be part of several contents, so that all contents are made before any is given.
+        # Known objects may be part of several contents, so that all contents are made before any object is filled.
         contents = [(self.objects[path], decoder.state(kind, content), kind) for path, (kind, content) in state]
         for value, content, kind in contents:
             if kind == "own":
@@ -109,11 +110,11 @@ class ObjectState:
                 _fill(value, content)
 
     def path(self, value: Any) -> Path | None:
-        """Path of an object, or ``None`` for a new one."""
+        """Path of an object, or ``None`` if it was not reached from the root."""
         if isinstance(value, MethodType):
-            # Another one, but equal, whenever it is looked up.
+            # Each look-up of a method makes a new object, equal to the earlier ones.
             return next(
-                (path for path, each in self.objects.items() if type(each) is MethodType and each == value), None
+                (path for path, known in self.objects.items() if type(known) is MethodType and known == value), None
             )
         return self._paths.get(id(value))
 
@@ -126,25 +127,25 @@ class ObjectState:
         return _Encoder(self)(value, (name,))
 
     def decode(self, data: Any) -> Any:
-        """The object that was encoded."""
+        """Object that :meth:`encode` turned into data."""
         return _Decoder(self)(data)
 
     def resolve(self, name: str) -> Any:
-        """The class or function of a name, or ``None``: data must not name foreign code."""
+        """Class or function of a name, or ``None``: data must not name foreign code."""
         if name in self._classes:
             return self._classes[name]
         module, _, path = name.partition(":")
         if module.partition(".")[0] not in PACKAGES:
             return None
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part, None)
+        target: Any = importlib.import_module(module)
+        for attribute in path.split("."):
+            target = getattr(target, attribute, None)
         # Modules of these packages import others.
-        return found if found is not None and _name(found) == name else None
+        return target if target is not None and _name(target) == name else None
 
 
 class _Encoder:
-    """Objects as lists of their kind and their content; one that occurs twice is the same list.
+    """Encoder of objects as lists of their kind and their content; an object that occurs twice is the same list.
 
     :ivar set met: Paths of known objects that occurred.
     """
@@ -181,7 +182,7 @@ class _Encoder:
         return ["object", _name(kind), self.content(value, path)]
 
     def state(self, value: Any, path: Path) -> tuple[str, Any]:
-        """State of a known object: its own ``state_dict``, or its content."""
+        """State of a known object: its own ``state_dict()``, or its content."""
         if _says_its_state(value):
             return "own", self(value.state_dict(), (*path, "state_dict()"))
         return "content", self.content(value, path)
@@ -197,11 +198,11 @@ class _Encoder:
         is_container = type(value) in CONTAINERS or (isinstance(value, tuple) and hasattr(value, "_fields"))
         if not is_container and type(value).__basicsize__ > PLAIN_SIZE:
             raise _unknown(value, path)
-        return [(_checked_key(key, path), self(each, (*path, key))) for key, each in _items(value)]
+        return [(_checked_key(key, path), self(member, (*path, key))) for key, member in _items(value)]
 
 
 class _Decoder:
-    """The way back."""
+    """Decoder of the lists of :class:`_Encoder`."""
 
     def __init__(self, known: ObjectState) -> None:
         self._known = known
@@ -230,9 +231,9 @@ class _Decoder:
         if issubclass(made, tuple):
             values = [value for _, value in self.content(data[2])]
             return made(values) if made is tuple else made(*values)
-        self._done[id(data)] = found = made.__new__(made)
-        _fill(found, self.content(data[2]))
-        return found
+        self._done[id(data)] = new = made.__new__(made)
+        _fill(new, self.content(data[2]))
+        return new
 
     def state(self, kind: str, content: Any) -> Any:
         """Inverse of :meth:`_Encoder.state`."""
@@ -244,14 +245,14 @@ class _Decoder:
 
 
 def _fill(value: Any, content: Any) -> None:
-    """Gives an object its content."""
+    """Replaces the content of an object, in place."""
     if isinstance(value, Tensor):
         value.detach().copy_(content)
     elif isinstance(value, np.ndarray):
         value[...] = content.numpy()
     elif isinstance(value, (list, deque)):
         value.clear()
-        value.extend(each for _, each in content)
+        value.extend(member for _, member in content)
     elif isinstance(value, set):
         value.clear()
         value.update(key for key, _ in content)
@@ -266,15 +267,15 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, (list, tuple, deque)):
         return iter(list(enumerate(value)))
     if isinstance(value, (set, frozenset)):
-        return iter([(each, None) for each in value])
+        return iter([(member, None) for member in value])
     if isinstance(value, (Tensor, np.ndarray)):
         return iter([])
     return iter(list((value if isinstance(value, dict) else getattr(value, "__dict__", {})).items()))
 
 
 def _checked_key(key: Any, path: Path) -> Any:
-    for part in key if type(key) is tuple else ():
-        _checked_key(part, path)
+    for entry in key if type(key) is tuple else ():
+        _checked_key(entry, path)
     if type(key) is not tuple and type(key) not in PLAIN:
         raise _unknown(key, path)
     return key

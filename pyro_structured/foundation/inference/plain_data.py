@@ -1,4 +1,4 @@
-"""Data that a file can keep without code."""
+"""Data that files can keep without pickled code."""
 
 __all__ = ["plain_copy"]
 
@@ -14,10 +14,10 @@ MAPPINGS = (dict, OrderedDict, Counter)
 
 
 def plain_copy(value: Any, name: str) -> Any:
-    """A copy of tensors, numbers and strings, in any containers, that ``torch.load`` reads with ``weights_only=True``.
+    """Copy of tensors, numbers and strings, in any containers, that ``torch.load`` reads with ``weights_only=True``.
 
     :param str name: Name of the value in errors.
-    :raises ValueError: if there is anything else in it.
+    :raises ValueError: if the value has a part of another kind.
     """
     kind = type(value)
     if isinstance(value, Tensor):
@@ -27,9 +27,9 @@ def plain_copy(value: Any, name: str) -> Any:
     if kind in LEAVES:
         return value
     if kind in MAPPINGS:
-        return kind({key: plain_copy(each, f"{name}[{key!r}]") for key, each in value.items()})
+        return kind({key: plain_copy(member, f"{name}[{key!r}]") for key, member in value.items()})
     if kind in (list, tuple):
-        return kind(plain_copy(each, f"{name}[{number}]") for number, each in enumerate(value))
+        return kind(plain_copy(member, f"{name}[{number}]") for number, member in enumerate(value))
     raise ValueError(
         f"{name}: expected tensors, numbers, strings, dictionaries, lists and tuples, which torch.load reads with "
         f"weights_only=True, got {kind.__name__}"

@@ -12,7 +12,9 @@ import torch
 
 
 def random_state() -> dict[str, Any]:
-    """Random states of PyTorch, on the processor and all CUDA devices in use, of Python and of NumPy, as plain data."""
+    """States of the generators of PyTorch, on the processor and on all CUDA devices in use, of Python and of NumPy, as
+    plain data.
+    """
     name, keys, *rest = np.random.get_state(legacy=True)
     state = {
         "torch": torch.get_rng_state(),
@@ -26,18 +28,18 @@ def random_state() -> dict[str, Any]:
 
 
 def load_random_state(state: dict[str, Any]) -> None:
-    """Goes back to a state; that of CUDA devices which are not here is left out."""
+    """Restores the states of all generators; those of CUDA devices that this machine lacks are left out."""
     name, keys, *rest = state["numpy"]
     torch.set_rng_state(state["torch"].cpu())
     random.setstate(state["random"])
     np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
-    for device, each in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(each.cpu(), device)
+    for device, device_state in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(device_state.cpu(), device)
 
 
 @contextmanager
 def same_random_state() -> Iterator[None]:
-    """Afterwards random numbers are those that they would have been."""
+    """Context that leaves the states of all generators as they were before."""
     state = random_state()
     try:
         yield

@@ -22,7 +22,7 @@ def restore_dtypes(
     float64. Floats that were integers are exact as long as all integers up to them are floats, below 2^24 for float32;
     larger ones were rounded without notice.
 
-    :param dict samples: From ``mcmc.get_samples()``, any number of leading axes.
+    :param dict samples: Samples from ``mcmc.get_samples()``, with any number of leading axes.
     :param model: The Pyro model, which is run once with these arguments.
     :raises ValueError: if a name is not a sample site of the model; if values of integer sites are no integers, or so
         large that they may have been rounded.

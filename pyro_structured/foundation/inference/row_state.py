@@ -1,4 +1,4 @@
-"""Tensors that learners keep for every row of plates, from step to step."""
+"""State of learners for every row of plates, from step to step."""
 
 __all__ = ["RowState", "row_places"]
 
@@ -12,9 +12,9 @@ from torch import Tensor
 class RowState:
     """Tensors of every row that was seen so far, by names of sites.
 
-    Rows are those of the plates' full sizes; steps that see a part of them read and write their own. A row with another
-    observed value than last time is another row, of other data, and has not been seen. What a step writes counts only
-    once it is committed: a step that fails changes nothing.
+    Rows are those of the plates' full sizes; steps that see a part of them read and write that part. A row with another
+    observed value than last time is another row, of other data, and has not been seen. Values that a step writes count
+    only once they are committed: a step that fails changes nothing.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,14 @@ class RowState:
     def read(
         self, name: str, places: tuple[Tensor, ...], sizes: torch.Size, shape: torch.Size, observed: Tensor
     ) -> tuple[Tensor | None, Tensor]:
-        """Values of some rows, or ``None`` if there are none at all, and which of the rows have been seen.
+        """Values of some rows, or ``None`` if no row has any, and booleans that tell which of the rows have been seen.
 
+        :param str name: Name of the site.
         :param places: Numbers of the rows along every axis, in shapes that broadcast.
         :param sizes: Sizes of these axes.
         :param shape: Shape of the value of a row.
-        :param Tensor observed: Values of the rows, which they had when they were seen, with any axes after theirs.
+        :param Tensor observed: Observed values of the rows, with any axes after those of the rows; rows for which they
+            have changed count as not seen.
         """
         tail = observed.shape[len(sizes) :]
         if not self._fits(name, sizes, shape, tail):
@@ -41,11 +43,11 @@ class RowState:
         return self._values[name][places], self._started[name][places] & same
 
     def write(self, name: str, places: tuple[Tensor, ...], sizes: torch.Size, values: Tensor, observed: Tensor) -> None:
-        """Values of some rows, whose axes come first, and what was observed of them, for the next commit."""
+        """Writes values of some rows, whose axes come first, and their observed values, for the next commit."""
         self._written.append((name, places, sizes, values, observed))
 
     def commit(self) -> None:
-        """Keeps what was written."""
+        """Keeps all values that were written."""
         for name, places, sizes, values, observed in self._written:
             shape, tail = values.shape[len(sizes) :], observed.shape[len(sizes) :]
             if not self._fits(name, sizes, shape, tail):
@@ -58,15 +60,15 @@ class RowState:
         self.discard()
 
     def discard(self) -> None:
-        """Forgets what was written and not committed."""
+        """Forgets values that were written and not committed."""
         self._written = []
 
     def _fits(self, name: str, sizes: torch.Size, shape: torch.Size, tail: torch.Size) -> bool:
-        """Whether there are values of rows with as many axes, of these shapes."""
+        """Whether a site has values of rows with as many axes, and of these shapes."""
         if name not in self._values or self._started[name].dim() != len(sizes):
             return False
-        found = (part[name].shape[len(sizes) :] for part in (self._values, self._observed))
-        return tuple(found) == (shape, tail)
+        shapes = (tensors[name].shape[len(sizes) :] for tensors in (self._values, self._observed))
+        return tuple(shapes) == (shape, tail)
 
     def _grow(self, name: str, sizes: torch.Size) -> None:
         """Makes room for more rows than before."""
@@ -74,28 +76,28 @@ class RowState:
         larger = tuple(map(max, present, sizes))
         if larger == present:
             return
-        for part in (self._values, self._started, self._observed):
-            old = part[name]
-            part[name] = old.new_zeros(larger + old.shape[len(present) :])
-            part[name][tuple(map(slice, present))] = old
+        for tensors in (self._values, self._started, self._observed):
+            old = tensors[name]
+            tensors[name] = old.new_zeros(larger + old.shape[len(present) :])
+            tensors[name][tuple(map(slice, present))] = old
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """All values."""
+        """Copies of all values."""
         parts = {"values": self._values, "started": self._started, "observed": self._observed}
-        return {key: {name: each.clone() for name, each in part.items()} for key, part in parts.items()}
+        return {key: {name: tensor.clone() for name, tensor in tensors.items()} for key, tensors in parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Goes back to the values of a state."""
+        """Restores the values of a state."""
         self._values, self._started, self._observed = (
-            {name: each.clone() for name, each in state[key].items()} for key in ("values", "started", "observed")
+            {name: tensor.clone() for name, tensor in state[key].items()} for key in ("values", "started", "observed")
         )
 
 
 def row_places(node: Any, rows: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], torch.Size]:
-    """Numbers of the rows along every axis of a site's batch, in shapes that broadcast, and how many there are.
+    """Numbers of the rows along every axis of a site's batch, in shapes that broadcast, and full sizes of these axes.
 
-    :param node: Node of a trace.
-    :param rows: Rows of every plate.
+    :param node: Node of the site in a trace.
+    :param rows: Numbers of the rows of every plate, by its name.
     """
     shape = node["fn"].batch_shape
     plates = {frame.dim: frame for frame in node["cond_indep_stack"] if frame.vectorized}

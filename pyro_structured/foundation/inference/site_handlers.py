@@ -1,4 +1,4 @@
-"""Sites of special kinds, which families of distributions register: what kernels and learners do with them."""
+"""Treatment of special sites by kernels and learners, which families of distributions register."""
 
 __all__ = [
     "Confinement",
@@ -27,7 +27,7 @@ from pyro_structured.foundation.distributions.independent_parts import entry_dis
 
 
 class SiteHandler:
-    """Answers to what kernels and learners ask about a distribution at a site; these here hold for ordinary ones.
+    """Properties of distributions at sites, for kernels and learners; those of this base class hold for ordinary sites.
 
     :cvar bool is_normalized: Whether ``log_prob`` is within reach; otherwise there is ``unnormalized_log_prob``.
     """
@@ -44,15 +44,17 @@ class SiteHandler:
         return drawn
 
     def reparam(self, fn: Any) -> Reparam | None:
-        """Reparameterisation that makes hidden variables a site of their own; ``None`` if there are none."""
+        """Reparametrisation that makes hidden variables of the site a site of their own; ``None`` if there are none."""
         return None
 
     def constant(self, fn: Any) -> object | None:
-        """Object that decides a site which is certain given others, as an optimum is given its costs; else ``None``."""
+        """Object on which the density depends if the site is certain given other sites, as optima are given their
+        costs; otherwise ``None``.
+        """
         return None
 
     def mask_heir(self, name: str) -> str | None:
-        """Name of the site that is to have the mask of this one, if it is observed, in its place."""
+        """Name of the site that takes over the mask of this one, if this one is observed; ``None`` if there is none."""
         return None
 
     def check_log_likelihood(self, fn: Any, value: Tensor) -> None:
@@ -60,13 +62,13 @@ class SiteHandler:
 
 
 class Confinement(Protocol):
-    """Latent sites that observed ones confine, as costs whose optimum is observed: how they are found and started."""
+    """Search for and starts of latent sites that observed ones confine, such as costs whose optimum is observed."""
 
     def check(self, trace: Any) -> None:
         """Raises a ValueError, with the site's name, if the trace of a model has sites that no kernel can treat."""
 
     def find(self, trace: Any) -> Sequence[tuple[str, str]]:
-        """Names of latent sites, each with an observed site that confines it."""
+        """Pairs of the name of a latent site and that of an observed site that confines it."""
 
     def check_feasible(self, site: tuple[str, str], trace: Any) -> None:
         """Raises a ValueError, with the site's name, if no latent value allows the observed one."""
@@ -84,30 +86,30 @@ _ORDINARY = SiteHandler()
 
 
 def register_sites(kind: type, handler: SiteHandler) -> None:
-    """Says how sites with distributions of a class are treated."""
+    """Registers the handler of sites with distributions of a class."""
     _HANDLERS.append((kind, handler))
 
 
 def register_confinement(confinement: Confinement) -> None:
-    """Says which latent sites observed ones confine."""
+    """Registers a kind of latent sites that observed ones confine."""
     _CONFINEMENTS.append(confinement)
 
 
 @cache
 def _load() -> None:
-    """Here, not by users' imports: a process that gets a pickled kernel may have imported nothing else."""
+    """Imports all handlers: a process that gets a pickled kernel may have imported nothing else."""
     for module in SITE_HANDLERS:
         import_module(module)
 
 
 def handler_of(fn: Any) -> SiteHandler:
-    """The handler of a distribution, neither masked nor declared an event."""
+    """Handler of a distribution, which is neither masked nor declared an event."""
     _load()
     return next((handler for kind, handler in _HANDLERS if isinstance(fn, kind)), _ORDINARY)
 
 
 def confinement_of(trace: Any) -> list[tuple[Confinement, tuple[str, str]]]:
-    """All latent sites of a trace that observed ones confine, those in several pairs too."""
+    """Pairs of all confined and confining sites of a trace, each with its kind of confinement."""
     _load()
     return [(confinement, site) for confinement in _CONFINEMENTS for site in confinement.find(trace)]
 
@@ -131,7 +133,7 @@ def log_weight(fn: Any, value: Tensor) -> Tensor:
         log_prob: Tensor = fn.log_prob(value)
         return log_prob
     weights: Tensor = base.unnormalized_log_prob(value)
-    # Axes of the batch that belong to the event.
+    # Sums over axes of the base's batch that belong to the event.
     return weights if base is fn else weights.flatten(len(fn.batch_shape)).sum(-1)
 
 

@@ -96,7 +96,7 @@ def _array(value: Tensor) -> np.ndarray:
 
 
 def _observed(trace: Any) -> list[str]:
-    """Observed sites that are random: no factors, and nothing deterministic."""
+    """Names of the observed sites that are random: neither factors nor deterministic sites."""
     return [
         name
         for name in trace.observation_nodes
@@ -145,15 +145,15 @@ def _log_likelihood(mcmc: Any, samples: dict[str, Tensor], names: Sequence[str],
     _, args, kwargs, _ = mcmc_run(mcmc)
     chains, draws = next(iter(samples.values())).shape[:2]
     flat = {name: value.flatten(0, 1) for name, value in samples.items()}
-    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    entries: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for draw in trange(chains * draws, desc="log likelihood", unit="draw", disable=None, leave=False):
         given = poutine.condition(mcmc.kernel.model, data={name: value[draw] for name, value in flat.items()})
         with torch.no_grad(), poutine.block():
             drawn: Any = poutine.trace(given).get_trace(*args, **kwargs)
         drawn.compute_log_prob(lambda name, _: name in names)
         for name in names:
-            found[name].append(_array(drawn.nodes[name]["log_prob"]))
-    return {name: np.stack(rows).reshape(chains, draws, *rows[0].shape) for name, rows in found.items()}
+            entries[name].append(_array(drawn.nodes[name]["log_prob"]))
+    return {name: np.stack(rows).reshape(chains, draws, *rows[0].shape) for name, rows in entries.items()}
 
 
 def _require_log_likelihood(name: str, trace: Any) -> None:

@@ -1,1 +1,1 @@
-"""Foundation of the estimators of all families."""
+"""Foundation of all families of models: estimators."""

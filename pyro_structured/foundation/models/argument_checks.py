@@ -1,4 +1,4 @@
-"""Checks of data that learners share."""
+"""Checks of data for estimators."""
 
 __all__ = [
     "check_binary",
@@ -26,14 +26,14 @@ from torch import Tensor
 
 from pyro_structured.foundation.structures.argument_checks import check_size
 
-# Sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in the same units as weights:
-# scaled, these would mean something else.
+# Largest weight of a row: sums of larger ones, times log-probabilities, might overflow. Smoothing and evidence are in
+# the same units as weights, which are therefore not rescaled.
 MOST_WEIGHT = 1e290
-# Numbers of a pixel of a picture: grey, colours, colours and how opaque it is.
+# Possible numbers of channels: grey, colours, colours and opacity.
 CHANNELS = (1, 3, 4)
-# Of columns, in a message.
+# Largest number of columns that a message names.
 MOST_LISTED = 10
-# Of whatever is counted: longer loops and larger arrays end nowhere.
+# Largest number of anything that is counted: longer loops would not end, and larger arrays not fit into memory.
 MOST_COUNTED = 2**31 - 1
 
 
@@ -45,9 +45,9 @@ def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
 
 
 def plain_array(values: Any, name: str = "X") -> Any:
-    """An array of a tensor of any device, precision and gradient; other values as they are.
+    """Array of a tensor on any device, in any precision and with or without a gradient; other values as they are.
 
-    :raises ValueError: for tensors that no array can be like, and data frames whose columns have the same names.
+    :raises ValueError: for tensors that numpy cannot represent, and data frames with several columns of one name.
     """
     if not getattr(getattr(values, "columns", None), "is_unique", True):
         raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
@@ -69,7 +69,7 @@ def listed_columns(estimator: Any, places: Sequence[int] | np.ndarray) -> str:
 
 
 def check_binary(values: Any, fewest_columns: int = 1) -> None:
-    """Raises ValueError unless values are a matrix of zeros and ones."""
+    """Raises a ValueError unless values are a matrix of zeros and ones."""
     if not isinstance(values, Tensor) or values.dim() != 2 or len(values) < 1 or values.shape[1] < fewest_columns:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
@@ -83,7 +83,7 @@ def check_binary(values: Any, fewest_columns: int = 1) -> None:
 
 
 def checked_weights(sample_weight: Any, number: int) -> np.ndarray:
-    """Weights of so many rows, all 1 for ``None``, or a ValueError."""
+    """Weights of the rows, shape ``(number,)``, all 1 for ``None``, or a ValueError."""
     try:
         weights = np.asarray(1.0 if sample_weight is None else plain_array(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -115,7 +115,7 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
-    """An array, or an error, for pictures of several sizes, or sparse matrices.
+    """Array of any values, or an error for pictures of several sizes and sparse matrices.
 
     :raises TypeError: for sparse data, in scikit-learn's words.
     """
@@ -133,7 +133,7 @@ def checked_array(name: str, value: Any) -> np.ndarray:
 def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
     """Colours from 0 to 1, float64, shape ``(N, H, W, 3)``, or a ValueError.
 
-    Grey pictures have three equal colours; what is transparent is in front of white.
+    Grey pictures have three equal colours; transparent pixels are in front of white.
     """
     pictures = checked_array(name, images)
     shape = pictures.shape
@@ -157,7 +157,7 @@ def checked_pictures(images: Any, name: str = "images") -> np.ndarray:
 
 
 def picture_scale(dtype: np.dtype[Any]) -> float:
-    """Full intensity of pictures of a dtype, as a double; 0 if they have none."""
+    """Full intensity of pictures of a dtype; 0 if pictures cannot have this dtype."""
     if dtype.kind in "bf":
         return 1.0
     return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else 0.0

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def find_missing(values: np.ndarray) -> np.ndarray:
-    """Entries of an array that are NaN, NaT, ``None`` or pandas' NA.
+    """Booleans that mark NaN, NaT, ``None`` and pandas' NA, of the shape of the array.
 
     Example::
 
@@ -17,7 +17,7 @@ def find_missing(values: np.ndarray) -> np.ndarray:
                [ True, False]])
     """
     if values.dtype == object:
-        # Comparisons with NaN leave a mark at the processor, of which some releases of numpy warn.
+        # Comparisons with NaN set a floating-point flag, of which some releases of numpy warn.
         with np.errstate(invalid="ignore"):
             return np.asarray(np.frompyfunc(_is_missing, 1, 1)(values), dtype=bool)
     # Only NaN and NaT differ from themselves.

@@ -1,4 +1,4 @@
-"""Tables of numbers, as estimators are given them."""
+"""Conversion of the data of estimators to tables of numbers."""
 
 __all__ = ["named_conversions", "nan_for_missing", "number_tensor", "read_numbers"]
 
@@ -18,9 +18,9 @@ from pyro_structured.foundation.models.missing_values import find_missing
 def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
     """X in float64, after scikit-learn's ``validate_data``: perhaps a view of X, which must not be changed.
 
-    :param estimator: Whose columns these are.
+    :param estimator: The estimator, which keeps the names of the columns.
     :param X: An array, a tensor, a data frame, a sparse matrix or lists.
-    :param bool reset: Whether the estimator learns from it.
+    :param bool reset: Whether the estimator learns from X.
     :param options: Options of ``validate_data``.
     """
     with named_conversions("X"):
@@ -28,8 +28,8 @@ def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
 
 
 def nan_for_missing(values: Any, name: str = "X") -> Any:
-    """Arrays and data frames of objects with NaN in place of pandas' NA, which numpy makes no number of; tensors as
-    arrays; anything else as it is.
+    """Arrays and data frames of objects with NaN in place of pandas' NA, which numpy cannot convert to a number;
+    tensors as arrays; other values as they are.
     """
     values = plain_array(values, name)
     if isinstance(values, np.ndarray) and values.dtype == object:
@@ -40,7 +40,8 @@ def nan_for_missing(values: Any, name: str = "X") -> Any:
 
 
 def number_tensor(values: Any, name: str) -> Tensor:
-    """A tensor as it is; an array, a data frame or lists of complete numbers as one, in double precision.
+    """Tensor in double precision of an array, a data frame or lists of numbers without missing ones; tensors as they
+    are.
 
     :param str name: Name of the argument, for messages.
     """
@@ -58,7 +59,7 @@ def number_tensor(values: Any, name: str) -> Tensor:
 
 @contextmanager
 def named_conversions(name: str) -> Iterator[None]:
-    """Errors of numpy about what is no number get the argument's name."""
+    """Context in which numpy's errors about values that are not numbers get the argument's name."""
     try:
         yield
     except OverflowError as error:

@@ -16,7 +16,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def warn_of_old_name(old: str, new: str) -> None:
-    """A FutureWarning that something has another name now."""
+    """Issues a FutureWarning that something has another name now."""
     warnings.warn(f"{old} is now called {new}; the old name will go", FutureWarning, stacklevel=frames_below_user())
 
 
@@ -48,7 +48,7 @@ def old_spellings(
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             names = positional[: len(args) - most] if len(args) > most else ()
-            # Of one argument too many, Python tells by itself.
+            # For arguments beyond these, Python raises an error itself.
             if len(args) <= most + len(positional):
                 args, rest = args[:most], dict(zip(names, args[most:], strict=True))
                 if rest:
@@ -75,7 +75,9 @@ def _joined(kwargs: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def old_parameters(*positional: str, **renamed: str) -> Callable[[Kind], Kind]:
-    """Decorator of estimators: as :func:`old_spellings`, for the constructor, ``set_params`` and attributes."""
+    """Decorator of estimators with old spellings in the constructor, ``set_params`` and attributes; arguments as for
+    :func:`old_spellings`.
+    """
 
     def decorate(kind: Kind) -> Kind:
         described: Any = kind

@@ -17,15 +17,15 @@ Result = TypeVar("Result")
 def in_parallel(
     function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], total: int, n_jobs: Any, **shown: Any
 ) -> Iterator[Result]:
-    """Results of a function for several arguments, in their order, as soon as they are there.
+    """Results of a function for several arguments, in their order, as soon as they are available.
 
-    :param function: Has a name in its module, so that other processes find it.
-    :param tasks: Its arguments, each time. They are made one after the other, in this process.
-    :param int total: Number of the tasks; there are no more processes.
+    :param function: A function with a name in its module, so that other processes find it.
+    :param tasks: Arguments of each call. They are made one after the other, in this process.
+    :param int total: Number of tasks, which is also the largest number of processes.
     :param n_jobs: Number of processes, as for scikit-learn: ``None`` is 1 unless in a ``joblib.parallel_config``; -1
         is one for each processor.
-    :param shown: Of :func:`progress_bar`: ``desc``, ``unit``.
-    :raises ValueError: if ``n_jobs`` is none of these.
+    :param shown: Options of :func:`progress_bar`: ``desc``, ``unit``.
+    :raises ValueError: if ``n_jobs`` is not ``None`` or an integer other than 0.
 
     Example::
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 
 def checked_generator(random_state: Any) -> np.random.RandomState:
-    """The generator that scikit-learn makes of the argument of this name, or a ValueError."""
+    """Random number generator that scikit-learn makes of a ``random_state``, or a ValueError."""
     try:
         generator: np.random.RandomState = check_random_state(random_state)
         return generator
@@ -25,7 +25,7 @@ def checked_generator(random_state: Any) -> np.random.RandomState:
 
 @contextmanager
 def torch_draws(random_state: Any) -> Iterator[None]:
-    """Seeds what torch draws on the CPU, and leaves its generator as it was; ``None`` changes nothing.
+    """Context in which torch's generator on the CPU is seeded, and which leaves it as it was; ``None`` changes nothing.
 
     Example::
 

@@ -1,1 +1,1 @@
-"""Algorithms on tensors that several families of models use."""
+"""Foundation of all families of models: algorithms on tensors."""

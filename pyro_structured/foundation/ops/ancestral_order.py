@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def ancestral_order(parents: Sequence[Sequence[int]]) -> list[int]:
-    """Variables after their parents; without those on cycles, and below them.
+    """Order of the variables in which parents come first, without variables on cycles and their descendants.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""Files whose content is checked before it takes memory, and before anything is made of it."""
+"""Files whose content is checked before it is read into memory and used."""
 
 __all__ = ["ArrayKind", "read_arrays", "read_content", "reading"]
 
@@ -12,19 +12,19 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-# Bytes, decompressed: eight times what the largest of the files holds.
+# Largest number of bytes, decompressed: eight times that of the largest of the files.
 LARGEST_CONTENT = 2**26
-# Such as the letters of numpy's kinds of numbers.
+# Names of numpy's kinds of dtypes, for errors.
 KINDS = {"u": "unsigned integers", "iu": "integers", "f": "floating point numbers", "iuf": "numbers", "U": "strings"}
 
 
 class ArrayKind(NamedTuple):
-    """Kind, shape and range that an array has to have.
+    """Requirements on an array.
 
     :ivar str kind: Letters of numpy's kinds, a key of ``KINDS``.
-    :ivar tuple shape: Sizes; a name stands for any size of at least 1, the same one in all arrays of a file.
-    :ivar float least: The smallest number that there may be.
-    :ivar float most: The largest one.
+    :ivar tuple shape: Sizes of the axes; a name stands for any size of at least 1, the same in all arrays of a file.
+    :ivar float least: The smallest number that is allowed.
+    :ivar float most: The largest number that is allowed.
     :ivar bool optional: Whether the array may be missing.
     """
 
@@ -37,10 +37,10 @@ class ArrayKind(NamedTuple):
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Makes any error inside a ValueError that names the file: decoders of damaged files raise nearly everything.
+    """Turns any error inside into a ValueError that names the file: decoders of damaged files raise nearly everything.
 
     :param Path path: The file.
-    :param str expected: Expected content, for the error.
+    :param str expected: Expected content of the file, for the message.
 
     Example::
 
@@ -60,7 +60,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 def read_content(path: Path, largest: int = LARGEST_CONTENT) -> bytes:
     """All bytes, decompressed if the name ends in ``.gz``.
 
-    :raises ValueError: if there are more than ``largest``, which are never in memory, or gzip did not write them.
+    :raises ValueError: if there are more than ``largest`` bytes, which are never read, or gzip did not write the file.
     """
     with path.open("rb") as file:
         if path.suffix != ".gz":
@@ -76,10 +76,10 @@ def read_content(path: Path, largest: int = LARGEST_CONTENT) -> bytes:
 def read_arrays(path: Path, kinds: Mapping[str, ArrayKind]) -> dict[str, np.ndarray]:
     """Arrays of a file in numpy's format ``.npz``.
 
-    :param Path path: The file; what else it holds is not read.
-    :param kinds: Expected kinds of the arrays, by name.
-    :raises ValueError: if the file is damaged, or an array is missing or another one. Shapes and kinds are known before
-        any number is read.
+    :param Path path: The file; arrays without an entry in ``kinds`` are not read.
+    :param kinds: Requirements on the arrays, by name.
+    :raises ValueError: if the file is damaged, or an array is missing or does not meet its requirements. Shapes and
+        dtypes are checked before any number is read.
     """
     with path.open("rb") as file:
         with reading(path, "an archive of numpy's arrays (.npz)"):
@@ -115,7 +115,7 @@ def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _check_kind(where: str, kind: ArrayKind, shape: tuple[int, ...], dtype: np.dtype, sizes: dict[str, int]) -> None:
-    """Raises a ValueError unless an array is of a kind; notes sizes that have names."""
+    """Raises a ValueError unless an array is of a kind; adds sizes that have names to ``sizes``."""
     known = [sizes.get(size, size) if isinstance(size, str) else size for size in kind.shape]
     fits = len(shape) == len(known) and all(
         size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)) and size > 0

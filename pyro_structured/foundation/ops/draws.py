@@ -25,21 +25,21 @@ def draw(weights: Tensor) -> Tensor:
 
 
 def draw_log(log_weights: Tensor) -> Tensor:
-    """Indices drawn from logarithms of weights; shapes are those of :func:`draw`."""
+    """Draws an index from logarithms of weights along the last axis, as :func:`draw` from weights."""
     return draw((log_weights - log_weights.amax(-1, keepdim=True)).exp())
 
 
 def draw_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Draws with torch's generator; under ``torch.vmap``, as its argument ``randomness`` says.
+    """Draws with torch's generator; under ``torch.vmap``, according to its argument ``randomness``.
 
-    :param function: Takes tensors of shape ``(rows, ...)``, or ``(1, ...)`` if they are the same in all rows, and
-        returns random numbers of shape ``(num_samples, rows, ...)``. It may look at values.
-    :param tensors: Its arguments.
-    :return: Its result, without derivatives.
+    :param function: Function of tensors of shape ``(rows, ...)``, or ``(1, ...)`` if they are the same in all rows,
+        that returns random numbers of shape ``(num_samples, rows, ...)``. It may depend on values.
+    :param tensors: Arguments of the function.
+    :return: Result of the function, without derivatives.
     """
     if not is_transformed():
         return function(*tensors)
-    # One number that has an axis where draws are to be different; torch refuses it where they are forbidden.
+    # Random number that has a mapped axis if draws are to be different; torch refuses it if they are forbidden.
     marker = torch.rand(())
     drawn: Tensor = _Draws.apply(function, marker, *tensors)  # type: ignore[no-untyped-call]
     return drawn
@@ -55,7 +55,7 @@ def refuse_mapped_draws() -> None:
 
 
 class _Draws(torch.autograd.Function):
-    """Looks at values, whatever function transforms are active outside."""
+    """Draws that depend on values, whatever function transforms are active outside."""
 
     @staticmethod
     def forward(function: Callable[..., Tensor], marker: Tensor, *tensors: Tensor) -> Tensor:
@@ -79,9 +79,9 @@ class _Draws(torch.autograd.Function):
             drawn = _Draws.apply(function, alone, *merge_mapped(size, dims, *tensors))  # type: ignore[no-untyped-call]
             return drawn.unflatten(1, (size, -1)), 1
         device = tensors[0].device
-        found = []
+        draws = []
         for index in range(size):
             with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=index < size - 1):
                 parts = (t if dim is None else t.select(dim, index) for t, dim in zip(tensors, dims, strict=True))
-                found.append(_Draws.apply(function, marker, *parts))  # type: ignore[no-untyped-call]
-        return torch.stack(found), 0
+                draws.append(_Draws.apply(function, marker, *parts))  # type: ignore[no-untyped-call]
+        return torch.stack(draws), 0

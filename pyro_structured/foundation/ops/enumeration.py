@@ -23,7 +23,7 @@ INSTEAD = "use condition(), marginals and sample(), which are exact and need no 
 
 
 def is_enumerable(num_variables: int, num_categories: int = 2) -> bool:
-    """Whether there are at most ``2 ** 12`` values."""
+    """Whether the variables have at most ``2 ** 12`` joint values."""
     return bool(num_categories**num_variables <= ENUMERATION_CAP)
 
 
@@ -33,10 +33,10 @@ def enumerate_values(
     """All values in lexicographic order, as ``enumerate_support`` of a distribution of vectors returns them.
 
     :param int num_variables: Length of the vectors.
-    :param int num_categories: Entries are integers below it.
+    :param int num_categories: Number of values of each entry.
     :param torch.Size batch_shape: Batch shape of the distribution.
     :param bool expand: Whether to repeat the values over the batch, whose axes have a length of one otherwise.
-    :param Tensor like: Says the dtype and the device.
+    :param Tensor like: A tensor with the dtype and the device of the result.
     :return: Shape ``(num_categories ** num_variables,) + batch_shape + (num_variables,)``.
     :raises NotImplementedError: if there are more than ``2 ** 12`` values.
 
@@ -51,7 +51,8 @@ def enumerate_values(
 
 
 def enumerate_joint_states(cardinalities: Sequence[int], batch_shape: torch.Size, expand: bool, like: Tensor) -> Tensor:
-    """All joint states of variables with different numbers of states.
+    """All values in lexicographic order, as of :func:`enumerate_values`, for variables with different numbers of
+    states.
 
     Example::
 
@@ -74,7 +75,7 @@ MOST_PIXELS = 18
 
 
 def number_of_labelings(number: int, num_labels: int = 2) -> int | None:
-    """Number of labelings :math:`K^D` of D pixels with K labels, or ``None`` if they are never enumerated.
+    """Number of labelings of ``number`` pixels, or ``None`` if they are never enumerated.
 
     Example::
 
@@ -85,10 +86,10 @@ def number_of_labelings(number: int, num_labels: int = 2) -> int | None:
 
 
 def all_labelings(number: int, like: Tensor, num_labels: int = 2) -> Tensor:
-    """Integers below K in lexicographic order, shape ``(K ** number, number)``.
+    """All labelings of ``number`` pixels, integers below K in lexicographic order, shape ``(K ** number, number)``.
 
-    :param Tensor like: Says the dtype and the device.
-    :param int num_labels: K.
+    :param Tensor like: A tensor with the dtype and the device of the result.
+    :param int num_labels: Number of labels, K.
 
     Example::
 

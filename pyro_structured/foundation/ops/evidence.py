@@ -14,7 +14,7 @@ from pyro_structured.foundation.ops.requirements import any_true
 def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, Tensor]:
     r"""Multiplies the weight of every variable's values by evidence.
 
-    A variable whose one value has become impossible gets an infinite logit, which has no weight of its own; the
+    A variable of which one value has become impossible gets an infinite logit, which has no weight of its own; the
     weight of its other value is returned apart. No infinities are subtracted, and derivatives are finite.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``, infinite ones included.
@@ -31,7 +31,7 @@ def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, T
     weight_off = log_off.masked_fill(logits == math.inf, -math.inf)
     weight_on = (log_on + logits.masked_fill(clamped, 0.0)).masked_fill(logits == -math.inf, -math.inf)
     never, always = weight_on == -math.inf, weight_off == -math.inf
-    # Evidence is subtracted first, because large terms that both weights have in common would swallow the log-odds.
+    # Evidence is subtracted first, because the log-odds could be lost next to large terms that both weights share.
     free = ~(never | always)
     odds = (log_on.where(free, 0.0) - log_off.where(free, 0.0)) + logits.where(free, 0.0)
     odds = odds.masked_fill(always, math.inf).masked_fill(never, -math.inf)
@@ -40,7 +40,7 @@ def reweight(logits: Tensor, log_off: Tensor, log_on: Tensor) -> tuple[Tensor, T
 
 
 def no_evidence(number: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Observations of n variables before there is any, in the form of :func:`merge_evidence`."""
+    """Evidence about ``number`` variables before any observation, in the form of :func:`merge_evidence`."""
     value = torch.zeros(number, dtype=torch.long, device=device)
     return value, value.bool(), value.new_ones((), dtype=torch.bool)
 
@@ -66,7 +66,7 @@ def state_weights(known: tuple[Tensor, Tensor, Tensor], cardinalities: Sequence[
 
     :param known: Observations, in the form of :func:`merge_evidence`; inconsistent ones exclude everything.
     :param cardinalities: Numbers of states of the n variables.
-    :param Tensor like: Says the dtype and the device.
+    :param Tensor like: A tensor with the dtype and the device of the result.
     :return: Shape ``(..., sum(cardinalities))``; ``(1, 0)`` if nothing was observed.
 
     Example::
@@ -86,7 +86,7 @@ def state_weights(known: tuple[Tensor, Tensor, Tensor], cardinalities: Sequence[
 
 
 def log_odds(off: Tensor, on: Tensor) -> Tensor:
-    """Difference of the log weights of 1 and 0 of which one may be -inf, without a NaN in the derivatives.
+    """Difference of the log weights of 1 and 0, one of which may be -inf, without a NaN in the derivatives.
 
     :param Tensor off: Log weights of 0, less than +inf.
     :param Tensor on: Log weights of 1, of the same shape.

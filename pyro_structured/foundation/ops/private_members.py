@@ -1,4 +1,4 @@
-"""Private members of torch and Pyro, where no public ones do: a release of theirs can break nothing but this file."""
+"""Private members of torch and Pyro without a public equivalent: releases of both can break nothing but this file."""
 
 __all__ = [
     "MCMCRun",
@@ -37,22 +37,22 @@ def is_plate(fn: Any) -> bool:
 
 
 def mask_of(masked: Any) -> Any:
-    """The mask of Pyro's ``MaskedDistribution``: booleans, or one."""
+    """Mask of Pyro's ``MaskedDistribution``: a tensor of booleans, or a single boolean."""
     return masked._mask
 
 
 def bernoulli_is_given_by_logits(bernoulli: Any) -> bool:
-    """Whether its parameter is ``logits``; torch keeps ``probs``, too, once they have been asked for."""
+    """Whether a Bernoulli distribution was made from ``logits``; torch keeps ``probs``, too, once they are read."""
     return bernoulli._param is vars(bernoulli).get("logits")
 
 
 class MCMCRun(NamedTuple):
-    """Run of ``pyro.infer.MCMC``.
+    """Results of a run of ``pyro.infer.MCMC``.
 
-    :ivar draws: ``None`` before the run is finished.
-    :ivar tuple args: Arguments of the model.
+    :ivar draws: Draws by names of sites, ``None`` before the run is finished.
+    :ivar tuple args: Positional arguments of the model.
     :ivar dict kwargs: Keyword arguments of the model.
-    :ivar list diagnostics: Diagnostics of the kernel of each chain.
+    :ivar list diagnostics: Diagnostics of the kernel, for each chain.
     """
 
     draws: dict[str, Tensor] | None
@@ -62,24 +62,24 @@ class MCMCRun(NamedTuple):
 
 
 def mcmc_run(mcmc: Any) -> MCMCRun:
-    """Draws, arguments and diagnostics of a run."""
+    """Results that an ``MCMC`` object keeps of its run."""
     return MCMCRun(mcmc._samples, mcmc._args, mcmc._kwargs, mcmc._diagnostics)
 
 
 def initial_strategy(kernel: MCMCKernel) -> Any:
-    """Function with which a kernel of Pyro's initialises sites, or ``None``."""
+    """Initialisation strategy of a kernel of Pyro's, or ``None``."""
     return getattr(kernel, "_init_strategy", None)
 
 
 def is_compiled(kernel: MCMCKernel) -> bool:
-    """Whether it was made with ``jit_compile=True``."""
+    """Whether a kernel was made with ``jit_compile=True``."""
     return bool(getattr(kernel, "_jit_compile", False))
 
 
 def forget_energy(kernel: MCMCKernel, params: dict[str, Tensor]) -> None:
-    """Lets a kernel look at the density anew, because other sites have changed.
+    """Clears a kernel's cached density, because other sites have changed.
 
-    :param params: Present values of its sites, unconstrained.
+    :param params: Present values of the kernel's sites, unconstrained.
     """
     if hasattr(kernel, "clear_cache"):
         kernel.clear_cache()
@@ -94,12 +94,12 @@ def optimizer_states(optim: PyroOptim) -> dict[Tensor, dict[str, Any]]:
 
 
 def waiting_states(optim: PyroOptim) -> dict[str, Any]:
-    """States, by names of parameters, of those that have not been seen since a state was loaded; may be changed."""
+    """States of the parameters that have not been seen since a state was loaded, by name; may be changed."""
     return optim._state_waiting_to_be_consumed
 
 
 def add_optimizer(optim: PyroOptim, param: Tensor, state: dict[str, Any]) -> None:
-    """Makes the optimiser of a parameter at once, with a state."""
+    """Makes the optimiser of a parameter at once, and loads its state."""
     optim.optim_objs[param] = optim._get_optim(param)
     optim.grad_clip[param] = optim._get_grad_clip(param)  # type: ignore[arg-type]
     _load_state_dict(optim.optim_objs[param], state)

@@ -34,7 +34,7 @@ def verbosity(verbose: Any) -> Iterator[None]:
 
 
 def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
-    """A progress bar on terminals, lines every ten seconds elsewhere, or nothing, as :func:`verbosity` says.
+    """A progress bar on terminals, lines every ten seconds elsewhere, or nothing, depending on :func:`verbosity`.
 
     :param iterable: Elements to go through; none if the bar is updated by hand.
     :param options: Options of ``tqdm``: ``desc``, ``total``, ``unit``.

@@ -34,9 +34,10 @@ def any_true(condition: Tensor) -> bool:
 
 
 def named_rows(condition: Tensor) -> str:
-    """Names of the elements of a batch where a condition holds, for the end of a message: ten, and a number of others.
+    """Text for the end of a message that names the elements of a batch for which a condition holds: the first ten, and
+    the number of the others.
 
-    Nothing is said without a batch, and under function transforms, where numbers have no place of their own.
+    It is empty without a batch, and under function transforms, where elements have no numbers.
 
     :param Tensor condition: Booleans that hold somewhere.
 
@@ -62,7 +63,7 @@ def require(bad: Tensor, message: str) -> None:
 
 
 def require_support(log_partition: Tensor, message: str) -> Tensor:
-    """Passes a log partition function on, or raises a ValueError that names the rows where it is -inf."""
+    """Returns a log partition function, or raises a ValueError that names the rows where it is -inf."""
     impossible = log_partition == -torch.inf
     if any_true(impossible):
         raise ValueError(message + named_rows(impossible))

@@ -1,7 +1,7 @@
-"""Functions of matrices, row by row, that every transform of functions knows: derivatives of any order in both modes.
+"""Functions of matrices, row by row, under all transforms of functions: derivatives of any order in both modes.
 
-A function of automatic differentiation that is written by hand has derivatives of its forward derivatives only if its
-``jvp`` does nothing but call another such function: torch takes all else there for constants of outer transforms.
+A hand-written ``torch.autograd.Function`` has derivatives of its forward derivatives only if its ``jvp`` does nothing
+but call another such function: torch treats everything else there as a constant of outer transforms.
 """
 
 __all__ = ["RowFunction", "apply_rows", "known_tangents", "pull_back", "tangents_of"]
@@ -19,16 +19,16 @@ RowFunction = Callable[..., tuple[Tensor, ...]]
 
 
 def apply_rows(function: RowFunction, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Computes a function under ``torch.func``'s transforms, whatever it looks at.
+    """Computes a function under ``torch.func``'s transforms, even if it depends on values.
 
-    :param function: Takes tensors of shape ``(rows, ...)``, or ``(1, ...)`` if they are the same in all rows, and
-        returns tensors of shape ``(rows, ...)`` in operations that reverse-mode differentiation knows. It may decide
-        by values, and write to tensors that it made.
-    :param tensors: Its arguments.
-    :return: Its results. Each derivative, forward ones too, is found by automatic differentiation of the function.
+    :param function: Function of tensors of shape ``(rows, ...)``, or ``(1, ...)`` if they are the same in all rows,
+        that returns tensors of shape ``(rows, ...)`` in operations that support reverse-mode differentiation. It may
+        branch on values, and write to tensors that it made.
+    :param tensors: Arguments of the function.
+    :return: Results of the function. All derivatives, forward ones too, come from automatic differentiation of it.
     """
-    found: tuple[Tensor, ...] = _Rows.apply(function, *tensors)  # type: ignore[no-untyped-call]
-    return found
+    results: tuple[Tensor, ...] = _Rows.apply(function, *tensors)  # type: ignore[no-untyped-call]
+    return results
 
 
 def pull_back(function: RowFunction, inputs: tuple[Tensor, ...], cotangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -39,7 +39,7 @@ def pull_back(function: RowFunction, inputs: tuple[Tensor, ...], cotangents: tup
 def tangents_of(function: RowFunction, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Products of a function's derivatives with tangents, itself a function of rows: for :func:`apply_rows`.
 
-    :param number: How many of the tensors are inputs; the others are tangents of these.
+    :param number: Number of the tensors that are inputs; the others are tangents of these.
     :return: Tensors in the shapes of the results: the gradients of a pullback, which is linear in the cotangents, with
         respect to them.
     """
@@ -53,7 +53,7 @@ def tangents_of(function: RowFunction, number: int, *tensors: Tensor) -> tuple[T
 
 
 def known_tangents(inputs: tuple[Tensor, ...], tangents: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-    """Tangents, with zeros for inputs that have none."""
+    """Tangents of all inputs, zeros for inputs that have none."""
     return tuple(torch.zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True))
 
 
@@ -84,8 +84,8 @@ class _Rows(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], function: RowFunction, *tensors: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        found = apply_rows(function, *merge_mapped(info.batch_size, in_dims[1:], *tensors))
-        return tuple(tensor.unflatten(0, (info.batch_size, -1)) for tensor in found), (0,) * len(found)
+        results = apply_rows(function, *merge_mapped(info.batch_size, in_dims[1:], *tensors))
+        return tuple(tensor.unflatten(0, (info.batch_size, -1)) for tensor in results), (0,) * len(results)
 
 
 def _pull_back(function: RowFunction, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -96,7 +96,7 @@ def _pull_back(function: RowFunction, number: int, *tensors: Tensor) -> tuple[Te
 
 
 def _alone(tensor: Tensor, recorded: bool) -> Tensor:
-    """Tensor of the same numbers that no other depends on; it depends on its origin only if that is recorded."""
+    """A tensor's values as an input of a graph of its own, which continues that of the tensor if ``recorded``."""
     return tensor.view_as(tensor) if recorded and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
@@ -107,5 +107,5 @@ def _gradients(
     if not used:
         return tuple(torch.zeros_like(x) for x in inputs)
     results, cotangents = zip(*used, strict=True)
-    found = torch.autograd.grad(results, inputs, cotangents, create_graph=create_graph, allow_unused=True)
-    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
+    gradients = torch.autograd.grad(results, inputs, cotangents, create_graph=create_graph, allow_unused=True)
+    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True))

@@ -1,4 +1,4 @@
-"""Where, in a user's program, a warning belongs."""
+"""Stack levels at which warnings point at the user's own code."""
 
 __all__ = ["frames_below_user"]
 
@@ -8,7 +8,7 @@ _LIBRARIES = ("pyro_structured", "pyro", "torch")
 
 
 def frames_below_user() -> int:
-    """The ``stacklevel`` with which the caller's warning points at the user's own line.
+    """Returns the ``stacklevel`` with which the caller's warning points at the user's own line.
 
     Frames of this package, and of those that call it, are passed over: a loop is warned once, by Python's standard
     filter, whatever queries the user makes inside of it.

@@ -11,8 +11,8 @@ from torch import Tensor
 def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) -> list[Tensor]:
     """Applies a function of matrices to tensors whose leading axes broadcast.
 
-    :param function: Takes tensors of shape ``(rows, size)``, and options; returns tensors of shape ``(rows, ...)``.
-    :param arguments: Tensors of shape ``(..., size)``, and anything else, which is passed on.
+    :param function: Function of tensors of shape ``(rows, size)``, and options, with results of shape ``(rows, ...)``.
+    :param arguments: Tensors of shape ``(..., size)``, and options, which are passed on.
     """
     batch = torch.Size(torch.broadcast_shapes(*(x.shape[:-1] for x in arguments if isinstance(x, Tensor))))
     rows = (
@@ -32,8 +32,8 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
     """Makes the axes over which ``torch.vmap`` maps a function part of the rows.
 
     :param int batch_size: Length of these axes.
-    :param in_dims: Where they are, ``None`` for a tensor that is the same for all.
-    :param tensors: Shape ``(rows, ...)``, or ``(1, ...)``, with the axis put in.
+    :param in_dims: Position of the axis in each tensor, ``None`` for a tensor without it, which is the same for all.
+    :param tensors: Tensors of shape ``(rows, ...)``, or ``(1, ...)``, with this axis in addition.
     :return: Shape ``(batch_size * rows, ...)``.
     """
     moved = [
@@ -45,7 +45,7 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
 
 
 def narrow_repeated(tensor: Tensor) -> Tensor:
-    """Tensor before expansion: repeated entries are left out, along all axes but the last.
+    """Tensor with length 1 along all axes but the last that expansion has repeated.
 
     Example::
 

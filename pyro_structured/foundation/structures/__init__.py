@@ -1,1 +1,1 @@
-"""Immutable descriptions, and their argument checks, that several families of models use."""
+"""Foundation of all families of models: immutable descriptions."""

@@ -1,4 +1,4 @@
-"""Errors that name the argument, what was expected and what came."""
+"""Checks of arguments, with errors that name the argument, the expected value and the given one."""
 
 __all__ = [
     "INTEGERS",
@@ -39,7 +39,7 @@ INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def check_size(name: str, size: object, least: int = 1) -> None:
-    """Raises a ValueError, with the argument's name, unless it is an integer from some least one to 2 ** 31 - 1."""
+    """Raises a ValueError, with the argument's name, unless it is an integer from ``least`` to 2 ** 31 - 1."""
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {size!r}")
     if size >= 2**31:
@@ -67,24 +67,24 @@ def check_dense(name: str, tensor: Tensor) -> None:
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Raises a ValueError, with the argument's name, unless it is one of some words."""
+    """Raises a ValueError, with the argument's name, unless it is one of the known words."""
     words = tuple(known)
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{name}: expected one of {words}, got {value!r}")
 
 
 def checked_tensor(name: str, expected: str, given: object, dtype: torch.dtype | None = None) -> Tensor:
-    """A number or a sequence of numbers as a tensor, or a ValueError with the argument's name."""
+    """Tensor of a number or a sequence of numbers, or a ValueError with the argument's name."""
     try:
-        found = torch.as_tensor(given, dtype=dtype)
+        tensor = torch.as_tensor(given, dtype=dtype)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name}: expected {expected}, got {given!r}") from None
-    check_dense(name, found)
-    return found
+    check_dense(name, tensor)
+    return tensor
 
 
 def checked_batch(**shapes: torch.Size) -> torch.Size:
-    """The shape to which the batch shapes of some arguments broadcast, or a ValueError with the first that does not."""
+    """Shape to which the batch shapes of some arguments broadcast, or a ValueError with the first that does not."""
     batch = torch.Size()
     for name, shape in shapes.items():
         try:
@@ -98,7 +98,7 @@ def checked_batch(**shapes: torch.Size) -> torch.Size:
 
 
 def checked_broadcast(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
-    """The shape to which the batch shapes of the tensors of one argument broadcast, or a ValueError with its name."""
+    """Shape to which the batch shapes of the tensors of one argument broadcast, or a ValueError with its name."""
     try:
         return torch.Size(torch.broadcast_shapes(*shapes))
     except RuntimeError:
@@ -174,7 +174,7 @@ def checked_parents(parents: Iterable[Iterable[int]]) -> list[list[int]]:
     """Parents of each of n variables, without repetitions and cycles, or a ValueError."""
     groups = checked_groups("parents", parents)
     for d, group in enumerate(groups):
-        if len(set(group)) < len(group) or not all(0 <= other < len(groups) and other != d for other in group):
+        if len(set(group)) < len(group) or not all(0 <= parent < len(groups) and parent != d for parent in group):
             others = f"different numbers of other variables, below {len(groups)},"
             raise ValueError(f"parents: expected {others} for variable {d}, got {group}")
     rest = sorted(set(range(len(groups))) - set(ancestral_order(groups)))
@@ -185,8 +185,8 @@ def checked_parents(parents: Iterable[Iterable[int]]) -> list[list[int]]:
 
 def checked_partition(name: str, groups: Iterable[Iterable[int]]) -> list[list[int]]:
     """The groups of a partition of ``range(n)`` for any n, or a ValueError with the argument's name."""
-    found = checked_groups(name, groups)
-    members = sorted(d for group in found for d in group)
-    if not found or not all(found) or members != list(range(len(members))):
-        raise ValueError(f"{name}: expected a partition of range({len(members)}) into non-empty sets, got {found}")
-    return found
+    sets = checked_groups(name, groups)
+    members = sorted(d for group in sets for d in group)
+    if not sets or not all(sets) or members != list(range(len(members))):
+        raise ValueError(f"{name}: expected a partition of range({len(members)}) into non-empty sets, got {sets}")
+    return sets

@@ -4,4 +4,4 @@ __all__ = ["Immutable"]
 
 
 class Immutable:
-    """Base of descriptions that never change once they are made: what goes on from a file finds them as they were."""
+    """Base class of descriptions that never change once they are made, so that checkpoints need not keep them."""

@@ -1,4 +1,4 @@
-"""Representations of objects, as text and as HTML."""
+"""Representations of objects by the arguments of their constructors."""
 
 __all__ = ["Represented", "represent", "shortened"]
 
@@ -15,8 +15,8 @@ MOST_LETTERS = 60
 def represent(value: Any, **more: Any) -> str:
     """``Name(argument=..., ...)``, from attributes that have the names of the constructor's arguments.
 
-    :param value: An object; arguments that it does not keep, and those that have their defaults, are left out.
-    :param more: Further entries, as text or a value, by name.
+    :param value: An object; arguments that it does not keep, and arguments that have their defaults, are left out.
+    :param more: Further entries, as text or a value.
 
     Example::
 
@@ -32,7 +32,7 @@ def represent(value: Any, **more: Any) -> str:
 
 
 def _shown_arguments(value: Any) -> dict[str, Any]:
-    """Arguments that an object keeps and that are no defaults."""
+    """Arguments that an object keeps as attributes and that differ from their defaults, by name."""
     shown = {}
     for name, parameter in inspect.signature(type(value)).parameters.items():
         argument = getattr(value, name, parameter.default)
@@ -42,7 +42,7 @@ def _shown_arguments(value: Any) -> dict[str, Any]:
 
 
 class Represented:
-    """Base of what shows the arguments it was made of, as text and, in notebooks, as a table.
+    """Base class of objects that show the arguments of their constructor, as text and, in notebooks, as a table.
 
     Example::
 
@@ -63,7 +63,7 @@ class Represented:
 
 
 def shortened(value: Any) -> str:
-    """A value in a few letters: of tensors, the shape; of functions, and of what shows nothing itself, the name."""
+    """Short text of a value: the shape of a tensor; the name of a function, or of an object without a ``__repr__``."""
     if isinstance(value, Tensor) and value.dim():
         return repr(value.shape)
     if isinstance(value, Tensor):

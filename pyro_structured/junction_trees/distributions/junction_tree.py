@@ -1,4 +1,4 @@
-"""Discrete variables with the potentials of a junction tree."""
+"""Distributions of discrete variables with the potentials of a junction tree."""
 
 __all__ = ["JunctionTree"]
 
@@ -102,7 +102,8 @@ class JunctionTree(CategoricalVector):
 
         :param Tensor values: States, shape ``(N, n)``.
         :param CliqueTree tree: The cliques.
-        :param float smoothing: Smoothing, at least 0. With 0, what is not in the data is impossible.
+        :param float smoothing: Number of pseudo-observations, at least 0. With 0, states that are not in the data are
+            impossible.
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
             distributions; ``None``: all are 1.
 
@@ -128,7 +129,7 @@ class JunctionTree(CategoricalVector):
         cardinalities: Iterable[int],
         tree: CliqueTree | None = None,
     ) -> "JunctionTree":
-        """Multiplies factors.
+        """Product of factors.
 
         :param factors: Pairs of variables and of a tensor with the log-weights of their joint states, whose last axes
             are those of the variables, in their order; leading axes broadcast.
@@ -148,11 +149,11 @@ class JunctionTree(CategoricalVector):
     def from_bayesian_network(
         cls, parents: Sequence[Sequence[int]], tables: Sequence[Tensor], tree: CliqueTree | None = None
     ) -> "JunctionTree":
-        """Multiplies probabilities of variables given their parents.
+        """Product of the probabilities of variables given their parents.
 
         :param parents: For every variable its parents.
         :param tables: For every variable the probabilities of its states given its parents', shape ``(..., states of
-            the first parent, ..., states of the variable)``, at least 0; they are made to add up to 1.
+            the first parent, ..., states of the variable)``, at least 0; they are normalised.
         :param CliqueTree tree: As for :meth:`from_factors`.
 
         Example::
@@ -171,14 +172,14 @@ class JunctionTree(CategoricalVector):
 
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Tables without constants, which would swallow their digits, and the constants."""
+        """Tables less their largest entries, next to which digits could be lost, and these largest entries."""
         return centre_tables(
             narrow_repeated(self._parameter("clique_logits")), [size - 1 for size in self.tree.table_sizes]
         )
 
     @property
     def _arguments(self) -> tuple[Tensor, Tensor]:
-        """Tables and evidence as matrices, with one row where all are the same."""
+        """Tables and evidence as matrices, with a single row where all rows are the same."""
         tables = self._leveled[0]
         weights = state_weights(self._evidence, self.tree.cardinalities, tables)
         return self._rows(tables), self._rows(weights)
@@ -189,7 +190,7 @@ class JunctionTree(CategoricalVector):
 
     @lazy_property
     def _single_beliefs(self) -> TreeBeliefs:
-        """Beliefs without marginals of cliques, in less time."""
+        """Log Z and marginals of single variables, in less time than with marginals of cliques."""
         return self._beliefs if "_beliefs" in self.__dict__ else self._infer(clique_marginals=False)
 
     def _infer(self, clique_marginals: bool) -> TreeBeliefs:
@@ -217,7 +218,7 @@ class JunctionTree(CategoricalVector):
         return self._beliefs
 
     def _score(self, value: Tensor) -> Tensor:
-        """Log-weights without the tables' constants."""
+        """Log-weights of values without the tables' constants."""
         given, observed, consistent = self._evidence
         sizes = torch.tensor(self.tree.cardinalities, device=value.device)
         inside = (value >= 0) & (value < sizes) & (value == value.long())
@@ -231,7 +232,7 @@ class JunctionTree(CategoricalVector):
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             arguments = self._arguments
-            # Rows that are all the same are so many samples of one.
+            # Samples of equal rows are further samples of one row.
             copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
             draw = partial(sample_tree, plan=self.tree.plan, num_samples=shape.numel() * copies)
             drawn = draw_rows(draw, *arguments)

@@ -21,14 +21,14 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 
 class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
-    r"""A latent component, and given the component, the potentials of a junction tree with cliques of its own.
+    r"""Mixture of junction trees, each component with cliques of its own.
 
     .. math::
         p(x) = \sum_{k=1}^K \pi_k \frac{1}{Z_k} \exp\Bigl(\sum_{C \in \mathcal{T}_k} \theta_{kC}(x_C)\Bigr), \qquad
         \pi = \mathrm{softmax}(\text{mixture\_logits}).
 
-    Values are as those of :class:`JunctionTree`, long integers of shape ``(..., n)``; the component is summed out. What
-    :class:`~pyro_structured.models.JunctionTreeMixture` learns is such a distribution.
+    Values are as those of :class:`JunctionTree`, long integers of shape ``(..., n)``; the component is summed out.
+    :class:`~pyro_structured.models.JunctionTreeMixture` learns such distributions.
 
     **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``marginal_log_prob`` and
     ``posterior``, at the cost of those of all components' trees. ``mode`` and ``entropy`` of mixtures have no closed
@@ -104,7 +104,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @lazy_property
     def _free(self) -> list[JunctionTree]:
-        """The components without the evidence."""
+        """Components without the evidence."""
         tables = self._parameter("clique_logits").split(self._table_sizes, -1)
         return [JunctionTree(table, tree, validate_args=False) for table, tree in zip(tables, self.trees, strict=True)]
 
@@ -119,7 +119,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @lazy_property
     def _given(self) -> list[JunctionTree]:
-        """The components given the evidence."""
+        """Components given the evidence."""
         value, observed, _ = self._evidence
         components = self._free
         if any_true(observed):
@@ -128,7 +128,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
 
     @lazy_property
     def _possible(self) -> list[JunctionTree]:
-        """The components given the evidence, without the evidence that excludes the component."""
+        """Components given the evidence; those that it excludes without the excluding evidence."""
         if not any_true(self._log_evidence == -torch.inf):
             return self._given
         kept = self._kept.expand(self._kept.shape[:-2] + (len(self.trees),) + self.event_shape)
@@ -138,7 +138,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         ]
 
     def component(self, z: Tensor) -> "JunctionTree | MixtureOfJunctionTrees":
-        """The distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
+        """Distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
 
         A class that the evidence of a :meth:`condition` excludes keeps the distribution that it had before.
 

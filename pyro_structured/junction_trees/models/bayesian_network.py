@@ -19,7 +19,7 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 @dataclass(frozen=True, eq=False)
 class BayesianNetwork(Represented):
-    r"""Discrete variables, each with a distribution given others.
+    r"""Bayesian network: discrete variables, each with a distribution given its parents.
 
     .. math::
         p(x) = \prod_d p(x_d \mid x_{\mathrm{pa}(d)}).
@@ -30,7 +30,7 @@ class BayesianNetwork(Represented):
     :param tables: For every variable the probabilities of its states given its parents' states, shape ``(states of the
         first parent, ..., states of the variable)``, kept in float64; they add up to 1 along the last axis up to 1e-3,
         since files have few digits.
-    :raises ValueError: if any of that does not hold.
+    :raises ValueError: if one of these conditions does not hold.
 
     Example::
 
@@ -53,8 +53,8 @@ class BayesianNetwork(Represented):
         for name, given in (("states", self.states), ("parents", self.parents), ("tables", self.tables)):
             if _length(name, given) != size:
                 raise ValueError(f"{name}: expected {size}, one for each variable, got {len(given)}")
-        for each in self.states:
-            _check_names("states", each)
+        for state_names in self.states:
+            _check_names("states", state_names)
         checked_parents(self.parents)
         sizes = self.cardinalities
         object.__setattr__(self, "tables", [self._checked_table(d, sizes) for d in range(size)])
@@ -82,18 +82,18 @@ class BayesianNetwork(Represented):
 
     @property
     def order(self) -> list[int]:
-        """Variables, after their parents."""
+        """Order of the variables in which parents come first."""
         return ancestral_order(self.parents)
 
     def to_junction_tree(self, heuristic: str = "min_fill") -> JunctionTree:
-        """Junction tree of the same distribution, for exact inference: a variable is in one clique with its parents.
+        """Junction tree of the same distribution, for exact inference: each variable is in a clique with its parents.
 
         Tables are normalised exactly.
 
         :param str heuristic: As for :meth:`CliqueTree.from_edges`.
         """
         families = [(*self.parents[d], d) for d in range(len(self.names))]
-        pairs = [(one, other) for family in families for one in family for other in family if one < other]
+        pairs = [(first, second) for family in families for first in family for second in family if first < second]
         tree = CliqueTree.from_edges(pairs, self.cardinalities, heuristic)
         return JunctionTree.from_bayesian_network(
             self.parents, [torch.from_numpy(table) for table in self.tables], tree
@@ -103,13 +103,13 @@ class BayesianNetwork(Represented):
     def num_parameters(self) -> int:
         """Number of free probabilities."""
         return sum(
-            (self.cardinalities[d] - 1) * math.prod(self.cardinalities[other] for other in self.parents[d])
+            (self.cardinalities[d] - 1) * math.prod(self.cardinalities[parent] for parent in self.parents[d])
             for d in range(len(self.names))
         )
 
 
 def _length(argument: str, given: Sequence[Any]) -> int:
-    """The length of a sequence, or a ValueError with the argument's name."""
+    """Length of a sequence, or a ValueError with the argument's name."""
     try:
         return len(given)
     except TypeError:
@@ -117,7 +117,7 @@ def _length(argument: str, given: Sequence[Any]) -> int:
 
 
 def _check_names(argument: str, names: Sequence[str]) -> None:
-    """Raises a ValueError unless these are different strings."""
+    """Raises a ValueError unless names are different strings."""
     if not isinstance(names, Sequence | np.ndarray) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{argument}: expected strings, got {names!r}")
     if len(names) == 0 or len(set(names)) < len(names):

@@ -17,12 +17,12 @@ from pyro_structured.foundation.structures.argument_checks import checked_path
 from pyro_structured.junction_trees.models.bayesian_network import BayesianNetwork
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
-# Each of these takes time in proportion to what it matches, and no memory: where a text does not fit, there is one way
-# to find out. A repeated group would keep every repetition.
+# Each of these takes time in proportion to the text that it matches, and no memory: texts that do not match are refused
+# without backtracking. A repeated group would keep every repetition.
 BLANK = re.compile(r"\s+|//[^\n]*|/\*.*?\*/", re.DOTALL)
 WORD = re.compile(r'(?!//|/\*)[^\s{}()\[\],;|"]+?(?=//|/\*|[\s{}()\[\],;|"]|\Z)')
 TOKEN = re.compile(rf'"[^"]*"|[{{}}()\[\],;|]|{WORD.pattern}')
-# Parts of properties: quotes that do not end in their line are no quotes.
+# Parts of properties: a quote without an end in its line is an ordinary character.
 PROPERTY_PART = re.compile(r'[^;"]+|"[^"\n]*"|"')
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 LONGEST_QUOTATION = 60
@@ -30,16 +30,16 @@ LONGEST_QUOTATION = 60
 
 def _is_word(name: str) -> bool:
     """Whether a name needs no quotes."""
-    found = WORD.match(name)
-    return found is not None and found.end() == len(name)
+    match = WORD.match(name)
+    return match is not None and match.end() == len(name)
 
 
 class _BifScanner:
-    """Reads a text from its beginning, in time in proportion to its length; comments are passed over.
+    """Scanner of a text, in time in proportion to its length; comments are skipped.
 
-    :param Path path: Where the text is from, for errors.
+    :param Path path: Path of the text's file, for errors.
     :param str text: The text.
-    :ivar int place: How much was read.
+    :ivar int place: Number of characters that were read.
     """
 
     def __init__(self, path: Path, text: str) -> None:
@@ -47,24 +47,24 @@ class _BifScanner:
         self._token: str | None = None
 
     def line(self, place: int) -> int:
-        """The number of a place's line, counted from 1."""
+        """Number of a place's line, counted from 1."""
         return self._text.count("\n", 0, place) + 1
 
     def error(self, expected: str) -> ValueError:
-        """Error for another token than the expected one."""
+        """Error for a next token that is not the expected one."""
         token = TOKEN.match(self._text, self.place)
         got = token.group() if token else self._text[self.place : self.place + 20] or "the end"
         got = got if len(got) <= LONGEST_QUOTATION else got[:LONGEST_QUOTATION] + "..."
         return ValueError(f"{self._path}: expected {expected} in line {self.line(self.place)}, got {got!r}")
 
     def wrong(self, message: str, place: int | None = None) -> ValueError:
-        """Error about a token that was read, at the present place or at another one."""
+        """Error about text that was read, at the present place or at another one."""
         return ValueError(
             f"{self._path}: expected {message} (line {self.line(self.place if place is None else place)})"
         )
 
     def peek(self) -> str:
-        """The next word, name with its quotes, or punctuation; empty at the end."""
+        """Next word, name with its quotes, or punctuation; empty at the end."""
         if self._token is None:
             while blank := BLANK.match(self._text, self.place):
                 self.place = blank.end()
@@ -79,7 +79,7 @@ class _BifScanner:
         self._token = None
 
     def take(self, *expected: str) -> str:
-        """Passes over one of some words."""
+        """Reads one of the expected words, and returns it."""
         token = self.peek()
         if token not in expected:
             raise self.error(" or ".join(map(repr, expected)))
@@ -87,7 +87,7 @@ class _BifScanner:
         return token
 
     def skip_properties(self) -> None:
-        """Passes over properties, which hold any text up to a semicolon."""
+        """Skips properties, which hold any text up to a semicolon."""
         while (token := self.peek()) == "property":
             start = self.place
             self._pass(len(token))
@@ -99,7 +99,7 @@ class _BifScanner:
             self.take(";")
 
     def name(self, what: str) -> str:
-        """A name in quotes, or words."""
+        """Reads a name in quotes, or of several words."""
         words: list[str] = []
         while _is_word(token := self.peek()) or (token.startswith('"') and not words):
             self._pass(len(token))
@@ -111,22 +111,22 @@ class _BifScanner:
         return " ".join(words)
 
     def names(self, what: str) -> list[str]:
-        """Names with commas between them."""
-        found = [self.name(what)]
+        """Reads names with commas between them."""
+        names = [self.name(what)]
         while self.peek() == ",":
             self.take(",")
-            found.append(self.name(what))
-        return found
+            names.append(self.name(what))
+        return names
 
     def probabilities(self, what: str) -> list[float]:
-        """Numbers, with commas between them or without, and the semicolon after them."""
-        found = []
+        """Reads numbers, with commas between them or without, and the semicolon after them."""
+        numbers = []
         while (token := self.peek()) != ";":
             if token != ",":
-                found.append(self._probability(token, what))
+                numbers.append(self._probability(token, what))
             self._pass(len(token))
         self.take(";")
-        return found
+        return numbers
 
     def _probability(self, token: str, what: str) -> float:
         number = float(token) if NUMBER.fullmatch(token) else math.nan
@@ -135,14 +135,20 @@ class _BifScanner:
         return number
 
 
-# Bytes: published networks of a thousand variables have less than a tenth of it.
+# Largest number of bytes: published networks of a thousand variables have less than a tenth of it.
 LARGEST_TEXT = 2**26
-# Arrays of all versions of numpy can have as many axes, with the variable itself.
+# Largest number of parents: with the variable itself, as many axes as arrays of all versions of numpy can have.
 MOST_PARENTS = 31
 
 
 class _Row(NamedTuple):
-    """Numbers for some states of the parents, or for all: what a table and the default are; and where they stand."""
+    """Numbers of a row, a table or a default.
+
+    :ivar str kind: ``"("``, ``"table"`` or ``"default"``.
+    :ivar tuple given: States of the parents, for a row.
+    :ivar list numbers: The numbers.
+    :ivar int place: Place in the text.
+    """
 
     kind: str
     given: tuple[str, ...]
@@ -151,7 +157,7 @@ class _Row(NamedTuple):
 
 
 class _Conditional(NamedTuple):
-    """Probabilities of a variable given its parents in a file, and their place."""
+    """Probabilities of a variable given its parents, and their place in the text."""
 
     parents: list[str]
     rows: list[_Row]
@@ -163,7 +169,7 @@ def read_bif(path: str | Path) -> BayesianNetwork:
 
     :param path: A file in UTF-8 as those of the bnlearn repository, also compressed by gzip (``.gz``). Rows are named
         by the parents' states; ``table`` has all numbers, the variable's own state slowest, and ``default`` stands for
-        rows that are not there. Names may be in double quotes, then with any other sign. Properties are ignored.
+        missing rows. Names may be in double quotes, and then contain any other character. Properties are ignored.
     :return: Variables in the file's order. Cost in proportion to the file's text and the tables' entries.
     :raises ValueError: with the name of the file and the line, if something is missing or unknown; if the text has more
         than ``2 ** 26`` bytes.
@@ -172,12 +178,12 @@ def read_bif(path: str | Path) -> BayesianNetwork:
     """
     path = checked_path("path", path)
     scanner = _BifScanner(path, _text(path))
-    states, found = _read_declarations(scanner)
+    states, conditionals = _read_declarations(scanner)
     numbers = {name: {state: number for number, state in enumerate(values)} for name, values in states.items()}
-    _check_sizes(path, scanner, states, found)
-    tables = [_table(scanner, name, found[name], numbers) for name in states]
+    _check_sizes(path, scanner, states, conditionals)
+    tables = [_table(scanner, name, conditionals[name], numbers) for name in states]
     places = {name: number for number, name in enumerate(states)}
-    parents = [[places[parent] for parent in found[name].parents] for name in states]
+    parents = [[places[parent] for parent in conditionals[name].parents] for name in states]
     try:
         return BayesianNetwork(list(states), list(states.values()), parents, tables)
     except ValueError as error:
@@ -232,17 +238,17 @@ def _text(path: Path) -> str:
 
 
 def _read_declarations(scanner: _BifScanner) -> tuple[dict[str, list[str]], dict[str, _Conditional]]:
-    """States and probabilities of all variables."""
+    """States and probabilities of all variables, by name."""
     states: dict[str, list[str]] = {}
-    found: dict[str, _Conditional] = {}
+    conditionals: dict[str, _Conditional] = {}
     while scanner.peek():
         place = scanner.place
         keyword = scanner.take("network", "variable", "probability")
         if keyword == "probability":
             child, conditional = _read_probability(scanner)
-            if child in found:
+            if child in conditionals:
                 raise scanner.wrong(f"probabilities of {child} once, got them again", place)
-            found[child] = conditional
+            conditionals[child] = conditional
         elif keyword == "variable":
             name, values = _read_variable(scanner)
             if name in states:
@@ -250,29 +256,29 @@ def _read_declarations(scanner: _BifScanner) -> tuple[dict[str, list[str]], dict
             states[name] = values
         else:
             _skip_network(scanner)
-    for child, conditional in found.items():
+    for child, conditional in conditionals.items():
         unknown = [name for name in [child, *conditional.parents] if name not in states]
         if unknown:
             raise scanner.wrong(f"variables that are declared, got {unknown[0]}", conditional.place)
-    missing = [name for name in states if name not in found]
+    missing = [name for name in states if name not in conditionals]
     if missing or not states:
         raise scanner.wrong(f"probabilities of every variable, got none of {missing or 'any'}")
-    return states, found
+    return states, conditionals
 
 
 def _check_sizes(
-    path: Path, scanner: _BifScanner, states: dict[str, list[str]], found: dict[str, _Conditional]
+    path: Path, scanner: _BifScanner, states: dict[str, list[str]], conditionals: dict[str, _Conditional]
 ) -> None:
-    """Raises an error if the tables would have more axes, or take more memory, than there may be."""
+    """Raises an error if the tables would have more axes, or more entries, than are allowed."""
     sizes = {}
-    for child, (parents, _, place) in found.items():
+    for child, (parents, _, place) in conditionals.items():
         if len(set(parents) | {child}) <= len(parents):
             raise scanner.wrong(f"different parents of {child}, got {parents}", place)
         if len(parents) > MOST_PARENTS:
             raise scanner.wrong(f"at most {MOST_PARENTS} parents of {child}, got {len(parents)}", place)
         sizes[child] = math.prod(len(states[name]) for name in [*parents, child])
     largest = max(sizes, key=sizes.__getitem__)
-    what = f"all tables, the largest of which is that of {largest!r} given {found[largest].parents}"
+    what = f"all tables, the largest of which is that of {largest!r} given {conditionals[largest].parents}"
     check_table_entries(str(path), what, sum(sizes.values()))
 
 
@@ -328,11 +334,14 @@ def _read_probability(scanner: _BifScanner) -> tuple[str, _Conditional]:
 def _table(
     scanner: _BifScanner, child: str, conditional: _Conditional, states: dict[str, dict[str, int]]
 ) -> np.ndarray:
-    """Probabilities with the child's axis last; states have their numbers."""
+    """Table of a variable's probabilities, with its own axis last.
+
+    :param states: Numbers of the states of all variables, by name.
+    """
     parents = conditional.parents
     shape = [len(states[name]) for name in [*parents, child]]
     table, seen = np.full(shape, np.nan), set()
-    # Defaults are for what nothing else says, and a table for what no row says.
+    # Rows take precedence over a table, and a table over the default.
     for kind, given, numbers, place in sorted(
         conditional.rows, key=lambda row: ("default", "table", "(").index(row.kind)
     ):
@@ -346,10 +355,10 @@ def _table(
             table[:] = np.moveaxis(np.reshape(numbers, [shape[-1], *shape[:-1]]), 0, -1)
             continue
         if kind == "(" and not (
-            len(given) == len(parents) and all(each in states[d] for each, d in zip(given, parents, strict=True))
+            len(given) == len(parents) and all(state in states[d] for state, d in zip(given, parents, strict=True))
         ):
             raise scanner.wrong(f"states of {parents} for {child}, got {list(given)}", place)
-        table[tuple(states[d][each] for each, d in zip(given, parents, strict=False))] = numbers
+        table[tuple(states[d][state] for state, d in zip(given, parents, strict=False))] = numbers
     if np.isnan(table).any():
         message = f"probabilities for all states of {parents} of {child}, got some only"
         raise scanner.wrong(message, conditional.place)

@@ -1,4 +1,4 @@
-"""Bases of estimators of categorical data."""
+"""Base classes of estimators of categorical data."""
 
 __all__ = ["CategoricalDensity", "CategoricalEstimator"]
 
@@ -28,16 +28,17 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 UNKNOWN = -2
 TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
 HANDLING = ("other", "error", "missing")
-# With more different values than this, numbers that are not integers are taken for measurements.
+# Largest number of different values of a column with fractions that are taken for categories, not measurements.
 MOST_FRACTIONS = 20
-# Of a column none of which was seen before: fewer may be a coincidence.
+# Smallest number of values, all of them unknown, for which a column is warned of: fewer may be a coincidence.
 FEWEST_STRANGE = 10
-# Of a column, where only their number is given.
+# Largest number of categories of a column, where only their number is given.
 MOST_CATEGORIES = 2**16
 
 
 class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
-    r"""Reads columns of categories of any kind, of which values may be missing (NaN, None, or pandas' NA), as integers.
+    r"""Base class of estimators that read columns of categories of any kind, with missing values (NaN, None, or pandas'
+    NA), as integers.
 
     A value that is not among a column's categories is its reserve state, the one after them, if there is one.
 
@@ -54,7 +55,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Codes of rows that are learned from, -1 where a value is missing; and their weights, more than 0."""
+        """Codes of training rows, shape ``(N, n)``, -1 where a value is missing, and their weights, more than 0."""
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
         values = validate_data(self, typed_columns(X), **TABLES)
         weights = checked_weights(sample_weight, len(values))
@@ -63,7 +64,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
         self._num_known = [len(column) for column in self.categories_]
-        # Two values are all there are, most of the time, and a third state would take from their probabilities.
+        # Columns of two values rarely have a third one, whose state would reduce the probabilities of both.
         other = auto and self.handle_unknown == "other"
         self._num_states = [number + (other and number != 2) for number in self._num_known]
         measured = [place for place, column in enumerate(self.categories_) if auto and _is_measured(column)]
@@ -105,11 +106,11 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         return np.where(unknown, self._num_known, codes)
 
     def _read(self, X: Any) -> np.ndarray:
-        """Codes of rows, after learning."""
+        """Codes of rows for a fitted estimator, shape ``(N, n)``."""
         return self._codes(validate_data(self, typed_columns(X), reset=False, **TABLES), "X")
 
     def _read_held_out(self, X_val: Any) -> np.ndarray:
-        """Codes of validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        """Codes of validation rows, shape ``(M, n)``, with errors that name ``X_val`` instead of X."""
         X_val = typed_columns(X_val, "X_val")
         try:
             values = check_array(X_val, input_name="X_val", **TABLES)
@@ -121,17 +122,17 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         return self._codes(values, "X_val")
 
     def _decode(self, codes: np.ndarray) -> np.ndarray:
-        """Categories in place of codes."""
+        """Categories of codes, shape ``(N, n)``."""
         kinds = {column.dtype.kind for column in self.categories_}
         common = np.result_type(*self.categories_) if kinds == {"b"} or kinds <= set("iuf") else np.dtype(object)
-        # Large integers are not all there among floating point numbers.
+        # Not all large integers are floating point numbers.
         if any((column.astype(common).astype(column.dtype) != column).any() for column in self.categories_):
             common = np.dtype(object)
         return np.stack([column.astype(common)[codes[:, place]] for place, column in enumerate(self.categories_)], 1)
 
 
 def _plain(column: np.ndarray) -> np.ndarray:
-    """Numbers as such."""
+    """Column of objects in a dtype of numbers, if all are numbers."""
     typed = np.array(column.tolist())
     return typed if typed.dtype.kind in "biuf" else column
 
@@ -142,7 +143,7 @@ def _is_measured(column: np.ndarray) -> bool:
 
 
 def _present(values: np.ndarray) -> list[list[Any]]:
-    """The different values of each column that are not missing, in order."""
+    """Sorted different values of each column, without missing ones."""
     columns = []
     for place, column in enumerate(values.T):
         try:
@@ -163,7 +164,7 @@ def _present(values: np.ndarray) -> list[list[Any]]:
 
 
 def _sorted(values: set[Any], place: int) -> list[Any]:
-    """Categories in order, those of a kind together."""
+    """Sorted values, by type if types have no common order."""
     for key in (None, lambda value: (str(type(value)), value)):
         try:
             return sorted(values, key=key)
@@ -173,7 +174,7 @@ def _sorted(values: set[Any], place: int) -> list[Any]:
 
 
 def _given(categories: Any, number: int) -> list[list[Any]]:
-    """The argument's values for each of so many columns."""
+    """Categories of each of ``number`` columns, from the argument ``categories``."""
     single = isinstance(categories, (int, np.integer)) and not isinstance(categories, bool)
     if single and 0 < categories <= MOST_CATEGORIES:
         return [list(range(int(categories)))] * number
@@ -182,10 +183,12 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
         columns = [] if unordered else list(plain_array(categories, "categories"))
     except TypeError:
         columns = []
-    if columns and not any(isinstance(each, Iterable) and not isinstance(each, (str, bytes)) for each in columns):
+    if columns and not any(
+        isinstance(column_values, Iterable) and not isinstance(column_values, (str, bytes)) for column_values in columns
+    ):
         columns = [columns] * number
     # Words and sets become arrays without axes.
-    columns = [np.asarray(typed_columns(each, "categories"), dtype=object) for each in columns]
+    columns = [np.asarray(typed_columns(column_values, "categories"), dtype=object) for column_values in columns]
     if not columns or any(column.ndim != 1 for column in columns):
         raise ValueError(
             "categories: expected 'auto', a list for each column, or one list, or a number of categories 0, 1, ... up "
@@ -202,18 +205,18 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
     return [column.tolist() for column in columns]
 
 
-# Of the rows, where none are given for validation.
+# Share of the rows for validation, where no validation rows are given.
 HELD_OUT = 0.1
-# With integers for weights, rows are divided as if each stood there so many times, where memory allows.
+# Largest sum of integer weights up to which rows are repeated before they are divided.
 MOST_DEALT = 2**26
 
 
 class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[misc]
-    """Chooses settings on validation rows, and scores rows by their log-probabilities."""
+    """Base class of densities that choose settings on validation rows, and score rows by log-probabilities."""
 
     @abstractmethod
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log-probabilities of rows, in nats."""
+        """Log-probabilities of rows, in nats, shape ``(N,)``."""
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Mean log-probability of rows, in nats.
@@ -226,7 +229,7 @@ class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[mi
     def _divide(
         self, codes: np.ndarray, weights: np.ndarray, X_val: Any, generator: np.random.RandomState
     ) -> tuple[CategoricalRows, CategoricalRows]:
-        """Rows to learn from, and rows to choose by: a tenth of all, at random, if there are no others."""
+        """Training rows and validation rows; the latter are a random tenth of all rows if none are given."""
         if X_val is not None:
             return self._rows(codes, weights), self._rows(self._read_held_out(X_val))
         if (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:

@@ -1,4 +1,4 @@
-"""Chordal graphs of bounded cliques that fit data, edge by edge."""
+"""Greedy search for chordal graphs of bounded cliques that fit data."""
 
 __all__ = ["ChordalScore", "EdgeScore", "grow_chordal_graph", "polish_chordal_graph"]
 
@@ -17,18 +17,18 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.chordal_graph import Neighbors
 
 Pair = tuple[int, int]
-# Nats by which polishing may lose at first.
+# Initial temperature of polishing, in nats, and largest number of variables whose edges are stripped at once.
 TEMPERATURE = 10.0
 MOST_RUINED = 4
-# Of a clique; more are never counted.
+# Largest number of joint states of a clique.
 MOST_STATES = 2**20
 
 
 class EdgeScore(Protocol):
-    """Gains of edges."""
+    """Score of a graph, by the gains of its edges."""
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
-        """Gain of the score by an edge between variables with these common neighbours."""
+        """Gain of an edge between variables with these common neighbours, in nats."""
 
 
 class ChordalScore:
@@ -39,7 +39,7 @@ class ChordalScore:
 
     where :math:`|S|` is the number of joint states: for c = 1, the Bayesian information criterion.
 
-    Where entries are missing, what an edge adds is that of the rows in which all these variables are known; the sum
+    Where entries are missing, the gain of an edge is that of the rows in which all these variables are known; the sum
     then depends on the order of the edges.
 
     :param CategoricalRows rows: The data.
@@ -53,35 +53,35 @@ class ChordalScore:
         self._gains: dict[tuple[Pair, frozenset[int]], float] = {}
 
     def term(self, variables: frozenset[int]) -> float:
-        """Term of a clique or separator."""
-        found = self._terms.get(variables)
-        if found is None:
+        """Term T(S) of a clique or separator."""
+        value = self._terms.get(variables)
+        if value is None:
             counts = self.rows.counts(sorted(variables))
-            found = self._terms[variables] = float(xlogy(counts, counts).sum()) - self._price * len(counts)
-        return found
+            value = self._terms[variables] = float(xlogy(counts, counts).sum()) - self._price * len(counts)
+        return value
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
-        """Gain by an edge between variables with these common neighbours; -inf if their clique would be too large."""
-        one, other = pair
-        if 1 in (self.rows.cardinalities[one], self.rows.cardinalities[other]):
-            # A gain of zero up to rounding is no reason for an edge.
+        """Gain of an edge between variables with these common neighbours; -inf if their clique would be too large."""
+        first, second = pair
+        if 1 in (self.rows.cardinalities[first], self.rows.cardinalities[second]):
+            # Exactly zero: rounding errors are no reason for an edge.
             return 0.0
         if not separator and self._pair_gains is not None:
-            return self._pair_gains[one][other]
-        every = separator | {one, other}
+            return self._pair_gains[first][second]
+        every = separator | {first, second}
         if math.prod(self.rows.cardinalities[d] for d in every) > MOST_STATES:
             return -math.inf
         if self.rows.is_complete:
             joined = self.term(every) + self.term(separator)
-            return joined - self.term(separator | {one}) - self.term(separator | {other})
-        found = self._gains.get((pair, separator))
-        if found is None:
-            found = self._gains[pair, separator] = self._gain_of_complete_rows(sorted(every), pair)
-        return found
+            return joined - self.term(separator | {first}) - self.term(separator | {second})
+        gain_of_pair = self._gains.get((pair, separator))
+        if gain_of_pair is None:
+            gain_of_pair = self._gains[pair, separator] = self._gain_of_complete_rows(sorted(every), pair)
+        return gain_of_pair
 
     @cached_property
     def _pair_gains(self) -> list[list[float]] | None:
-        """Gains of all pairs without common neighbours at once; ``None`` where values are missing."""
+        """Gains of all pairs without common neighbours, ``n`` lists of n; ``None`` where entries are missing."""
         if not (self.rows.is_complete and self.rows.counts_pairs_at_once):
             return None
         counts, starts, sizes = self.rows.pair_counts, self.rows.starts, np.array(self.rows.cardinalities)
@@ -90,18 +90,18 @@ class ChordalScore:
         total = xlogy(self.rows.total, self.rows.total) - self._price
         states = np.outer(sizes, sizes)
         gains = joined - self._price * states + total - terms[:, None] - terms
-        found: list[list[float]] = np.where(states > MOST_STATES, -math.inf, gains).tolist()
-        return found
+        gain_lists: list[list[float]] = np.where(states > MOST_STATES, -math.inf, gains).tolist()
+        return gain_lists
 
     def _gain_of_complete_rows(self, variables: list[int], pair: Pair) -> float:
         table = self.rows.counts(variables).reshape([self.rows.cardinalities[d] for d in variables])
         price = self._penalty * 0.5 * math.log(max(table.sum(), 2.0))
         places = [variables.index(d) for d in pair]
-        found = 0.0
+        gain = 0.0
         for left_out, sign in (((), 1), ((places[0],), -1), ((places[1],), -1), (tuple(places), 1)):
             counts = table.sum(left_out)
-            found += sign * (float(xlogy(counts, counts).sum()) - price * counts.size)
-        return found
+            gain += sign * (float(xlogy(counts, counts).sum()) - price * counts.size)
+        return gain
 
 
 def grow_chordal_graph(
@@ -111,21 +111,22 @@ def grow_chordal_graph(
     pairs: Iterable[Pair] | None = None,
     noise: np.random.Generator | None = None,
 ) -> float:
-    """Adds the best edge that keeps a graph chordal, and its cliques small, until none has a gain.
+    """Adds the best edge that keeps a graph chordal, and its cliques small, until no edge has a positive gain.
 
     :param EdgeScore score: Gains of edges.
     :param neighbors: A chordal graph, which is changed.
     :param int treewidth: Cliques have at most one variable more.
     :param pairs: Pairs to begin with; ``None``: all.
-    :param noise: Gains are multiplied by random numbers, log-normal of scale 0.2; ``None``: they are not.
-    :return: The sum of the gains.
+    :param noise: Generator of log-normal random numbers of scale 0.2, by which gains are multiplied in the order of
+        edges; ``None``: no noise.
+    :return: Sum of the gains.
     """
     heap: list[tuple[float, Pair, frozenset[int], float]] = []
 
     def push(pair: Pair) -> None:
-        one, other = pair
-        separator = frozenset(neighbors[one] & neighbors[other])
-        if other not in neighbors[one] and len(separator) < treewidth:
+        first, second = pair
+        separator = frozenset(neighbors[first] & neighbors[second])
+        if second not in neighbors[first] and len(separator) < treewidth:
             gain = score.gain(pair, separator)
             if gain > 0:
                 factor = 1.0 if noise is None else math.exp(0.2 * noise.standard_normal())
@@ -135,38 +136,38 @@ def grow_chordal_graph(
         push(pair)
     total, parts = 0.0, _parts(neighbors)
     while heap:
-        _, (one, other), separator, gain = heapq.heappop(heap)
-        if other in neighbors[one] or separator != neighbors[one] & neighbors[other]:
+        _, (first, second), separator, gain = heapq.heappop(heap)
+        if second in neighbors[first] or separator != neighbors[first] & neighbors[second]:
             continue
         # Most pairs have no common neighbour: for these, searching for a path would take most of the time.
-        if not (_separates(neighbors, separator, one, other) if separator else parts[one] != parts[other]):
+        if not (_separates(neighbors, separator, first, second) if separator else parts[first] != parts[second]):
             continue
         if not separator:
-            parts = [parts[one] if part == parts[other] else part for part in parts]
-        neighbors[one].add(other)
-        neighbors[other].add(one)
+            parts = [parts[first] if number == parts[second] else number for number in parts]
+        neighbors[first].add(second)
+        neighbors[second].add(first)
         total += gain
-        # Only these pairs have a new common neighbour.
-        for node, end in ((one, other), (other, one)):
+        # Only pairs of an end and a neighbour of the other end have a new common neighbour.
+        for node, end in ((first, second), (second, first)):
             for near in neighbors[end] - neighbors[node] - {node}:
                 push((node, near) if node < near else (near, node))
     return total
 
 
 def _parts(neighbors: Neighbors) -> list[int]:
-    """Numbers of the connected parts that nodes are in."""
-    found = [-1] * len(neighbors)
+    """Numbers of the connected components of all nodes."""
+    numbers = [-1] * len(neighbors)
     for start in range(len(neighbors)):
-        stack = [start] if found[start] < 0 else []
+        stack = [start] if numbers[start] < 0 else []
         while stack:
             node = stack.pop()
-            found[node] = start
-            stack += [near for near in neighbors[node] if found[near] < 0]
-    return found
+            numbers[node] = start
+            stack += [near for near in neighbors[node] if numbers[near] < 0]
+    return numbers
 
 
 def _separates(neighbors: Neighbors, separator: frozenset[int], one: int, other: int) -> bool:
-    """Whether every path goes through the separator: then, an edge keeps a chordal graph chordal."""
+    """Whether every path between two nodes goes through the separator: then, an edge keeps a chordal graph chordal."""
     seen, stack = {one, *separator}, [one]
     while stack:
         for near in neighbors[stack.pop()]:
@@ -186,9 +187,9 @@ def polish_chordal_graph(
     Simulated annealing: losses of some nats are accepted in the beginning. The graph stays chordal, and its cliques as
     small.
 
-    :param neighbors: A chordal graph, which becomes the best one that was met.
-    :param float seconds: Processor time.
-    :return: The improvement of the score, at least 0.
+    :param neighbors: A chordal graph, which becomes the best graph of the search.
+    :param float seconds: Processor time, in seconds.
+    :return: Improvement of the score, at least 0.
     """
     start = time.process_time()
     present, best, kept = 0.0, 0.0, [set(near) for near in neighbors]
@@ -209,16 +210,16 @@ def polish_chordal_graph(
 
 
 def _some_neighbors(neighbors: Neighbors, rng: np.random.Generator) -> list[int]:
-    found = [int(rng.integers(len(neighbors)))]
+    chosen = [int(rng.integers(len(neighbors)))]
     for _ in range(int(rng.integers(MOST_RUINED))):
-        around = sorted(set().union(*(neighbors[d] for d in found)) - set(found))
+        around = sorted(set().union(*(neighbors[d] for d in chosen)) - set(chosen))
         if around:
-            found.append(around[int(rng.integers(len(around)))])
-    return found
+            chosen.append(around[int(rng.integers(len(around)))])
+    return chosen
 
 
 def _strip(score: EdgeScore, neighbors: Neighbors, ruined: list[int], rng: np.random.Generator) -> float:
-    """Removes edges of variables as long as the graph stays chordal; the score that is lost."""
+    """Removes edges of variables as long as the graph stays chordal; returns the score that is lost."""
     lost = 0.0
     for d in ruined:
         order = rng.permutation(sorted(neighbors[d])).tolist()
@@ -227,7 +228,7 @@ def _strip(score: EdgeScore, neighbors: Neighbors, ruined: list[int], rng: np.ra
             waiting = False
             for e in list(order):
                 common = neighbors[d] & neighbors[e]
-                if all(other in neighbors[one] for one, other in combinations(common, 2)):
+                if all(second in neighbors[first] for first, second in combinations(common, 2)):
                     neighbors[d].discard(e)
                     neighbors[e].discard(d)
                     lost += score.gain((d, e), frozenset(common))

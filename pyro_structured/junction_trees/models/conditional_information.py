@@ -1,4 +1,4 @@
-"""Information of labels about each other given features and other labels."""
+"""Mutual information of labels given features and other labels."""
 
 __all__ = ["ConditionalScore", "PairScore", "ShownScore", "dealt_rows", "held_out_logits"]
 
@@ -21,23 +21,23 @@ from pyro_structured.junction_trees.ops.logistic_regression import logistic_like
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 FOLDS = 5
-# Of the small regressions: enough for states that are never together.
+# Ridge penalty of the small regressions: enough for states that never occur together.
 RIDGE = 1.0
-# Larger integers are no exact floating point numbers.
+# Largest sum of integer weights: larger integers are not exact floating point numbers.
 MOST_DEALT = 2**53
 
 
 def dealt_rows(data: FieldData) -> tuple[FieldData, Tensor]:
-    """Rows, and the folds that they are dealt to in turn, shape ``(R,)``.
+    """Rows, and the numbers of the folds that they are dealt to in turn, shape ``(R,)``.
 
-    With integers for weights, a row is dealt as if it stood there so many times: it comes once for each of its folds.
+    With integer weights, a row is dealt as if it were repeated as often: it is returned once for each of its folds.
     """
     number = len(data.weights)
     if bool((data.weights % 1 != 0).any()) or data.weights.sum() > MOST_DEALT:
         return data, torch.arange(number) % min(FOLDS, number)
     ends = data.weights.long().cumsum(0).unsqueeze(-1)
     folds = min(FOLDS, int(ends[-1]))
-    # Of the rows before each end, those in each fold.
+    # Numbers of rows in each fold, among all rows before each end.
     before = (ends + folds - 1 - torch.arange(folds)) // folds
     times = before.diff(dim=0, prepend=torch.zeros_like(before[:1]))
     rows, fold = times.nonzero(as_tuple=True)
@@ -47,7 +47,7 @@ def dealt_rows(data: FieldData) -> tuple[FieldData, Tensor]:
 def _fitted_logits(
     data: FieldData, held_out: Tensor, field: ConditionalField, feature_map: torch.nn.Module, options: FieldOptions
 ) -> Tensor | None:
-    """Log-weights of the states of some rows, learned from the others; ``None`` if it was interrupted."""
+    """Log-weights of the states of held-out rows, learned from the other rows; ``None`` after an interrupt."""
     fit = train_field(field, data.part(~held_out), feature_map, False, options)
     if fit.interrupted:
         return None
@@ -67,7 +67,7 @@ def held_out_logits(
 
     :param Tensor folds: Numbers of the rows' folds, shape ``(N,)``.
     :param n_jobs: Number of processes.
-    :return: For each label, those of all states but the first, less that of the first, shape ``(N, states - 1)``.
+    :return: For each label, log-weights of all states but the first, less that of the first, shape ``(N, states - 1)``.
     """
     tree = CliqueTree.from_edges([], cardinalities)
     field = ConditionalField(tree, [])
@@ -75,30 +75,30 @@ def held_out_logits(
     clique_logits = torch.zeros(len(folds), tree.table_size, dtype=torch.double)
     tasks = ((data, rows, field, feature_map, options) for rows in held_out)
     parts = in_parallel(_fitted_logits, tasks, len(held_out), n_jobs, desc="folds", unit="fold")
-    for rows, part in zip(held_out, parts, strict=True):
-        if part is None:
+    for rows, logits in zip(held_out, parts, strict=True):
+        if logits is None:
             raise KeyboardInterrupt
-        clique_logits[rows] = part
-    return [clique_logit[:, 1:] - clique_logit[:, :1] for clique_logit in clique_logits.split(tree.table_sizes, 1)]
+        clique_logits[rows] = logits
+    return [logits[:, 1:] - logits[:, :1] for logits in clique_logits.split(tree.table_sizes, 1)]
 
 
 class ConditionalScore:
-    r"""Conditional information of labels about each other, given the features and some other labels.
+    r"""Penalised conditional mutual information of labels, given the features and some other labels.
 
     .. math::
         \sum \log \frac{p(y_i \mid y_j, y_S, x)}{p(y_i \mid y_S, x)} - \frac{c}{2} \log N (r_i - 1)(r_j - 1),
 
-    the mean of both directions, where these probabilities are those of logistic regressions on labels and on what
-    features tell about i, j and S: held-out log-odds.
+    the mean of both directions, where these probabilities are those of logistic regressions on labels and on the
+    held-out log-odds of i, j and S given the features.
 
-    :param logits: As of :func:`held_out_logits`.
+    :param logits: Held-out log-odds, as of :func:`held_out_logits`.
     :param FieldData data: The labels.
     :param float penalty: The factor c, 1 for the Bayesian information criterion.
     """
 
     def __init__(self, logits: Sequence[Tensor], data: FieldData, penalty: float) -> None:
         self.logits, self.data = logits, data
-        self.sizes = [logit.shape[1] + 1 for logit in logits]
+        self.sizes = [label_logits.shape[1] + 1 for label_logits in logits]
         self._price = penalty * 0.5 * math.log(max(float(data.weights.sum()), 2.0))
         self._gains: dict[tuple[tuple[int, int], frozenset[int]], float] = {}
 
@@ -106,24 +106,24 @@ class ConditionalScore:
         """Gain of an edge between labels with these common neighbours, in nats."""
         gain_of_pair = self._gains.get((pair, separator))
         if gain_of_pair is None:
-            one, other = pair
-            both = self._information(one, [other], separator) + self._information(other, [one], separator)
-            gain_of_pair = self._gains[pair, separator] = float(both) / 2 - self._cost(one, other)
+            first, second = pair
+            both = self._information(first, [second], separator) + self._information(second, [first], separator)
+            gain_of_pair = self._gains[pair, separator] = float(both) / 2 - self._cost(first, second)
         return gain_of_pair
 
     def pair_gains(self) -> np.ndarray:
         """Gains of all pairs without common neighbours, at least 0, shape ``(n, n)``."""
         number = len(self.sizes)
         information = np.zeros((number, number))
-        for one in progress_bar(range(number), desc="pairs", unit="label"):
+        for first in progress_bar(range(number), desc="pairs", unit="label"):
             for size in set(self.sizes):
-                others = [other for other in range(number) if other != one and self.sizes[other] == size]
+                others = [second for second in range(number) if second != first and self.sizes[second] == size]
                 if others:
-                    information[one, others] = self._information(one, others, frozenset())
+                    information[first, others] = self._information(first, others, frozenset())
         free = np.array(self.sizes) - 1
         gains: np.ndarray = (information + information.T) / 2 - self._price * np.outer(free, free)
-        for one, other in combinations(range(number), 2):
-            self._gains[(one, other), frozenset()] = float(gains[one, other])
+        for first, second in combinations(range(number), 2):
+            self._gains[(first, second), frozenset()] = float(gains[first, second])
         np.fill_diagonal(gains, 0.0)
         return gains.clip(0)
 
@@ -131,10 +131,12 @@ class ConditionalScore:
         return self._price * (self.sizes[one] - 1) * (self.sizes[other] - 1)
 
     def _information(self, target: int, others: Sequence[int], separator: frozenset[int]) -> Tensor:
-        """Differences of log-likelihoods of regressions with and without other labels, which have as many states."""
+        """Differences of log-likelihoods of regressions on a separator with and without each other label, shape
+        ``(len(others),)``; the others have equally many states.
+        """
         given = sorted(separator)
         ones = torch.ones(len(self.data.labels), 1, dtype=torch.double)
-        common = torch.cat([ones, self.logits[target], *(part for d in given for part in self._parts(d))], 1)
+        common = torch.cat([ones, self.logits[target], *(features for d in given for features in self._parts(d))], 1)
         own = torch.stack([self.logits[d] for d in others])
         known = self.data.known[:, [target, *given]].all(1)
         weights = self.data.weights * torch.stack([known & self.data.known[:, d] for d in others])
@@ -150,7 +152,7 @@ class ConditionalScore:
 
 
 class PairScore:
-    """Score that is the same whatever the common neighbours are.
+    """Score of edges that does not depend on common neighbours.
 
     :param np.ndarray weights: Weights of all pairs, shape ``(n, n)``.
     """
@@ -159,21 +161,21 @@ class PairScore:
         self.weights = weights
 
     def gain(self, pair: tuple[int, int], separator: frozenset[int]) -> float:
-        """The weight of a pair."""
+        """Weight of a pair."""
         return float(self.weights[pair])
 
 
 class ShownScore:
-    """Shows how often a gain was asked for.
+    """Score of edges that shows the number of computed gains.
 
-    :param EdgeScore score: Whose gain.
-    :param tqdm bar: Shows the number.
+    :param EdgeScore score: The score itself.
+    :param tqdm bar: Progress bar of the number.
     """
 
     def __init__(self, score: EdgeScore, bar: "tqdm[NoReturn]") -> None:
         self.score, self.bar = score, bar
 
     def gain(self, pair: tuple[int, int], separator: frozenset[int]) -> float:
-        """The same."""
+        """Gain by the score itself."""
         self.bar.update()
         return self.score.gain(pair, separator)

@@ -15,8 +15,10 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 
 class FieldWeights(NamedTuple):
-    """Weights of the features: ``nodes`` of shape ``(1 + p, columns)``, ``edges`` of shape ``(1, columns)`` or ``(1 +
-    p, columns)``; the first row is that of the constant feature.
+    """Weights of the features, the first row that of the constant feature.
+
+    :ivar Tensor nodes: Weights for the labels, shape ``(1 + p, columns)``.
+    :ivar Tensor edges: Weights for the edges, shape ``(1, columns)`` or ``(1 + p, columns)``.
     """
 
     nodes: Tensor
@@ -24,7 +26,7 @@ class FieldWeights(NamedTuple):
 
 
 def coding(num_states: int) -> np.ndarray:
-    """Log-weights of the states of a variable for each of its weights, which add up to zero.
+    """Log-weights of the states of a variable for each of its weights, with sum zero over the states.
 
     A weight of a binary variable is the log-odds of its second state; other variables have a weight for each state.
     Sums of squares, and of absolute values, do not depend on the order of the states.
@@ -49,19 +51,19 @@ class ConditionalField:
 
     A column of weights belongs to a label and a row of :func:`coding`, or to an edge and a product of two rows.
 
-    :param CliqueTree tree: Its cliques contain the edges.
+    :param CliqueTree tree: Junction tree whose cliques contain the edges.
     :param edges: Pairs of labels, in increasing order.
     """
 
     def __init__(self, tree: CliqueTree, edges: Sequence[tuple[int, int]]) -> None:
         self.tree, self.edges = tree, tuple(edges)
         self.codings = [coding(size) for size in tree.cardinalities]
-        self.node_columns = [len(each) for each in self.codings]
-        self.edge_columns = [self.node_columns[one] * self.node_columns[other] for one, other in self.edges]
+        self.node_columns = [len(rows) for rows in self.codings]
+        self.edge_columns = [self.node_columns[first] * self.node_columns[second] for first, second in self.edges]
 
     @cached_property
     def _design(self) -> tuple[Tensor, Tensor]:
-        """Sparse matrices from weights to entries of the packed tables: those of nodes, and those of edges."""
+        """Sparse matrices that map weights of nodes, and of edges, to log-weights of the packed tables' entries."""
         nodes = [(d,) for d in range(self.tree.num_variables)]
         return self._matrix(nodes, sum(self.node_columns)), self._matrix(self.edges, sum(self.edge_columns))
 
@@ -82,7 +84,7 @@ class ConditionalField:
             columns.append(first + column)
             values.append(products.ravel())
             first += len(products)
-        places = np.stack([np.concatenate([*part, np.zeros(0, dtype=int)]) for part in (entries, columns)])
+        places = np.stack([np.concatenate([*indices, np.zeros(0, dtype=int)]) for indices in (entries, columns)])
         numbers = np.concatenate([*values, np.zeros(0)])
         size = (self.tree.table_size, num_columns)
         return torch.sparse_coo_tensor(
@@ -90,7 +92,7 @@ class ConditionalField:
         ).coalesce()
 
     def clique_logits(self, features: Tensor, weights: FieldWeights) -> Tensor:
-        """Packed tables of all rows given features of shape ``(N, p)``."""
+        """Packed tables of all rows, shape ``(N, table_size)``, given features of shape ``(N, p)``."""
         inputs = torch.nn.functional.pad(features, (1, 0), value=1.0)
         logits = sum(
             torch.sparse.mm(design, weight.T @ inputs[:, : len(weight)].T)
@@ -100,25 +102,25 @@ class ConditionalField:
         return logits.T
 
     def distribution(self, features: Tensor, weights: FieldWeights) -> JunctionTree:
-        """The labels of all rows; arguments as for :meth:`clique_logits`."""
+        """Distributions of the labels of all rows; arguments as for :meth:`clique_logits`."""
         return JunctionTree(self.clique_logits(features, weights), self.tree, validate_args=False)
 
     def node_tables(self, weights: Tensor) -> list[np.ndarray]:
-        """Log-weights of the states of each label for all features, shape ``(1 + p, states)``."""
+        """Log-weights of the states of each label for all features, each of shape ``(1 + p, states)``."""
         parts = weights.split(self.node_columns, 1)
-        return [part.numpy() @ rows for part, rows in zip(parts, self.codings, strict=True)]
+        return [node_weights.numpy() @ rows for node_weights, rows in zip(parts, self.codings, strict=True)]
 
     def edge_tables(self, weights: Tensor) -> list[np.ndarray]:
-        """Log-weights of the joint states of each edge for all features, shape ``(1 + p, states, states)``."""
-        found = []
-        for (one, other), part in zip(self.edges, weights.split(self.edge_columns, 1), strict=True):
-            left, right = self.codings[one], self.codings[other]
-            table = part.numpy().reshape(len(part), len(left), len(right))
-            found.append(np.einsum("fab,as,bt->fst", table, left, right))
-        return found
+        """Log-weights of the joint states of each edge for all features, each of shape ``(1 + p, states, states)``."""
+        tables = []
+        for (first, second), edge_weights in zip(self.edges, weights.split(self.edge_columns, 1), strict=True):
+            left, right = self.codings[first], self.codings[second]
+            table = edge_weights.numpy().reshape(len(edge_weights), len(left), len(right))
+            tables.append(np.einsum("fab,as,bt->fst", table, left, right))
+        return tables
 
     def zeros(self, num_features: int, edge_features: bool) -> FieldWeights:
-        """Weights to begin with, for so many features."""
+        """Zeros as weights to begin with."""
         rows = 1 + num_features, 1 + num_features * edge_features
         columns = sum(self.node_columns), sum(self.edge_columns)
         return FieldWeights(*(torch.zeros(size, dtype=torch.double) for size in zip(rows, columns, strict=True)))

@@ -15,15 +15,19 @@ from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField, FieldWeights
 from pyro_structured.junction_trees.ops.junction_tree import log_partition_of_tree
 
-# Pairs of steps and changes of the gradient that L-BFGS remembers.
+# Number of pairs of steps and gradient changes that L-BFGS remembers.
 MEMORY = 20
-# The number of iterations is the limit.
+# Largest number of evaluations, which is never reached: the number of iterations is the limit.
 MOST_EVALUATIONS = 10**9
 
 
 class FieldData(NamedTuple):
-    """Rows to learn from: ``inputs`` of shape ``(N, p)``, ``labels``, states of shape ``(N, n)``, ``known``, booleans
-    of the same shape, and ``weights`` of shape ``(N,)``.
+    """Training rows.
+
+    :ivar Tensor inputs: Inputs of the feature map, shape ``(N, columns)``.
+    :ivar Tensor labels: States of the labels, shape ``(N, n)``.
+    :ivar Tensor known: Whether labels are known, shape ``(N, n)``.
+    :ivar Tensor weights: Weights of the rows, shape ``(N,)``.
     """
 
     inputs: Tensor
@@ -32,13 +36,17 @@ class FieldData(NamedTuple):
     weights: Tensor
 
     def part(self, rows: Tensor) -> "FieldData":
-        """Some of the rows."""
-        return FieldData(*(each[rows] for each in self))
+        """Data of some of the rows, given by a mask or by numbers."""
+        return FieldData(*(tensor[rows] for tensor in self))
 
 
 class FieldOptions(NamedTuple):
-    """Penalties, ``l2`` and ``l1``; ``tol``, the largest entry of the projected gradient of the objective for each row;
-    and ``max_iter``, the largest number of iterations.
+    """Options of the training.
+
+    :ivar float l2: Factor of half the sum of squares of the weights.
+    :ivar float l1: Factor of the sum of absolute values of the weights.
+    :ivar float tol: Tolerance for the largest entry of the projected gradient of the objective per row.
+    :ivar int max_iter: Largest number of iterations.
     """
 
     l2: float
@@ -48,8 +56,13 @@ class FieldOptions(NamedTuple):
 
 
 class FieldFit(NamedTuple):
-    """Result of training: the weights, the module that makes features of inputs, the number of iterations, whether the
-    tolerance was reached, and whether it was interrupted from the keyboard, which keeps the last of them.
+    """Result of the training.
+
+    :ivar FieldWeights weights: Weights of the last iteration.
+    :ivar torch.nn.Module feature_map: Module that maps inputs to features.
+    :ivar int num_iterations: Number of iterations.
+    :ivar bool converged: Whether the tolerance was reached.
+    :ivar bool interrupted: Whether there was an interrupt from the keyboard.
     """
 
     weights: FieldWeights
@@ -75,10 +88,12 @@ class _Objective:
         self.entries = field.tree.plan.table_index(data.labels)
         self.evidence = None if bool(data.known.all()) else _evidence(field, data)
         num_features = _num_features(feature_map, data.inputs[:2])
-        trained = {name: each.detach() for name, each in feature_map.named_parameters() if each.requires_grad}
+        trained = {
+            name: parameter.detach() for name, parameter in feature_map.named_parameters() if parameter.requires_grad
+        }
         self.names = list(trained)
         self.start = [*field.zeros(num_features, edge_features), *trained.values()]
-        self.penalised = self.flat([torch.ones_like(each) for each in self.start])
+        self.penalised = self.flat([torch.ones_like(parameter) for parameter in self.start])
         self.penalised[: self.start[0].shape[1]] = 0.0  # the labels' intercepts
         self.num_potentials = self.start[0].numel() + self.start[1].numel()
         self.scale = l2 / self.total
@@ -88,9 +103,9 @@ class _Objective:
         return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
     def unpack(self, vector: Tensor) -> tuple[FieldWeights, dict[str, Tensor]]:
-        sizes = [each.numel() for each in self.start]
+        sizes = [start.numel() for start in self.start]
         nodes, edges, *rest = (
-            part.reshape(each.shape) for part, each in zip(vector.split(sizes), self.start, strict=True)
+            values.reshape(start.shape) for values, start in zip(vector.split(sizes), self.start, strict=True)
         )
         return FieldWeights(nodes, edges), dict(zip(self.names, rest, strict=True))
 
@@ -114,7 +129,7 @@ class _Objective:
 
 @torch.no_grad()
 def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
-    """Number of features that the module makes of rows, or a ValueError if it makes none."""
+    """Number of features that the module makes of some rows, or a ValueError if its output is of another kind."""
     try:
         output = feature_map(inputs)
     except RuntimeError as error:
@@ -133,7 +148,7 @@ def _num_features(feature_map: torch.nn.Module, inputs: Tensor) -> int:
 
 
 def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
-    """Log-weights of the states of all labels: -inf where another one is known."""
+    """Log-weights of the states of all labels, shape ``(N, num_states)``: -inf for states other than a known label."""
     sizes = field.tree.cardinalities
     columns = [data.labels[:, d : d + 1] != torch.arange(size) for d, size in enumerate(sizes)]
     excluded = torch.cat([column & data.known[:, d : d + 1] for d, column in enumerate(columns)], 1)
@@ -141,7 +156,7 @@ def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
 
 
 class _SplitObjective:
-    """Objective with L1: penalised weights are differences of positive and negative parts, whose sums are linear."""
+    """Objective with an L1 penalty: penalised weights are differences of parts of at least 0, whose sums are linear."""
 
     def __init__(self, objective: _Objective, l1: float) -> None:
         self.objective, self.price = objective, l1 / objective.total
@@ -152,13 +167,13 @@ class _SplitObjective:
 
     @property
     def lower(self) -> np.ndarray:
-        """Bounds of the parts."""
+        """Lower bounds of the parts."""
         lower = np.full(self.size + len(self.split), -np.inf)
         lower[self.split] = lower[self.size :] = 0.0
         return lower
 
     def slope(self, parts: np.ndarray, gradient: np.ndarray) -> float:
-        """Largest entry of the projected gradient."""
+        """Largest absolute entry of the projected gradient."""
         return float(np.abs(np.where(gradient > 0, np.minimum(parts - self.lower, gradient), gradient)).max(initial=0))
 
     def join(self, parts: np.ndarray) -> np.ndarray:
@@ -185,7 +200,8 @@ def train_field(
     values of the weights.
 
     Labels' intercepts are not penalised; parameters of the module are in the sum of squares only. L-BFGS-B keeps the
-    bounds of what L1 makes of weights: zeros are exact, and nothing but the tolerance is approximate.
+    bounds of the positive and negative parts of weights under L1: zeros are exact, and only the tolerance is
+    approximate.
 
     :raises ValueError: if the features are so large that no step improves the objective.
     """
@@ -193,7 +209,7 @@ def train_field(
     objective = _Objective(field, data, feature_map, edge_features, options.l2)
     split = _SplitObjective(objective, options.l1)
     parts, number, slope = _descend(split, objective.flat(objective.start).numpy(), options)
-    # Where features are at most 1, so is the slope.
+    # The slope is at most 1 if features are at most 1.
     if slope is not None and number == 0 and not slope <= 1:
         raise ValueError(_what_is_wrong(feature_map, data.inputs))
     weights, parameters = objective.unpack(torch.from_numpy(split.join(parts)))
@@ -221,7 +237,7 @@ def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -
             )
         except KeyboardInterrupt:
             return reached, number, None
-    # Without any weights, there is no gradient.
+    # Without any weights, the solution has no gradient.
     return reached, number, split.slope(solution.x, solution.get("jac", solution.x))
 
 

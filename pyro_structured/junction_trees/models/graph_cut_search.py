@@ -1,4 +1,4 @@
-"""Thin graphs by graph cuts: the edges of a weighted graph that are worth keeping if its cliques are to be small."""
+"""Thin graphs by graph cuts: edges of large weight in graphs of small cliques."""
 
 __all__ = ["RankedCuts", "cut_graph"]
 
@@ -17,22 +17,24 @@ from pyro_structured.junction_trees.ops.chordal_graph import Neighbors, eliminat
 from pyro_structured.junction_trees.solvers.edge_cut import EdgeCuts, check_weights, round_cuts, worths
 from pyro_structured.junction_trees.solvers.separator_flow import SeparatorFlow, SeparatorSolution
 
-# Solutions that are rounded together.
+# Number of solutions that are rounded together.
 TOGETHER = 16
 
 
 class RankedCuts:
-    """Rounded cuts between each of the k + 1 nodes of largest weight, one of which no separator has, and all others.
+    """Rounded cuts between each of the k + 1 nodes of largest weight, at least one of which is in no separator, and all
+    other nodes.
 
-    Cuts are worth their weight less the bonus of their separator. For two nodes, that is at least the value of the
-    relaxed problem, or what bounds it from below, less the largest bonus there is. Those that cannot have a cut as good
-    as the best that is known are not looked at.
+    The value of a cut is its weight less the bonus of its separator. For two nodes, it is at least the value of the
+    relaxed problem, or a lower bound of that, less the largest possible bonus. Pairs of nodes that cannot have a cut as
+    good as the best known one are skipped.
 
-    :param SeparatorFlow flow: Flow of the graph.
-    :param np.ndarray weights: Its weights, shape ``(n, n)``.
-    :param np.ndarray bonus: Bonuses of pairs that are left out together, at least 0, like the weights.
+    :param SeparatorFlow flow: Solver for the graph.
+    :param np.ndarray weights: Weights of the graph, shape ``(n, n)``.
+    :param np.ndarray bonus: Bonus of each pair that is left out together, at least 0, of the shape of the weights.
     :param int size: The largest number of nodes k that are left out.
-    :param float tolerance: Of cuts that are so much worse than the best one, those of small separators come first.
+    :param float tolerance: Cuts whose values differ from the best one by at most this come in the order of the sizes of
+        their separators.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class RankedCuts:
     ) -> None:
         self._flow, self._weights, self._bonus = flow, weights, bonus
         self._size, self._tolerance = size, tolerance
-        # No pair of a separator is counted twice.
+        # Halves, so that no pair of a separator is counted twice.
         halves = np.sort(bonus, 1)[:, ::-1][:, : max(size - 1, 0)].sum(1) / 2
         self._most_worth = float(np.sort(halves)[::-1][:size].sum())
         self._waiting: list[tuple[float, int, int, SeparatorSolution | None]] = [
@@ -54,15 +56,15 @@ class RankedCuts:
         self._cuts, self._values, self._seen = EdgeCuts(none, none, np.empty(0)), np.empty(0), set[bytes]()
 
     def __iter__(self) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
-        """Weights, separators and sides."""
+        """Weights, separators and sides of cuts, the best first."""
         while True:
             while self._round(self._limit() + self._most_worth):
                 pass
             good = self._values <= self._limit()
             if not good.any():
                 return
-            cuts, values = EdgeCuts(*(column[good] for column in self._cuts)), self._values[good]
-            self._cuts, self._values = EdgeCuts(*(column[~good] for column in self._cuts)), self._values[~good]
+            cuts, values = EdgeCuts(*(array[good] for array in self._cuts)), self._values[good]
+            self._cuts, self._values = EdgeCuts(*(array[~good] for array in self._cuts)), self._values[~good]
             for place in np.lexsort((values, cuts.separators.sum(1))):
                 yield float(cuts.weights[place]), cuts.separators[place], cuts.sides[place]
 
@@ -71,7 +73,7 @@ class RankedCuts:
         return float(self._values.min(initial=np.inf)) + self._tolerance
 
     def _round(self, limit: float) -> bool:
-        """Adds cuts of pairs of nodes whose relaxed value is small; says whether there was one."""
+        """Adds cuts of pairs of nodes whose relaxed value is at most a limit; returns whether there was such a pair."""
         solved: list[tuple[tuple[int, int], SeparatorSolution]] = []
         most = TOGETHER if len(self._values) else 1
         while self._waiting and len(solved) < most and self._waiting[0][0] <= limit:
@@ -93,17 +95,17 @@ class RankedCuts:
             if (key := row.tobytes()) not in self._seen:
                 self._seen.add(key)
                 new.append(place)
-        cuts = EdgeCuts(*(column[new] for column in cuts))
+        cuts = EdgeCuts(*(array[new] for array in cuts))
         self._cuts = EdgeCuts(*(np.concatenate(both) for both in zip(self._cuts, cuts, strict=True)))
         self._values = np.concatenate([self._values, cuts.weights - worths(self._bonus, cuts.separators)])
 
 
-# Cuts of one set of nodes whose separators are tried.
+# Largest number of cuts of one set of nodes whose separators are tried.
 MOST_TRIED = 60
 
 
 class _Recursion:
-    """Edges that are kept so far, and how large their cliques may be."""
+    """Edges that are kept so far, and limits of the size of their cliques."""
 
     def __init__(
         self, weights: np.ndarray, treewidth: int, log_sizes: Sequence[float], most_states: float, discount: float
@@ -113,44 +115,46 @@ class _Recursion:
         self.log_sizes, self.most = log_sizes, math.log(most_states) + 1e-9
         self.kept = np.zeros((number, number), dtype=bool)
         self.neighbors: Neighbors = [set() for _ in range(number)]
-        # Edges that do not fit together with those that are kept.
+        # Sets of edges that do not fit together with the kept ones.
         self.refused: set[tuple[tuple[int, int], ...]] = set()
-        # In how many of the sets nodes are that are yet to be split.
+        # Number of sets still to be split that contain each node.
         self.uses = np.ones(number, dtype=int)
 
     def keep(self, nodes: Sequence[int]) -> bool:
-        """Makes nodes a clique, if the graph still has a triangulation of small cliques: that of least fill."""
-        new = tuple((one, other) for one, other in combinations(nodes, 2) if not self.kept[one, other])
+        """Makes nodes a clique, if the graph's triangulation of least fill still has small cliques; returns whether the
+        nodes are a clique.
+        """
+        new = tuple((first, second) for first, second in combinations(nodes, 2) if not self.kept[first, second])
         if not new or new in self.refused:
             return not new
-        for one, other in new:
-            self.neighbors[one].add(other)
-            self.neighbors[other].add(one)
+        for first, second in new:
+            self.neighbors[first].add(second)
+            self.neighbors[second].add(first)
         if not self._is_thin():
             self.refused.add(new)
-            for one, other in new:
-                self.neighbors[one].discard(other)
-                self.neighbors[other].discard(one)
+            for first, second in new:
+                self.neighbors[first].discard(second)
+                self.neighbors[second].discard(first)
             return False
-        for one, other in new:
-            self.kept[one, other] = self.kept[other, one] = True
+        for first, second in new:
+            self.kept[first, second] = self.kept[second, first] = True
         self.refused.clear()
         return True
 
     def _is_thin(self) -> bool:
         nodes = [node for node, near in enumerate(self.neighbors) if near]
         place = {node: index for index, node in enumerate(nodes)}
-        neighbors = [{place[other] for other in self.neighbors[node]} for node in nodes]
+        neighbors = [{place[neighbor] for neighbor in self.neighbors[node]} for node in nodes]
         sizes = [self.log_sizes[node] for node in nodes]
         return all(
-            len(near) <= self.treewidth and sizes[node] + sum(sizes[other] for other in near) <= self.most
+            len(near) <= self.treewidth and sizes[node] + sum(sizes[neighbor] for neighbor in near) <= self.most
             for node, near in eliminations(neighbors, sizes)
         )
 
     def replace(self, nodes: np.ndarray, parts: Sequence[np.ndarray]) -> None:
-        """Splits a set, and eliminates nodes that are in none any more, where that adds no edge.
+        """Replaces a set by its parts, and eliminates nodes that are in no set any more, where that adds no edge.
 
-        Least fill has them first, whatever is kept of the others.
+        Elimination with least fill begins with such nodes, whatever edges of the others are kept.
         """
         self.uses[nodes] -= 1
         for part in parts:
@@ -159,22 +163,24 @@ class _Recursion:
         while done:
             node = done.pop()
             near = self.neighbors[node]
-            if all(other in self.neighbors[one] for one, other in combinations(near, 2)):
-                for other in near:
-                    self.neighbors[other].discard(node)
-                done += [other for other in near if not self.uses[other]]
+            if all(neighbor in self.neighbors[first] for first, neighbor in combinations(near, 2)):
+                for neighbor in near:
+                    self.neighbors[neighbor].discard(node)
+                done += [neighbor for neighbor in near if not self.uses[neighbor]]
                 self.neighbors[node] = set()
 
     def keep_what_fits(self, nodes: Sequence[int]) -> None:
-        """The heaviest edges first."""
-        pairs = [(one, other) for one, other in combinations(nodes, 2) if self.weights[one, other] > 0]
+        """Keeps edges between nodes one by one, the heaviest first, as long as cliques stay small."""
+        pairs = [(first, second) for first, second in combinations(nodes, 2) if self.weights[first, second] > 0]
         for pair in sorted(pairs, key=lambda pair: -self.weights[pair]):
             self.keep(pair)
 
     def ranked(
         self, flow: SeparatorFlow, nodes: np.ndarray, glued: bool, size: int, tolerance: float
     ) -> Iterator[tuple[float, list[int], list[np.ndarray]]]:
-        """Cuts of some nodes, the best first: what they lose, their separator, and the sets they leave."""
+        """Cuts of some nodes, the best first: the weight that is lost, the separator, and both sets that are left, each
+        with the separator.
+        """
         box = np.ix_(nodes, nodes)
         weights, kept = self.weights[box], self.kept[box]
         total = weights.sum() + 1.0
@@ -187,7 +193,7 @@ class _Recursion:
                 yield lost, nodes[separator].tolist(), [nodes[side | separator], nodes[~side]]
 
     def split(self, flow: SeparatorFlow, nodes: np.ndarray, tolerance: float) -> list[np.ndarray]:
-        """Two sets of nodes, which have a separator in common that is kept; none if nothing is left to split."""
+        """Two sets of nodes that share a separator, which is kept; no sets if nothing is left to split."""
         small = len(nodes) <= self.treewidth + 1
         for glued in (False, True) if not small or tolerance > 0 else ():
             for lost, separator, parts in self.ranked(flow, nodes, glued, self.size(nodes), tolerance):
@@ -198,11 +204,11 @@ class _Recursion:
         return []
 
     def size(self, nodes: np.ndarray) -> int:
-        """The largest separator of some nodes: two are left."""
+        """Size of the largest separator of some nodes, at least two of which are not in it."""
         return min(self.treewidth, len(nodes) - 2)
 
     def flow_within(self, flow: SeparatorFlow, nodes: np.ndarray, part: np.ndarray) -> SeparatorFlow:
-        """Flow of the graph of some of the nodes."""
+        """Flow solver for some of the nodes."""
         return flow.within(self.weights[np.ix_(part, part)], self.size(part), np.searchsorted(nodes, part))
 
 
@@ -224,21 +230,21 @@ def cut_graph(
         \sum_{u \in A, v \in B} w_{uv} - \lambda \sum_{u, v \in S \text{ not kept yet}} w_{uv}
 
     and whose separator leaves the kept edges a triangulation of least fill with small cliques. Where no such cut is
-    found, cuts may not split what is kept; then, edges are kept one by one, the heaviest first.
+    found, only cuts are tried that split no kept edge; then, edges are kept one by one, the heaviest first.
 
     The second sum, the bonus, chooses among cuts that were found without it: it is not part of the linear program whose
     solutions are rounded. ``minimum_edge_cut(..., bonus=...)`` solves the program with the bonus inside, but no learner
     uses it: its dual is no flow, so that each pair of source and sink needs the simplex method on a program with two
-    more rows for each pair of nodes, where a few flows serve the program without, which are over a hundred times faster
-    at 100 nodes even if there is no bonus.
+    more rows for each pair of nodes. The program without the bonus needs a few flows, which are over a hundred times
+    faster at 100 nodes even if there is no bonus.
 
     :param np.ndarray weights: Weights of pairs, at least 0, symmetric, shape ``(n, n)``: mutual information.
     :param int treewidth: Cliques have at most one node more.
     :param log_sizes: Logarithms of the numbers of states of the nodes; ``None``: all are alike.
-    :param float discount: The factor :math:`\lambda` of what is newly kept, at least 0. With 1, which the paper begins
-        with, a cut may lose what other cuts would have kept anyway.
-    :param float tolerance: Loss up to which a cut is better than none in a set of at most k + 1 nodes, and up to which
-        a cut with a smaller separator is better than the best.
+    :param float discount: Factor :math:`\lambda` of the weights of newly kept edges, at least 0. With 1, which the
+        paper begins with, a cut may lose edges that other cuts would have kept anyway.
+    :param float tolerance: Largest weight that a cut of a set of at most k + 1 nodes may lose, and largest difference
+        to the best cut for a cut with a smaller separator.
     :param float most_states: The largest number of joint states of a clique.
     :return: Edges. The graph has a treewidth of at most k: elimination with least fill shows it.
     :raises ValueError: if the weights are of another kind, or a number is out of range.
@@ -277,4 +283,4 @@ def cut_graph(
             parts = recursion.split(flow, nodes, tolerance) if len(nodes) > 1 else []
         recursion.replace(nodes, parts)
         waiting += [(part, recursion.flow_within(flow, nodes, part)) for part in parts]
-    return [(int(one), int(other)) for one, other in zip(*np.triu(recursion.kept).nonzero(), strict=True)]
+    return [(int(first), int(second)) for first, second in zip(*np.triu(recursion.kept).nonzero(), strict=True)]

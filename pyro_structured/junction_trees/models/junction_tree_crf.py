@@ -51,11 +51,11 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     to zero over the states of each label. There are no other potentials: cliques of three labels or more only make
     inference exact.
 
-    The graph comes from estimates of the information of pairs of labels about each other, given the features: what a
-    label adds to logistic regressions, of which those on the features have not seen the row. Then all weights maximise
-    the exact likelihood, less penalties. Missing labels (NaN, ``None`` or pandas' NA) are summed out; then, the maximum
-    is a local one. An interrupt from the keyboard keeps the edges that were added so far, of which the weights are
-    trained, and during training the weights of the last iteration.
+    The graph comes from estimates of the mutual information of pairs of labels, given the features: the log-likelihood
+    that a label adds to logistic regressions on held-out log-odds. Then all weights maximise the exact likelihood, less
+    penalties. Missing labels (NaN, ``None`` or pandas' NA) are summed out; then, the maximum is a local one. An
+    interrupt from the keyboard keeps the edges that were added so far, whose weights are then trained, and during
+    training the weights of the last iteration.
 
     **Exact**: the likelihood, its gradient, all probabilities and the most probable labels, in float64; the solution,
     up to ``tol``, where the objective is convex, which is so without missing labels and feature map; L1 gives exact
@@ -63,20 +63,20 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     :param int treewidth: Largest treewidth, at least 1: cliques have at most one label more.
     :param str method: ``"chordal"`` adds the edge of largest information given the labels that both are neighbours
-        of, which keeps the graph chordal. ``"pairwise"`` adds those of largest information given the features alone;
+        of, which keeps the graph chordal. ``"pairwise"`` adds edges of largest information given the features alone;
         for the treewidth 1 it is a maximum spanning forest. ``"graph_cut"`` gives this information to
-        :func:`cut_graph`, as the paper does. Which one fits better depends on the data.
-    :param float penalty: An edge has to add so many times what the Bayesian information criterion asks, at least 0;
-        with 1, there are fewer edges.
-    :param edges: Pairs of labels, a graph of your own, whose treewidth may be larger; ``None``: it is learned. No pairs
-        are independent logistic regressions.
+        :func:`cut_graph`, as the paper does. Which method fits better depends on the data.
+    :param float penalty: Factor of the Bayesian information criterion's penalty of an edge, at least 0; with 1, there
+        are fewer edges.
+    :param edges: Pairs of labels, a graph of your own, whose treewidth may be larger; ``None``: it is learned. An empty
+        list makes independent logistic regressions.
     :param bool edge_features: Whether potentials of edges depend on the features.
-    :param float l2: Times half the sum of squares of all weights but the labels' intercepts, at least 0. For a single
-        label, ``LogisticRegression(C=1 / l2)``.
-    :param float l1: Times the sum of their absolute values, at least 0.
-    :param torch.nn.Module feature_map: Makes features, shape ``(N, p)``, of X, float64 of shape ``(N, columns)``. A
-        copy is trained jointly with the weights, in evaluation mode, but for parameters that require no gradient;
-        ``l2`` penalises what is trained, ``l1`` does not.
+    :param float l2: Factor of half the sum of squares of all weights but the labels' intercepts, at least 0. For a
+        single label, ``LogisticRegression(C=1 / l2)``.
+    :param float l1: Factor of the sum of absolute values of these weights, at least 0.
+    :param torch.nn.Module feature_map: Module that maps X, float64 of shape ``(N, columns)``, to features, shape ``(N,
+        p)``. A copy is trained jointly with the weights, in evaluation mode, except parameters that require no
+        gradient; ``l2`` penalises the parameters that are trained, ``l1`` does not.
         ``None``: the features are X.
     :param float tol: Tolerance, at least 0: largest entry of the projected gradient of the objective for each row.
     :param int max_iter: Largest number of iterations of L-BFGS, at least 1.
@@ -87,10 +87,12 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     :ivar classes\_: Labels of each column, a list of arrays; one array for a single label.
     :ivar tree\_: The :class:`~pyro_structured.structures.CliqueTree`.
     :ivar edges\_: Pairs of labels that have potentials.
-    :ivar intercept\_: For each label the log-weights of its classes where all features are 0.
-    :ivar coef\_: For each label what features add to them, shape ``(classes, p)``.
-    :ivar edge_intercept\_: The same for each edge, shape ``(classes, classes)``.
-    :ivar edge_coef\_: For each edge, shape ``(classes, classes, p)``, with edge features; else, empty arrays.
+    :ivar intercept\_: For each label the log-weights of its classes where all features are 0, shape ``(classes,)``.
+    :ivar coef\_: For each label the coefficients of the features in these log-weights, shape ``(classes, p)``.
+    :ivar edge_intercept\_: For each edge the log-weights of pairs of classes where all features are 0, shape
+        ``(classes, classes)``.
+    :ivar edge_coef\_: For each edge the coefficients of the features in these log-weights, shape ``(classes, classes,
+        p)``, with edge features; otherwise, empty arrays.
     :ivar feature_map\_: The trained module.
     :ivar n_iter\_: Number of iterations.
 
@@ -164,7 +166,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = self._read(X, y, sample_weight)
         start = torch.nn.Identity() if self.feature_map is None else copy.deepcopy(self.feature_map).double().eval()
         options = FieldOptions(self.l2, self.l1, self.tol, self.max_iter)
-        sizes = [len(each) for each in self._labels.classes]
+        sizes = [len(classes) for classes in self._labels.classes]
         with verbosity(self.verbose):
             self._learn(data, sizes, start, options)
         return self
@@ -183,9 +185,9 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{reason} after {self.n_iter_} iterations", ConvergenceWarning, stacklevel=frames_below_user()
             )
         nodes, edges = self._field.node_tables(fit.weights.nodes), self._field.edge_tables(fit.weights.edges)
-        self.intercept_, self.coef_ = [node[0] for node in nodes], [node[1:].T for node in nodes]
-        self.edge_intercept_ = [edge[0] for edge in edges]
-        self.edge_coef_ = [np.moveaxis(edge[1:], 0, -1) for edge in edges]
+        self.intercept_, self.coef_ = [table[0] for table in nodes], [table[1:].T for table in nodes]
+        self.edge_intercept_ = [table[0] for table in edges]
+        self.edge_coef_ = [np.moveaxis(table[1:], 0, -1) for table in edges]
 
     def _check_parameters(self) -> None:
         for name in ("treewidth", "max_iter"):
@@ -201,7 +203,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"feature_map: expected a torch.nn.Module or None, got {type(self.feature_map).__name__}")
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> FieldData:
-        """Rows that count, with numbered labels."""
+        """Rows of positive weight, with numbered labels."""
         inputs = self._inputs(X, reset=True)
         if y is None:
             raise ValueError("y: JunctionTreeCRF requires y to be passed, but the target y is None")
@@ -239,10 +241,10 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 "the search was interrupted: edges so far are kept", ConvergenceWarning, stacklevel=frames_below_user()
             )
-        return [(one, other) for one, near in enumerate(neighbors) for other in sorted(near) if one < other]
+        return [(first, second) for first, near in enumerate(neighbors) for second in sorted(near) if first < second]
 
     def to_pyro(self, X: Any) -> JunctionTree:
-        """The labels given features, as a Pyro distribution with a batch of rows: states are places in ``classes_``.
+        """Distribution of the labels given features, with a batch of rows; states are places in ``classes_``.
 
         :param X: As for :meth:`fit`.
         """
@@ -255,7 +257,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable labels of each row, all together, shaped as for :meth:`fit`."""
+        """Jointly most probable labels of each row, in the shape of ``y`` in :meth:`fit`."""
         states = self.to_pyro(X).mode.numpy()
         return self._labels.decode(states)
 

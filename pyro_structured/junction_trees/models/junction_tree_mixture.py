@@ -25,14 +25,14 @@ from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixture, T
 
 
 class MixtureCandidate(NamedTuple):
-    """The best mixture of a start.
+    """Best mixture of a start.
 
-    :ivar TreeMixture mixture: Its components and their weights.
-    :ivar float penalty: Cost of a parameter.
-    :ivar float smoothing: Pseudo-observations.
+    :ivar TreeMixture mixture: The components and their weights.
+    :ivar float penalty: Price of a parameter, c.
+    :ivar float smoothing: Number of pseudo-observations.
     :ivar float score: Mean log-probability of the validation rows, in nats.
-    :ivar int num_iterations: That led to it.
-    :ivar objectives: After each of them, per training row.
+    :ivar int num_iterations: Number of iterations that led to the mixture.
+    :ivar objectives: Objective after each of these iterations, per training row.
     """
 
     mixture: TreeMixture
@@ -46,7 +46,8 @@ class MixtureCandidate(NamedTuple):
 def _run_start(
     learner: TreeMixtureEM, responsibilities: np.ndarray, penalty: float, smoothing: float, n_iter_no_change: int
 ) -> tuple[MixtureCandidate | None, bool]:
-    """The best mixture of a start, if there was one before an interrupt from the keyboard, and whether there was that.
+    """Best mixture of a start, ``None`` if there was none before an interrupt from the keyboard, and whether there was
+    an interrupt.
 
     :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
     """
@@ -71,14 +72,14 @@ class JunctionTreeMixture(CategoricalDensity):
     .. math::
         p(x) = \sum_{j=1}^K w_j p_j(x), \qquad p_j(x) = \prod_C p_j(x_C) \Big/ \prod_S p_j(x_S).
 
-    Columns may have any categories, and missing values (NaN or None). Each start is at components of rows that are like
-    one at random, and goes on by structural expectation maximisation: in every iteration new weights and tables, in the
-    first, every fifth, and when nothing else improves, new structures, by adding the edge of largest gain that keeps a
-    graph chordal and its cliques small. A component's new structure is kept only if it is better for the rows that the
-    component is responsible for. The objective, which never falls, is the log-likelihood of what is observed, plus the
-    logarithm of the prior that the smoothing amounts to, less :math:`\frac{c}{2} \log N` for each parameter of the
-    trees. Of all iterations of all starts with all settings, the mixture is taken that gives validation rows the
-    largest probability.
+    Columns may have any categories, and missing values (NaN or None). Each start has components of rows that are
+    similar to a random row, and continues by structural expectation maximisation: every iteration learns new weights
+    and tables; the first one, every fifth, and those in which nothing else improves learn new structures, by adding the
+    edge of largest gain that keeps a graph chordal and its cliques small. A component's new structure is kept only if
+    it is better for the rows that the component is responsible for. The objective, which never falls, is the
+    log-likelihood of the observed entries, plus the logarithm of the prior that the smoothing amounts to, less
+    :math:`\frac{c}{2} \log N` for each parameter of the trees. Of all iterations of all starts with all settings, the
+    mixture is chosen that gives validation rows the largest probability.
 
     **Exact**: the treewidth is never exceeded; log-probabilities, responsibilities, and samples, also where entries are
     missing. Each start leads to a local optimum.
@@ -86,7 +87,7 @@ class JunctionTreeMixture(CategoricalDensity):
     :param int n_components: Number K of components, at least 1. With one, the tree is that of :class:`ThinJunctionTree`
         with the same settings, apart from the prior.
     :param int treewidth: Largest treewidth, at least 1; 1 makes mixtures of trees.
-    :param penalty: Cost c of a parameter, at least 0, in units of the Bayesian information criterion. A number, or
+    :param penalty: Price c of a parameter, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
     :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
         frequencies in all of the data, to each of which one row of every category is added. A number, or several to
@@ -108,9 +109,10 @@ class JunctionTreeMixture(CategoricalDensity):
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
     :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of
         codes, places in ``categories_``; in float64. :meth:`to_pyro` is their mixture.
-    :ivar float penalty\_: The chosen one, as is ``smoothing_``.
-    :ivar int n_iter\_: Iterations that led to the mixture, from its start.
-    :ivar objectives\_: After each of them, per training row.
+    :ivar float penalty\_: The chosen penalty.
+    :ivar float smoothing\_: The chosen smoothing.
+    :ivar int n_iter\_: Number of iterations that led to the mixture, from its start.
+    :ivar objectives\_: Objective after each of these iterations, per training row.
     :ivar candidates\_: The best mixture of each start, with its settings and score, in order.
 
     Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
@@ -183,8 +185,8 @@ class JunctionTreeMixture(CategoricalDensity):
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: Validation rows, shape ``(M, n)``, on which the mixture is chosen. ``None``: a tenth of the rows,
-            at random, from which nothing is learned then.
+        :param X_val: Validation rows, shape ``(M, n)``, on which the mixture is chosen. ``None``: a random tenth of the
+            rows, from which nothing else is learned.
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
             counts.
         :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
@@ -250,7 +252,7 @@ class JunctionTreeMixture(CategoricalDensity):
         return log_probs
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable component of each row, given the entries that are not missing, shape ``(N,)``."""
+        """Most probable component of each row, given the entries that are not missing, shape ``(N,)``."""
         components: np.ndarray = self._log_joint(X).argmax(1)
         return components
 
@@ -273,12 +275,14 @@ class JunctionTreeMixture(CategoricalDensity):
         :param int n_samples: Number of rows, at least 1.
         :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
             generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is none of these.
+        :raises ValueError: if an argument is of another kind.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
-        known = [without_rare_states(each, self._num_known) for each in self.components_]
-        shares = torch.stack([each.log_partition_function for each in known]).exp() * torch.from_numpy(self.weights_)
+        known = [without_rare_states(distribution, self._num_known) for distribution in self.components_]
+        shares = torch.stack([distribution.log_partition_function for distribution in known]).exp() * torch.from_numpy(
+            self.weights_
+        )
         codes = np.empty((n_samples, len(self.categories_)), dtype=np.int64)
         with torch_draws(self.random_state if random_state is None else random_state):
             chosen = torch.multinomial(shares, n_samples, replacement=True).numpy()
@@ -288,7 +292,7 @@ class JunctionTreeMixture(CategoricalDensity):
         return self._decode(codes)
 
     def to_pyro(self) -> MixtureOfJunctionTrees:
-        """The density as a Pyro distribution of codes: places in ``categories_``, and the one after them for unknown
+        """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
         values, where a column has a state for them; in float64.
         """
         check_is_fitted(self)

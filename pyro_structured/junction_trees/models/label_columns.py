@@ -1,4 +1,4 @@
-"""Columns of labels as numbered states."""
+"""Conversion of columns of labels to numbered states."""
 
 __all__ = ["LabelColumns"]
 
@@ -16,7 +16,7 @@ class LabelColumns:
     """Classes of all columns of a matrix of labels, of any types; missing labels are NaN, ``None`` or pandas' NA.
 
     :param y: Labels, shape ``(N, n)`` or ``(N,)``, at least one in every column.
-    :param counted: Which rows have the classes.
+    :param counted: Mask or slice of the rows whose labels are the classes.
     :ivar classes: Labels of each column, sorted.
     :ivar bool single: Whether the shape is ``(N,)``.
 
@@ -42,7 +42,7 @@ class LabelColumns:
                 raise ValueError(f"y: expected labels of one type in column {number}: {error}") from None
 
     def encode(self, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """States, -1 for labels that are not among the classes; and which labels are known; shape ``(N, n)`` each."""
+        """States, -1 for labels that are not among the classes, and whether labels are known, shape ``(N, n)`` each."""
         columns = np.atleast_2d(_read(y).T)
         if len(columns) != len(self.classes):
             raise ValueError(f"y: expected {len(self.classes)} columns, got {len(columns)}")
@@ -55,9 +55,7 @@ class LabelColumns:
         return states, known
 
     def decode(self, states: np.ndarray) -> np.ndarray:
-        """Labels in the shape of those given, of a common type if columns are all numbers, or all strings; objects
-        otherwise.
-        """
+        """Labels in the shape of ``y``, of a common type if columns are all numbers, or all strings; else, objects."""
         columns = [classes[states[:, number]] for number, classes in enumerate(self.classes)]
         if len({column.dtype.kind in "biuf" for column in columns}) > 1:
             columns = [column.astype(object) for column in columns]
@@ -87,7 +85,7 @@ def _classes(labels: np.ndarray) -> np.ndarray:
             raise ValueError("got a mixture")
         labels = same
     if labels.dtype != object:
-        # Dates are no targets of scikit-learn's, but have an order.
+        # scikit-learn does not accept dates as targets, although they have an order.
         check_classification_targets(labels)
-    found: np.ndarray = np.unique(labels)
-    return found
+    classes: np.ndarray = np.unique(labels)
+    return classes

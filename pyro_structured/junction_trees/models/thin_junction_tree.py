@@ -33,17 +33,17 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 from pyro_structured.junction_trees.structures.clique_tree_picture import plot_clique_tree
 
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
-# Their table of counts takes 2 GB.
+# Largest number of categories for graph cuts: a table of counts of their pairs takes 2 GB.
 MOST_PAIRED = 2**14
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
 
 
 class TreeCandidate(NamedTuple):
-    """A junction tree that was tried.
+    """Candidate of the search for a junction tree.
 
-    :ivar CliqueTree tree: Its cliques.
-    :ivar TreeSetting setting: Hyperparameters with which it was found.
-    :ivar float smoothing: The best one for it.
+    :ivar CliqueTree tree: The cliques.
+    :ivar TreeSetting setting: Settings of the search that found the tree.
+    :ivar float smoothing: The best smoothing for the tree.
     :ivar float score: Mean log-probability of the validation rows, in nats.
     """
 
@@ -61,7 +61,7 @@ class ThinJunctionTree(CategoricalDensity):
         p(x) = \prod_C p(x_C) \Big/ \prod_S p(x_S).
 
     Columns may have any categories, and missing values (NaN, None or pandas' NA). Of all trees for the settings below,
-    and for all treewidths up to k, the one is taken that gives validation rows the largest probability. ``"chordal"``
+    and for all treewidths up to k, the tree is chosen that gives validation rows the largest probability. ``"chordal"``
     adds the edge of largest gain that keeps a graph chordal and its cliques small, until no edge is worth its
     parameters. ``"graph_cut"`` splits the variables by cuts that lose little mutual information (:func:`cut_graph`), as
     in the paper; it sees the data only through pairs, or triples, of variables. ``"chordal"`` is faster, and fits
@@ -74,34 +74,35 @@ class ThinJunctionTree(CategoricalDensity):
 
     :param int treewidth: The largest treewidth k, at least 1.
     :param str method: ``"chordal"`` or ``"graph_cut"``.
-    :param penalty: Cost of a parameter, at least 0, in units of the Bayesian information criterion: for graph cuts,
+    :param penalty: Price of a parameter, at least 0, in units of the Bayesian information criterion: for graph cuts,
         smaller information counts as none. A number, or several to choose from; ``None``: 1, 1/2 and 1/4 for
         ``"chordal"``, 1 and 4 for ``"graph_cut"``.
     :param smoothing: Pseudo-observations, at least 0, spread evenly over the joint states. A number, or several to
         choose from.
-    :param discount: Value of an edge that a separator keeps for a graph cut, in proportion to one that it loses, at
+    :param discount: Value for a graph cut of an edge that the separator keeps, relative to an edge that is lost, at
         least 0. A number, or several to choose from.
     :param information: Weights of graph cuts: ``"mutual"`` information, or the ``"least"`` information of two variables
-        given none or any one other. One, or both to choose from.
+        given no other variable or any single one. One of them, or both to choose from.
     :param float tolerance: Nats, at least 0, that a graph cut may lose to split a clique, or to have a smaller
         separator.
     :param float polish: Seconds of processor time, at least 0, in which the chosen tree is improved by simulated
         annealing. How far it gets depends on the machine.
     :param categories: ``"auto"``: those in the data. Otherwise, all that there are: a list for each column, in their
         order; or one list, or one number k of categories 0, ..., k - 1, for all columns.
-    :param str handle_unknown: Treatment of values that are not among a column's categories. ``"other"``: the reserve
-        state that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a
-        probability, as if one in so many pseudo-observations as there are rows had it; in other columns, which have no
-        room for it, a ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: a missing value.
+    :param str handle_unknown: Treatment of a value that is not among a column's categories. ``"other"``: it is the
+        reserve state that columns of ``"auto"`` with one value or more than two have, to which ``smoothing`` gives a
+        probability, as if it were one among as many pseudo-observations as there are rows; in other columns, which
+        have no such state, a ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: it is a
+        missing value.
     :param int max_iter: Largest number of iterations of expectation maximisation, at least 1.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of polishing, of the choice of validation rows, and of
         samples.
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
-    :ivar separators\_: Variables that neighbouring cliques share.
-    :ivar float smoothing\_: The chosen one.
-    :ivar candidates\_: Trees that were tried, each with its settings and score, in order.
+    :ivar separators\_: Separators, the variables that neighbouring cliques share.
+    :ivar float smoothing\_: The chosen smoothing.
+    :ivar candidates\_: Trees that were tried, with their settings and scores, in order.
     :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
 
     Cost of a graph of cliques with at most s joint states: :math:`O(n^2)` counts of the rows for ``"chordal"``, fewer
@@ -159,13 +160,13 @@ class ThinJunctionTree(CategoricalDensity):
     def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "ThinJunctionTree":
         """Learns the cliques and their tables.
 
-        An interrupt from the keyboard ends the search, and the best tree so far is kept; or the iterations that learn
-        its tables from rows with gaps, and those of the last one are kept.
+        An interrupt from the keyboard ends the search, and the best tree so far is kept; or it ends the iterations that
+        learn tables from rows with gaps, and the tables of the last iteration are kept.
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param X_val: Validation rows, shape ``(M, n)``, on which settings are chosen. ``None``: a tenth of the rows, at
-            random, from which only the tables of the chosen tree are learned.
+        :param X_val: Validation rows, shape ``(M, n)``, on which settings are chosen. ``None``: a random tenth of the
+            rows, from which only the tables of the chosen tree are learned.
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
             counts.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
@@ -193,7 +194,7 @@ class ThinJunctionTree(CategoricalDensity):
         return self
 
     def _warn_of_unknown(self, codes: np.ndarray, name: str) -> None:
-        """Names columns with values that nothing gives a probability."""
+        """Warns of columns with values that have probability 0 without smoothing."""
         columns = np.flatnonzero((codes >= np.array(self._num_known)).any(0))
         if not self.smoothing_ and len(columns):
             warnings.warn(
@@ -214,8 +215,8 @@ class ThinJunctionTree(CategoricalDensity):
         def try_tree(tree: CliqueTree, setting: TreeSetting) -> None:
             if tree not in known:
                 known[tree] = max(
-                    (_mean_log_prob(fit_tree_tables(training, tree, each, self.max_iter)[0], judged), each)
-                    for each in smoothings
+                    (_mean_log_prob(fit_tree_tables(training, tree, smoothed, self.max_iter)[0], judged), smoothed)
+                    for smoothed in smoothings
                 )
             score, smoothing = known[tree]
             self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
@@ -225,7 +226,7 @@ class ThinJunctionTree(CategoricalDensity):
                 try_tree(search.tree(setting), setting)
             if self.polish:
                 start = self._best()
-                # Thresholds of graph cuts are too much for the score of a chordal graph.
+                # Penalties of graph cuts are too large for the score of a chordal graph.
                 penalty = min(start.setting.penalty, 1.0)
                 setting = start.setting._replace(treewidth=self.treewidth, penalty=penalty, polish=self.polish)
                 rng = np.random.default_rng(generator.randint(2**31))
@@ -237,7 +238,7 @@ class ThinJunctionTree(CategoricalDensity):
         return self._best()
 
     def _learn_tables(self, rows: CategoricalRows, best: TreeCandidate) -> tuple[JunctionTree, list[float]]:
-        """Tables of a tree, those of the last iteration before an interrupt if there is one; and scores."""
+        """Tables of a tree, or of the last iteration before an interrupt, and the objective of each iteration."""
         learned: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
         try:
             learned.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
@@ -274,7 +275,7 @@ class ThinJunctionTree(CategoricalDensity):
         return (self.information,) if isinstance(self.information, str) else self.information
 
     def _settings(self) -> list[TreeSetting]:
-        # No graph is wider than its variables are many.
+        # A treewidth is less than the number of variables.
         treewidth = min(int(self.treewidth), max(1, self.n_features_in_ - 1))
         discounts = checked_numbers("discount", self.discount)
         return tree_settings(self.method, treewidth, self._penalties(), discounts, self._information)
@@ -307,7 +308,7 @@ class ThinJunctionTree(CategoricalDensity):
         if impossible.any():
             raise ValueError(f"X: expected rows of positive probability, got others, such as row {impossible.argmax()}")
         parts = parts_of_codes(codes, self.tree_.table_size)
-        return torch.cat([self._distribution.condition(*part).marginals for part in parts]).numpy()
+        return torch.cat([self._distribution.condition(*evidence).marginals for evidence in parts]).numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Old name of :meth:`predict_missing_proba`."""
@@ -320,7 +321,7 @@ class ThinJunctionTree(CategoricalDensity):
         :param int n_samples: Number of rows, at least 1.
         :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
             generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is none of these.
+        :raises ValueError: if an argument is of another kind.
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
@@ -329,14 +330,14 @@ class ThinJunctionTree(CategoricalDensity):
             return self._decode(known.sample((n_samples,)).numpy())
 
     def to_pyro(self) -> JunctionTree:
-        """The density as a Pyro distribution of codes: places in ``categories_``, and the one after them for unknown
+        """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
         values, where a column has a state for them; in float64.
         """
         check_is_fitted(self)
         return self._distribution
 
     def plot(self, ax: Any = None, feature_names: Sequence[str] | None = None) -> Any:
-        """Draws the junction tree: cliques, below those with which they share the variables without a dot.
+        """Draws the junction tree, each clique below its parent; variables that are not in the parent have a dot.
 
         :param ax: Matplotlib axes; ``None``: new ones, of a size that fits.
         :param feature_names: Names of the columns; ``None``: those of the data frame, or numbers.

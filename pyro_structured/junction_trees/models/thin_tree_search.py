@@ -1,4 +1,4 @@
-"""Junction trees of bounded treewidth that may fit data, by two methods and for several settings."""
+"""Search for junction trees of bounded treewidth that fit data, by two methods and for several settings."""
 
 __all__ = ["TreeSetting", "TreeSearch", "tree_settings"]
 
@@ -23,7 +23,7 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 
 class TreeSetting(NamedTuple):
-    """Hyperparameters of a search for a junction tree.
+    """Settings of the search for a junction tree.
 
     :ivar int treewidth: The largest treewidth.
     :ivar float penalty: The factor of the Bayesian information criterion.
@@ -42,10 +42,10 @@ class TreeSetting(NamedTuple):
 def tree_settings(
     method: str, treewidth: int, penalties: Sequence[float], discounts: Sequence[float], information: Sequence[str]
 ) -> list[TreeSetting]:
-    """All that are tried; with the smaller treewidths among them, more width never makes the best one worse."""
+    """All settings that are tried, smaller treewidths included, so that more width never makes the best tree worse."""
     widths = range(treewidth, 0, -1)
     if method == "chordal":
-        return [TreeSetting(*each) for each in product(widths, penalties)]
+        return [TreeSetting(*setting) for setting in product(widths, penalties)]
     # The heaviest tree is a spanning tree, and has no separators to discount.
     return [
         TreeSetting(width, penalty, kind, discount if width > 1 else None)
@@ -55,9 +55,9 @@ def tree_settings(
 
 
 class TreeSearch:
-    """Finds junction trees for rows.
+    """Search for junction trees that fit rows.
 
-    :param CategoricalRows rows: The data. States for values to come cost an edge nothing.
+    :param CategoricalRows rows: The data. States for values to come add no parameters.
     :param float tolerance: Tolerance of graph cuts, in nats.
     """
 
@@ -83,30 +83,30 @@ class TreeSearch:
                 self._tolerance,
                 float(MOST_STATES),
             )
-        return CliqueTree.from_edges([(int(one), int(other)) for one, other in edges], self._cardinalities)
+        return CliqueTree.from_edges([(int(first), int(second)) for first, second in edges], self._cardinalities)
 
     def polish(self, tree: CliqueTree, setting: TreeSetting, rng: np.random.Generator) -> CliqueTree:
-        """Improves the penalised likelihood of a tree."""
+        """Tree with improved penalised likelihood, by simulated annealing."""
         neighbors = neighbor_sets(tree.num_variables, tree.edges)
         score = ChordalScore(self._rows, setting.penalty)
         polish_chordal_graph(score, neighbors, setting.treewidth, setting.polish, rng)
         return _tree_of(neighbors, tree.cardinalities)
 
     def _significant(self, setting: TreeSetting) -> np.ndarray:
-        """Information of pairs that is worth the parameters, by the criterion; zero elsewhere."""
+        """Information of pairs that exceeds the price of their parameters, shape ``(n, n)``; zero for other pairs."""
         weights = self._mutual if setting.information == "mutual" else self._least
         degrees = np.array(self._rows.cardinalities) - 1.0
         total = max(self._rows.total, 2.0)
-        found: np.ndarray = np.where(
+        significant: np.ndarray = np.where(
             2 * total * weights > setting.penalty * np.log(total) * np.outer(degrees, degrees), weights, 0.0
         )
-        return found
+        return significant
 
     @cached_property
     def _mutual(self) -> np.ndarray:
-        found = mutual_information(self._rows)
-        np.fill_diagonal(found, 0.0)
-        return found
+        information = mutual_information(self._rows)
+        np.fill_diagonal(information, 0.0)
+        return information
 
     @cached_property
     def _least(self) -> np.ndarray:

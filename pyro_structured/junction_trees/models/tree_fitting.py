@@ -25,12 +25,12 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
-# Numbers of the beliefs of the rows that are held at once.
+# Numbers in one batch of beliefs of rows.
 HELD_AT_ONCE = 2**24
 
 
 class TreeRows:
-    """Rows as what the tables of a junction tree are learned from, again and again, with other weights.
+    """Rows from which the tables of a junction tree are learned repeatedly, with changing weights.
 
     Where nothing is missing, the entries of the tables that the rows have are looked up once: a byte for each row and
     clique of up to 256 states, two or four for more.
@@ -44,41 +44,44 @@ class TreeRows:
 
     @cached_property
     def _entries(self) -> list[np.ndarray]:
-        """Entries of each clique's table that the rows have."""
-        found = []
+        """Indices of the rows' entries in the table of each clique, each of shape ``(R,)``."""
+        all_entries = []
         for clique, size in zip(self.tree.cliques, self.tree.table_sizes, strict=True):
             entries = np.zeros(len(self.rows.weights), dtype=np.int64)
             for d in clique:
                 entries *= self.tree.cardinalities[d]
                 entries += self.rows.values[d]
-            # Memory is what limits how fast they are read again.
-            found.append(entries.astype(np.min_scalar_type(size - 1)))
-        return found
+            # The smallest dtype, since reading them is limited by memory bandwidth.
+            all_entries.append(entries.astype(np.min_scalar_type(size - 1)))
+        return all_entries
 
     def log_probs(self, distribution: JunctionTree) -> np.ndarray:
-        """Log-probabilities of the rows' observed entries, of a distribution whose tables are conditional ones."""
+        """Log-probabilities of the rows' observed entries, shape ``(R,)``, under a distribution whose tables are
+        conditional log-probabilities.
+        """
         if not self.rows.is_complete:
             return log_probs_of_codes(distribution, self.rows.values.T)
-        found = np.zeros(len(self.rows.weights))
+        log_probs = np.zeros(len(self.rows.weights))
         tables = distribution.clique_logits.split(self.tree.table_sizes)
         # One clique after the other: rows times cliques would be many numbers.
         for table, entries in zip(tables, self._entries, strict=True):
-            found += table.numpy().take(entries)
-        return found
+            log_probs += table.numpy().take(entries)
+        return log_probs
 
     def counts(self, weights: np.ndarray) -> Tensor:
-        """Numbers of the joint states of all cliques, packed, where nothing is missing.
+        """Weighted counts of the joint states of all cliques, packed, where no entry is missing.
 
         :param np.ndarray weights: Weights of the rows, shape ``(R,)``.
         """
-        each = zip(self._entries, self.tree.table_sizes, strict=True)
-        return torch.from_numpy(np.concatenate([np.bincount(entries, weights, size) for entries, size in each]))
+        columns = zip(self._entries, self.tree.table_sizes, strict=True)
+        return torch.from_numpy(np.concatenate([np.bincount(entries, weights, size) for entries, size in columns]))
 
     def beliefs(self, distribution: JunctionTree, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Log-probabilities of the rows' observed entries, and probabilities of the cliques' states given them.
+        """Log-probabilities of the rows' observed entries, and probabilities of the cliques' states given these
+        entries, in batches of rows.
 
-        :param JunctionTree distribution: Its tables are conditional ones.
-        :param int size: Numbers that are held for each row: there are as many rows in a pair as memory allows.
+        :param JunctionTree distribution: Distribution whose tables are conditional log-probabilities.
+        :param int size: Number of values that are held for each row, which limits the size of batches.
         """
         for value, observed in parts_of_codes(self.rows.values.T, size):
             given = distribution.condition(value, observed)
@@ -87,10 +90,10 @@ class TreeRows:
             yield given.log_partition_function, marginals
 
     def tables(self, counts: Tensor, prior: Tensor) -> JunctionTree:
-        """The most probable tables.
+        """Most probable tables, as a distribution.
 
-        :param Tensor counts: Numbers, or expected ones, of the joint states of all cliques.
-        :param Tensor prior: Pseudo-observations of them.
+        :param Tensor counts: Counts, or expected counts, of the joint states of all cliques, shape ``(table_size,)``.
+        :param Tensor prior: Pseudo-observations of the joint states, shape ``(table_size,)``.
         """
         return JunctionTree(log_conditionals(self.tree.plan, counts + prior), self.tree)
 
@@ -101,7 +104,7 @@ def pseudo_counts(tree: CliqueTree, number: float, singles: Sequence[np.ndarray]
     Tables of cliques that overlap agree.
 
     :param CliqueTree tree: The cliques.
-    :param float number: How many there are.
+    :param float number: Number of pseudo-observations.
     :param singles: Probabilities of the states of each variable; ``None``: all alike.
     """
     if singles is None:
@@ -111,16 +114,18 @@ def pseudo_counts(tree: CliqueTree, number: float, singles: Sequence[np.ndarray]
 
 
 def even_shares(rows: CategoricalRows) -> list[np.ndarray]:
-    """Probabilities of the states of each variable, all alike; that for values to come is one among so many as rows."""
-    found = []
+    """Probabilities of the states of each variable: 1 / (N + r) for each state for values to come, with N rows and r
+    states, and equal shares of the rest for all others.
+    """
+    shares = []
     for size, known in zip(rows.cardinalities, rows.known.cardinalities, strict=True):
         rare = 1 / (rows.total + size)
-        found.append(np.where(np.arange(size) < known, (1 - rare * (size - known)) / known, rare))
-    return found
+        shares.append(np.where(np.arange(size) < known, (1 - rare * (size - known)) / known, rare))
+    return shares
 
 
 def without_rare_states(distribution: JunctionTree, known: Sequence[int]) -> JunctionTree:
-    """The distribution given that all variables are in one of so many first states; its tables are not conditional."""
+    """Distribution given that all variables are in their first ``known`` states; its tables are not conditional."""
     tree, logits = distribution.tree, distribution.clique_logits.clone()
     for clique, table in zip(tree.cliques, tree.split(logits), strict=True):
         for axis, d in enumerate(clique):
@@ -136,7 +141,7 @@ def fit_tree_tables(
     tol: float = 1e-6,
     singles: Sequence[np.ndarray] | None = None,
 ) -> tuple[JunctionTree, list[float]]:
-    """The last of :func:`improve_tree_tables`."""
+    """Last result of :func:`improve_tree_tables`."""
     (last,) = deque(improve_tree_tables(rows, tree, smoothing, max_iter, tol, singles), maxlen=1)
     return last
 
@@ -149,7 +154,7 @@ def improve_tree_tables(
     tol: float = 1e-6,
     singles: Sequence[np.ndarray] | None = None,
 ) -> Iterator[tuple[JunctionTree, list[float]]]:
-    """The most probable tables under a Dirichlet prior on the joint states.
+    """Most probable tables under a Dirichlet prior on the joint states.
 
     In closed form where nothing is missing; otherwise by expectation maximisation, from independent variables and the
     complete rows.
@@ -159,31 +164,31 @@ def improve_tree_tables(
     :param float smoothing: Pseudo-observations of the prior, at least 0.
     :param int max_iter: Largest number of iterations.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
-    :param singles: Shares of single states in the prior, as :func:`pseudo_counts` takes them; ``None``:
+    :param singles: Probabilities of single states under the prior, as for :func:`pseudo_counts`; ``None``:
         :func:`even_shares`.
     :return: After every iteration, and before the first, the distribution, in float64, and the objective at the start
-        of every iteration: the log-likelihood of the observed entries and the prior's, over the number of rows. It
-        never falls.
+        of every iteration: the log-likelihood of the observed entries plus that of the prior, divided by the number of
+        rows. It never falls.
     """
     prior = pseudo_counts(tree, smoothing, even_shares(rows) if singles is None else singles)
     entries = TreeRows(rows, tree)
     if rows.is_complete:
         yield entries.tables(entries.counts(rows.weights), prior), []
         return
-    found = _start(rows, tree)
+    distribution = _start(rows, tree)
     objectives: list[float] = []
-    yield found, objectives
+    yield distribution, objectives
     for _ in range(max_iter):
-        log_likelihood, counts = _expectation(entries, found)
-        objectives.append((log_likelihood + log_prior(found, prior)) / rows.total)
+        log_likelihood, counts = _expectation(entries, distribution)
+        objectives.append((log_likelihood + log_prior(distribution, prior)) / rows.total)
         if len(objectives) > 1 and objectives[-1] - objectives[-2] < tol:
             return
-        found = entries.tables(counts, prior)
-        yield found, objectives
+        distribution = entries.tables(counts, prior)
+        yield distribution, objectives
 
 
 def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, Tensor]:
-    """Log-likelihood, and expected numbers of the joint states of all cliques."""
+    """Log-likelihood, and expected counts of the joint states of all cliques, shape ``(table_size,)``."""
     log_likelihood, counts, start = 0.0, torch.zeros_like(distribution.clique_logits), 0
     for log_probs, marginals in entries.beliefs(distribution, entries.tree.table_size):
         weights = torch.from_numpy(entries.rows.weights[start : start + len(log_probs)])
@@ -194,7 +199,9 @@ def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, 
 
 
 def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
-    """Tables of the complete rows and of one more, of independent variables: nothing is impossible."""
+    """Distribution to start from: tables of the complete rows, and of one more row of independent variables, so that no
+    state is impossible.
+    """
     singles = [rows.counts([d]) + 1.0 for d in range(tree.num_variables)]
     one = pseudo_counts(tree, 1.0, [counts / counts.sum() for counts in singles])
     complete = rows.observed.all(0)
@@ -204,22 +211,28 @@ def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
 
 def log_prior(distribution: JunctionTree, prior: Tensor) -> float:
     """Log-probability of pseudo-observations, under a distribution whose tables are conditional ones."""
-    # Without any, tables may say that something is impossible.
+    # States without pseudo-observations may have probability 0.
     return float(torch.where(prior > 0, prior * distribution.clique_logits, 0.0).sum())
 
 
 def log_probs_of_codes(distribution: JunctionTree, codes: np.ndarray) -> np.ndarray:
-    """Log-probabilities of rows of states, shape ``(N, n)``, -1 where one is missing."""
-    found = []
+    """Log-probabilities of rows, shape ``(N,)``.
+
+    :param np.ndarray codes: States, shape ``(N, n)``, -1 where a state is missing.
+    """
+    batches = []
     for values, observed in parts_of_codes(codes, distribution.tree.table_size):
         if bool(observed.all()):
-            found.append(distribution.log_prob(values))
+            batches.append(distribution.log_prob(values))
         else:
-            found.append(distribution.marginal_log_prob(values, observed))
-    return torch.cat(found).numpy()
+            batches.append(distribution.marginal_log_prob(values, observed))
+    return torch.cat(batches).numpy()
 
 
 def parts_of_codes(codes: np.ndarray, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Values and what is observed, as many rows at once as memory allows, for so many numbers for each of them."""
-    for part in torch.from_numpy(codes).split(max(1, HELD_AT_ONCE // size)):
-        yield part.clamp(min=0), part >= 0
+    """Batches of rows as values and booleans that mark observed ones, shape ``(rows, n)`` each.
+
+    :param int size: Number of values that are held for each row, which limits the size of batches.
+    """
+    for batch in torch.from_numpy(codes).split(max(1, HELD_AT_ONCE // size)):
+        yield batch.clamp(min=0), batch >= 0

@@ -25,13 +25,14 @@ from pyro_structured.junction_trees.models.tree_fitting import (
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
-# By so many nats, rows that differ in all variables are less alike; with much more, components start too far apart.
+# Difference in nats between equal rows and rows that differ in all variables: with much more, components start too far
+# apart.
 NEARNESS = 5.0
-# Iterations between two searches for structures.
+# Number of iterations from one search for structures to the next.
 REGROWN = 5
-# For the tables of a new structure, where entries are missing.
+# Number of iterations for the tables of a new structure, where entries are missing.
 GAP_ITERATIONS = 10
-# Of a row: with less of them, structures are not searched for in it.
+# Smallest share of a row with which it is used in the search for structures.
 SHARE = 1e-3
 
 
@@ -39,8 +40,8 @@ SHARE = 1e-3
 class TreeMixture:
     """Junction trees and their weights.
 
-    :ivar np.ndarray log_weights: Shape ``(K,)``.
-    :ivar components: The distributions of the K components.
+    :ivar np.ndarray log_weights: Log-weights of the components, shape ``(K,)``.
+    :ivar components: Distributions of the K components.
     """
 
     log_weights: np.ndarray
@@ -59,7 +60,7 @@ class TreeMixturePhase(NamedTuple):
     :ivar TreeMixture mixture: The mixture.
     :ivar float objective: Objective of the training rows, per row.
     :ivar float score: Mean log-probability of the validation rows.
-    :ivar int num_iterations: Since the start.
+    :ivar int num_iterations: Number of iterations since the start.
     """
 
     mixture: TreeMixture
@@ -69,7 +70,7 @@ class TreeMixturePhase(NamedTuple):
 
 
 class _Component:
-    """A junction tree, and both parts of the data as entries of its tables."""
+    """A junction tree, and training and validation rows as entries of its tables."""
 
     def __init__(
         self, training: CategoricalRows, judged: CategoricalRows, distribution: JunctionTree, prior: Tensor
@@ -84,11 +85,11 @@ class _Component:
 
 
 class _Expectation(NamedTuple):
-    """Expected numbers of the training rows, given a mixture.
+    """Expectations over the training rows, given a mixture.
 
-    :ivar np.ndarray log_probs: Shape ``(R,)``.
-    :ivar np.ndarray shares: Expected numbers of the rows that are from each component, shape ``(R, K)``.
-    :ivar counts: For each component, those of the joint states of its cliques.
+    :ivar np.ndarray log_probs: Log-probabilities of the rows, shape ``(R,)``.
+    :ivar np.ndarray shares: Weights of the rows times their responsibilities, shape ``(R, K)``.
+    :ivar counts: For each component, expected counts of the joint states of its cliques, shape ``(table_size,)``.
     """
 
     log_probs: np.ndarray
@@ -97,7 +98,8 @@ class _Expectation(NamedTuple):
 
 
 class TreeMixtureEM:
-    r"""Alternates steps for parameters with steps for structures, each of which is taken only if it is better.
+    r"""Structural expectation maximisation: steps for parameters and for structures, none of which lowers the
+    objective.
 
     The objective is
 
@@ -108,7 +110,7 @@ class TreeMixtureEM:
     with the numbers of parameters :math:`|p_k|`. For fixed responsibilities, it is bounded from below by a sum over
     components, which every step increases, or leaves as it is.
 
-    :param CategoricalRows training: The rows that are learned from.
+    :param CategoricalRows training: Training rows.
     :param CategoricalRows judged: Validation rows.
     :param int treewidth: The largest treewidth.
     :param float penalty: The factor c.
@@ -131,12 +133,12 @@ class TreeMixtureEM:
         self.training, self.judged = training, judged
         self.treewidth, self.smoothing, self.tol, self.max_iter = treewidth, smoothing, tol, max_iter
         self._penalty = penalty * math.log(max(training.total, 2.0))
-        # With one row more of each category, none is impossible.
+        # With one more row of each category, no category is impossible.
         counts = [training.counts([d]) + 1.0 for d in range(len(training.cardinalities))]
         self._singles = [count / count.sum() for count in counts]
 
     def run(self, responsibilities: np.ndarray) -> Iterator[TreeMixturePhase]:
-        """The mixture after each iteration; the objective never falls.
+        """Mixture after each iteration; the objective never falls.
 
         :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
         """
@@ -174,7 +176,7 @@ class TreeMixtureEM:
             log_probs, shares = _shared(joint, weights)
             counts = [component.training.counts(share) for component, share in zip(components, shares.T, strict=True)]
             return _Expectation(log_probs, shares, counts)
-        # Beliefs about missing entries are too many to be kept: each is used for everything at once.
+        # Beliefs about missing entries are too many to be kept: each batch is used for all expectations at once.
         size = sum(component.distribution.tree.table_size for component in components)
         parts, shared = [component.training.beliefs(component.distribution, size) for component in components], []
         counts = [torch.zeros_like(component.prior) for component in components]
@@ -194,7 +196,7 @@ class TreeMixtureEM:
         return _Component(self.training, self.judged, distribution, prior)
 
     def _regrown(self, component: _Component, share: np.ndarray) -> _Component:
-        """Component with another structure, if that is better."""
+        """Component with a new structure, if that is better than the present one."""
         certain = self.training.reweighted(np.where(share > SHARE, share, 0.0))
         if not certain.total:
             return component
@@ -206,7 +208,7 @@ class TreeMixtureEM:
         return max(component, self._component(tree, share), key=lambda each: self._value(each, share))
 
     def _value(self, component: _Component, share: np.ndarray) -> float:
-        """A component's part of the bound on the objective."""
+        """Component's part of the lower bound of the objective."""
         log_probs = component.training.log_probs(component.distribution)
         return float(share @ log_probs) + self._regularisation(component)
 
@@ -216,13 +218,16 @@ class TreeMixtureEM:
 
 
 def _shared(joint: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities of rows, and components' shares of them, from those together with each component."""
+    """Log-probabilities of rows, shape ``(R,)``, and weights times responsibilities, shape ``(R, K)``.
+
+    :param np.ndarray joint: Log-probabilities of rows together with each component, shape ``(R, K)``.
+    """
     log_probs = logsumexp(joint, axis=1)
     return log_probs, weights[:, None] * np.exp(joint - log_probs[:, None])
 
 
 def near_random_rows(rows: CategoricalRows, number: int, generator: np.random.RandomState) -> np.ndarray:
-    """Responsibilities of components to start from: each is of the rows that are like one of them, at random.
+    """Responsibilities of components to start from, the larger the more similar a row is to a random row of each.
 
     :return: Shape ``(R, number)``.
     """

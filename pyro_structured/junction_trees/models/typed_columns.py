@@ -1,4 +1,4 @@
-"""Tables of categories of which each column keeps its own type."""
+"""Conversion of tables of categories in which each column keeps its own type."""
 
 __all__ = ["typed_columns"]
 
@@ -10,10 +10,10 @@ from pyro_structured.foundation.models.argument_checks import plain_array
 
 
 def typed_columns(values: Any, name: str = "X") -> Any:
-    """Rows or columns of several types, and dates of any unit, as objects; anything else as it is.
+    """Array of objects from rows or columns of several types, and from dates of any unit; other values as they are.
 
-    One type for all columns, which numpy would look for, makes strings of numbers, numbers of truth, and merges large
-    integers; dates would be counts of their unit.
+    A common type for all columns, as numpy finds it, would turn numbers into strings and booleans into numbers, and
+    merge large integers; dates would become counts of their unit.
 
     :param values: A frame, an array, a tensor, or a list of rows, or of labels.
     :param str name: Name of the argument, for messages.
@@ -32,14 +32,14 @@ def typed_columns(values: Any, name: str = "X") -> Any:
     if isinstance(values, np.ndarray):
         return _dates(values, name) if values.dtype.kind in "mM" else values
     types = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
-    kinds = {getattr(each, "kind", "O") for each in types}
+    kinds = {getattr(dtype, "kind", "O") for dtype in types}
     if hasattr(values, "astype") and (len(kinds) > 1 or kinds & set("mM")):
         return values.astype(object)
     return values
 
 
 def _dates(values: np.ndarray, name: str) -> np.ndarray:
-    found = values.astype(f"{values.dtype.kind}8[us]")
-    if ((found != values) & ~np.isnat(values)).any():
+    dates = values.astype(f"{values.dtype.kind}8[us]")
+    if ((dates != values) & ~np.isnat(values)).any():
         raise ValueError(f"{name}: expected dates and durations in whole microseconds, got finer ones")
-    return found.astype(object)
+    return dates.astype(object)

@@ -1,4 +1,4 @@
-"""Rows of categories, and how often their joint states occur."""
+"""Rows of categories, and counts of their joint states."""
 
 __all__ = ["CategoricalRows", "least_information", "mutual_information"]
 
@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import xlogy
 
-# With at most so many numbers in ``hits``, all pairs are counted at once.
+# Largest number of entries of ``hits`` with which all pairs are counted at once.
 MOST_HITS = 2**22
 
 
@@ -19,10 +19,10 @@ class CategoricalRows:
     :param np.ndarray values: States, integers of shape ``(N, n)``; -1 where one is missing.
     :param cardinalities: Numbers of states of the variables.
     :param np.ndarray weights: Weights of the rows, at least 0, shape ``(N,)``; ``None``: all are 1.
-    :param known: How many of the states, the first ones, rows that are learned from can have; ``None``: all. The others
-        are for values to come.
+    :param known: Numbers of the first states that rows of training data can have; ``None``: all. The other states are
+        for values to come.
     :ivar values: Different rows, column by column, shape ``(n, R)``.
-    :ivar weights: Their weights, shape ``(R,)``.
+    :ivar weights: Weights of the different rows, shape ``(R,)``.
     """
 
     def __init__(
@@ -40,22 +40,22 @@ class CategoricalRows:
         self.weights = np.bincount(inverse.ravel(), weights, len(rows))
 
     def reweighted(self, weights: np.ndarray) -> "CategoricalRows":
-        """Rows with other weights, without those of weight 0.
+        """The same rows with other weights, without rows of weight 0.
 
-        :param np.ndarray weights: Weights, at least 0, shape ``(R,)``.
+        :param np.ndarray weights: Weights of at least 0, shape ``(R,)``.
         """
         kept = weights > 0
         return self._copy(np.ascontiguousarray(self.values[:, kept]), weights[kept], self.cardinalities)
 
     @cached_property
     def known(self) -> "CategoricalRows":
-        """Rows without the states that are reserved for values to come."""
+        """Rows without the states that are only for values to come."""
         return self if self._known == self.cardinalities else self._copy(self.values, self.weights, self._known)
 
     def _copy(self, values: np.ndarray, weights: np.ndarray, cardinalities: tuple[int, ...]) -> "CategoricalRows":
-        found = CategoricalRows.__new__(CategoricalRows)
-        found.values, found.weights, found.cardinalities, found._known = values, weights, cardinalities, self._known
-        return found
+        copy = CategoricalRows.__new__(CategoricalRows)
+        copy.values, copy.weights, copy.cardinalities, copy._known = values, weights, cardinalities, self._known
+        return copy
 
     @cached_property
     def total(self) -> float:
@@ -64,19 +64,19 @@ class CategoricalRows:
 
     @cached_property
     def observed(self) -> np.ndarray:
-        """Entries that are not missing, booleans of shape ``(n, R)``."""
-        found: np.ndarray = self.values >= 0
-        return found
+        """Whether entries are not missing, shape ``(n, R)``."""
+        observed: np.ndarray = self.values >= 0
+        return observed
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether no entry is missing."""
         return bool(self.observed.all())
 
     def counts(self, variables: Sequence[int]) -> np.ndarray:
-        """Weights of the joint states of some variables, the last one fastest, shape ``(states,)``.
+        """Weighted counts of the joint states of some variables, the last one fastest, shape ``(states,)``.
 
-        Of the rows in which none of these variables is missing.
+        Only rows in which none of these variables is missing are counted.
         """
         if len(variables) == 2 and self.counts_pairs_at_once:
             rows, columns = (slice(self.starts[d], self.starts[d] + self.cardinalities[d]) for d in variables)
@@ -89,8 +89,8 @@ class CategoricalRows:
         code = np.zeros(values.shape[1], dtype=np.int64)
         for d in variables:
             code = code * self.cardinalities[d] + values[d]
-        found: np.ndarray = np.bincount(code, weights, math.prod(self.cardinalities[d] for d in variables))
-        return found
+        counts: np.ndarray = np.bincount(code, weights, math.prod(self.cardinalities[d] for d in variables))
+        return counts
 
     @property
     def counts_pairs_at_once(self) -> bool:
@@ -110,22 +110,22 @@ class CategoricalRows:
     @cached_property
     def hits(self) -> np.ndarray:
         """Whether rows have single states, shape ``(R, states)``."""
-        found = np.zeros((self.values.shape[1], self._num_states))
+        hits = np.zeros((self.values.shape[1], self._num_states))
         for start, column, known in zip(self.starts, self.values, self.observed, strict=True):
-            found[known.nonzero()[0], start + column[known]] = 1.0
-        return found
+            hits[known.nonzero()[0], start + column[known]] = 1.0
+        return hits
 
     @cached_property
     def pair_counts(self) -> np.ndarray:
-        """Weights of pairs of single states, by one product of matrices."""
-        found: np.ndarray = (self.hits * self.weights[:, None]).T @ self.hits
-        return found
+        """Weighted counts of pairs of single states, by one product of matrices, shape ``(states, states)``."""
+        counts: np.ndarray = (self.hits * self.weights[:, None]).T @ self.hits
+        return counts
 
 
 def mutual_information(rows: CategoricalRows) -> np.ndarray:
     r"""Mutual information of all pairs of variables, in nats, from one pass through the data.
 
-    That of two variables is of the rows in which neither of them is missing; zero if there are none.
+    The information of two variables is that of the rows in which neither of them is missing; zero if there are none.
 
     :return: Symmetric, shape ``(n, n)``, entropies on the diagonal. Cost :math:`O(N (\sum_d r_d)^2)`.
 
@@ -141,7 +141,7 @@ def mutual_information(rows: CategoricalRows) -> np.ndarray:
 
 
 def least_information(rows: CategoricalRows) -> np.ndarray:
-    r"""Least information of pairs of variables, in nats, given none or any one other variable.
+    r"""Least mutual information of all pairs of variables, in nats, given no other variable or any single one.
 
     .. math::
         \min\bigl(I(u; v), \min_{w} I(u; v \mid w)\bigr).
@@ -165,22 +165,24 @@ def least_information(rows: CategoricalRows) -> np.ndarray:
         for state in range(rows.cardinalities[d]):
             hits = rows.hits[column == state]
             counts = (hits * rows.weights[column == state, None]).T @ hits
-            for part, more in zip((given, total), _information(counts, rows.starts), strict=True):
-                part += more
-        # Nothing depends on a variable once it is known; that tells nothing about others.
+            for total_of_states, added in zip((given, total), _information(counts, rows.starts), strict=True):
+                total_of_states += added
+        # The information of a variable given itself is zero, and is left out of the minimum.
         given[d] = given[:, d] = np.inf
         np.minimum(least, _mean_information(given, total), out=least, where=total > 0)
     return least
 
 
 def _information(counts: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mutual information of all pairs from the counts of pairs of states, times their rows; and the rows."""
+    """Mutual information of all pairs times the weight of their rows, from counts of pairs of states; and the weight of
+    their rows, shape ``(n, n)`` each.
+    """
 
     def add_up(states: np.ndarray) -> np.ndarray:
-        """Over the states of the second variable."""
+        """Sums over the states of the second variable."""
         return np.add.reduceat(states, starts, 1)
 
-    # Of the first variable, in the rows in which the second one is known.
+    # Counts of the first variable's states in the rows in which the second one is known.
     single = add_up(counts)
     rows = add_up(single.T).T
     owner = np.searchsorted(starts, np.arange(len(counts)), side="right") - 1
@@ -189,5 +191,5 @@ def _information(counts: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _mean_information(information: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.maximum(information + information.T, 0.0) / np.where(rows > 0, 2 * rows, 1.0)
-    return found
+    means: np.ndarray = np.maximum(information + information.T, 0.0) / np.where(rows > 0, 2 * rows, 1.0)
+    return means

@@ -26,25 +26,25 @@ HEURISTICS = ("min_fill", "min_weight")
 
 
 def neighbor_sets(num_nodes: int, edges: Iterable[Sequence[int]]) -> Neighbors:
-    """The neighbours of every node; loops do not count.
+    """Sets of the neighbours of all nodes; loops do not count.
 
     :param int num_nodes: Number of nodes.
     :param edges: Pairs of nodes.
     """
     neighbors: Neighbors = [set() for _ in range(num_nodes)]
-    for one, other in edges:
-        if one != other:
-            neighbors[one].add(other)
-            neighbors[other].add(one)
+    for first, second in edges:
+        if first != second:
+            neighbors[first].add(second)
+            neighbors[second].add(first)
     return neighbors
 
 
 def elimination_order(
     neighbors: Neighbors, log_sizes: Sequence[float] | None = None, heuristic: str = "min_fill"
 ) -> list[int]:
-    """An order in which to eliminate nodes that makes small cliques, found greedily.
+    """Elimination order of the nodes that makes small cliques, found greedily.
 
-    :param neighbors: As of :func:`neighbor_sets`.
+    :param neighbors: Neighbours of all nodes, as of :func:`neighbor_sets`.
     :param log_sizes: Logarithms of the numbers of states of the nodes; ``None``: all are alike.
     :param str heuristic: ``"min_fill"``: next is a node that adds the fewest edges; of these, one of the smallest table
         of states. ``"min_weight"``: the other way round.
@@ -61,7 +61,7 @@ def elimination_order(
 def eliminations(
     neighbors: Neighbors, log_sizes: Sequence[float] | None = None, heuristic: str = "min_fill"
 ) -> Iterator[tuple[int, set[int]]]:
-    """Nodes as :func:`elimination_order` has them, each with the neighbours that it has left when it is its turn."""
+    """Nodes in the order of :func:`elimination_order`, each with its neighbours at the time of its elimination."""
     sizes = [math.log(2)] * len(neighbors) if log_sizes is None else list(log_sizes)
     graph = [set(near) for near in neighbors]
     fills = _fills(graph)
@@ -75,72 +75,74 @@ def eliminations(
     heap = [(*keys[node], node) for node in keys]
     heapq.heapify(heap)
     while heap:
-        *found, node = heapq.heappop(heap)
-        if keys.get(node) != tuple(found):
+        *key_in_heap, node = heapq.heappop(heap)
+        if keys.get(node) != tuple(key_in_heap):
             continue
         del keys[node]
-        for other in _eliminate(graph, fills, node):
-            if keys[other] != (new := key(other)):
-                keys[other] = new
-                heapq.heappush(heap, (*new, other))
+        for changed in _eliminate(graph, fills, node):
+            if keys[changed] != (new := key(changed)):
+                keys[changed] = new
+                heapq.heappush(heap, (*new, changed))
         yield node, graph[node]
 
 
 def _fills(graph: Neighbors) -> list[int]:
-    """The number of edges that the elimination of each node would add."""
+    """Numbers of edges that the elimination of each node would add."""
     twice = [0] * len(graph)
-    for one, near in enumerate(graph):
-        for other in near:
-            if one < other:
-                common = len(near & graph[other])
-                twice[one] += len(near) - 1 - common
-                twice[other] += len(graph[other]) - 1 - common
-    return [each // 2 for each in twice]
+    for first, near in enumerate(graph):
+        for second in near:
+            if first < second:
+                common = len(near & graph[second])
+                twice[first] += len(near) - 1 - common
+                twice[second] += len(graph[second]) - 1 - common
+    return [number // 2 for number in twice]
 
 
 def _eliminate(graph: Neighbors, fills: list[int], node: int) -> set[int]:
-    """Removes a node from its neighbours, and joins them; returns nodes whose fill or neighbours are others now."""
+    """Removes a node and joins its neighbours, in place; returns the nodes whose fill or neighbours have changed."""
     near = graph[node]
     touched = set(near)
-    for other in near:
-        graph[other].discard(node)
-        joined = len(near) - 1 if not fills[node] else len(graph[other] & near)
-        fills[other] -= len(graph[other]) - joined
-    for one, other in combinations(near, 2) if fills[node] else ():
-        if other not in graph[one]:
-            common = graph[one] & graph[other]
-            for each in common:
-                fills[each] -= 1
-            fills[one] += len(graph[one]) - len(common)
-            fills[other] += len(graph[other]) - len(common)
-            graph[one].add(other)
-            graph[other].add(one)
+    for second in near:
+        graph[second].discard(node)
+        joined = len(near) - 1 if not fills[node] else len(graph[second] & near)
+        fills[second] -= len(graph[second]) - joined
+    for first, second in combinations(near, 2) if fills[node] else ():
+        if second not in graph[first]:
+            common = graph[first] & graph[second]
+            for shared in common:
+                fills[shared] -= 1
+            fills[first] += len(graph[first]) - len(common)
+            fills[second] += len(graph[second]) - len(common)
+            graph[first].add(second)
+            graph[second].add(first)
             touched |= common
     return touched
 
 
 def elimination_cliques(neighbors: Neighbors, order: Sequence[int]) -> list[frozenset[int]]:
-    """Cliques of the nodes of an order: each node with the neighbours that are left at its turn.
+    """Elimination cliques of an order: every node together with its neighbours at the time of its elimination.
 
     These are cliques of a chordal graph, all its maximal ones among them. Cost :math:`O(n w^2)`.
     """
     place = {node: number for number, node in enumerate(order)}
-    later = [{other for other in near if place[other] > place[node]} for node, near in enumerate(neighbors)]
+    later = [{neighbor for neighbor in near if place[neighbor] > place[node]} for node, near in enumerate(neighbors)]
     for node in order:
         if later[node]:
-            # The first remaining neighbour takes over the edges that elimination of the node adds.
+            # The neighbours are joined by its elimination: the first of them has the others as later neighbours, too.
             first = min(later[node], key=place.__getitem__)
             later[first] |= later[node] - {first}
     return [frozenset(later[node] | {node}) for node in order]
 
 
 def width_of(neighbors: Neighbors, order: Sequence[int]) -> int:
-    """The largest number of neighbours that a node has left when it is its turn: an upper bound of the treewidth."""
+    """Width of an elimination order, the largest number of neighbours of a node at the time of its elimination: an
+    upper bound of the treewidth.
+    """
     return max(len(clique) for clique in elimination_cliques(neighbors, order)) - 1
 
 
 def maximum_cardinality_order(neighbors: Neighbors) -> list[int]:
-    """An order in which chordal graphs are eliminated without a new edge: maximum cardinality search, backwards."""
+    """Elimination order that adds no edge to a chordal graph: maximum cardinality search, backwards."""
     visited, weights = [False] * len(neighbors), [0] * len(neighbors)
     heap = [(0, node) for node in range(len(neighbors))]
     order = []
@@ -150,10 +152,10 @@ def maximum_cardinality_order(neighbors: Neighbors) -> list[int]:
             continue
         visited[node] = True
         order.append(node)
-        for other in neighbors[node]:
-            if not visited[other]:
-                weights[other] += 1
-                heapq.heappush(heap, (-weights[other], other))
+        for neighbor in neighbors[node]:
+            if not visited[neighbor]:
+                weights[neighbor] += 1
+                heapq.heappush(heap, (-weights[neighbor], neighbor))
     return order[::-1]
 
 
@@ -164,14 +166,15 @@ def is_chordal(neighbors: Neighbors) -> bool:
 
 
 def clique_forest(cliques: Sequence[frozenset[int]]) -> list[int] | None:
-    """Parents that make cliques a junction tree: all those with a common node are connected through others with it.
+    """Parents that make cliques a junction tree: all cliques with a common node are connected through such cliques.
 
     :param cliques: Sets of nodes, at least one.
-    :return: The parent of each clique; that of a root is itself. Trees hang from their centres, so that they have few
-        levels. ``None`` if there is no junction tree: a spanning forest of most common nodes would be one.
+    :return: The parent of each clique; that of a root is itself. Roots are the centres of their trees, so that these
+        have few levels. ``None`` if there is no junction tree; if there is one, it is a spanning forest of maximum
+        weight, the numbers of common nodes.
     """
     members = [(index, node) for index, clique in enumerate(cliques) for node in clique]
-    rows, columns = (np.array(part, dtype=int) for part in (zip(*members, strict=True) if members else ((), ())))
+    rows, columns = (np.array(column, dtype=int) for column in (zip(*members, strict=True) if members else ((), ())))
     nodes, columns = np.unique(columns, return_inverse=True)
     incidence = csr_array((np.ones(len(rows)), (rows, columns)), (len(cliques), len(nodes)))
     shared = incidence @ incidence.T
@@ -189,7 +192,7 @@ def clique_forest(cliques: Sequence[frozenset[int]]) -> list[int] | None:
 
 
 def _centre(forest: Any, start: int) -> int:
-    """The middle of a longest path of a node's tree."""
+    """Middle node of a longest path in the tree of ``start``."""
     end = breadth_first_order(forest, start, directed=False)[0][-1]
     order, above = breadth_first_order(forest, end, directed=False)
     path = [int(order[-1])]

@@ -1,4 +1,4 @@
-"""The order of passes through a junction tree, and which entries of its tables go together."""
+"""Plans of passes through a junction tree: its levels, and the entries of its tables that are combined."""
 
 __all__ = ["CliqueBlock", "CliqueLevel", "CliquePlan", "split_runs"]
 
@@ -15,25 +15,25 @@ from torch import Tensor
 
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
-# Where tables are as large as allowed, an entry meets so many messages of children and states of variables.
+# Indices of messages and states that are allowed for each entry that tables may have.
 PLACES_OF_AN_ENTRY = 16
 
 
 @dataclass(frozen=True)
 class CliqueBlock:
-    r"""Cliques of one level that are alike: G of them, with M states of all their separators together.
+    r"""G cliques of one level with tables of the same form, and M states of all their separators together.
 
-    The variables of a clique are those that it has in common with its parent, the separator; and the others, with R
+    The variables of a clique are those that it has in common with its parent, the separator; and the other ones, with R
     joint states.
 
     :ivar tuple shape: ``(M, R)``.
-    :ivar Tensor starts: Where the states of the cliques' separators start among the M, shape ``(G,)``.
+    :ivar Tensor starts: First index of each clique's separator states among the M, shape ``(G,)``.
     :ivar Tensor separators: Variables of the separators, shape ``(G, variables)``.
-    :ivar Tensor separator_strides: Strides of their states in the number of the joint state, of the same shape; 0
+    :ivar Tensor separator_strides: Strides of these variables in the number of the joint state, of the same shape; 0
         where a separator has fewer variables.
     :ivar Tensor variables: The other variables, shape ``(G, variables)``.
-    :ivar Tensor strides: As for the separators.
-    :ivar Tensor cardinalities: Their numbers of states.
+    :ivar Tensor strides: Strides of the other variables, of the same shape.
+    :ivar Tensor cardinalities: Numbers of states of the other variables, of the same shape.
     """
 
     shape: tuple[int, int]
@@ -45,26 +45,27 @@ class CliqueBlock:
     cardinalities: Tensor
 
     def to(self, device: torch.device) -> "CliqueBlock":
-        """Copy on a device."""
+        """The block with its tensors on a device."""
         return CliqueBlock(self.shape, *(getattr(self, field.name).to(device) for field in fields(self)[1:]))
 
 
 @dataclass(frozen=True)
 class CliqueLevel:
-    """Cliques at one distance from the roots, whose E entries stand block by block, by separator's state.
+    """Cliques at one distance from the roots, whose E entries are ordered by block, and within it by separator state.
 
-    *Messages* are those of all separators' states, in the same order.
+    There is a *message* for each state of each separator, in the same order.
 
     :ivar tuple blocks: Blocks of the level.
-    :ivar tuple sums: How many numbers add up to a message, as pairs ``(messages, numbers)``.
-    :ivar tuple source_sums: The same for entries of the level above that add up to a separator's state.
-    :ivar Tensor entries: Places of the entries in the packed tables, shape ``(E,)``.
-    :ivar Tensor owners: Which message an entry adds to, shape ``(E,)``.
-    :ivar Tensor sources: Entries of the level above that add up to the separators' states, one after the other.
-    :ivar Tensor messages: Messages of the next level that an entry meets, shape ``(children, E)``; their number where
-        there are fewer children.
-    :ivar Tensor states: Single states that an entry's other variables have, numbered through all variables, shape
-        ``(variables, E)``; their number where there are fewer variables.
+    :ivar tuple sums: Runs of messages that are sums of equally many entries, as pairs ``(messages, entries)``.
+    :ivar tuple source_sums: Runs of separator states that are sums of equally many entries of the level above, as pairs
+        ``(states, entries)``.
+    :ivar Tensor entries: Indices of the entries in the packed tables, shape ``(E,)``.
+    :ivar Tensor owners: Index of the message that each entry adds to, shape ``(E,)``.
+    :ivar Tensor sources: Indices of the entries of the level above that add up to the separator states, in order.
+    :ivar Tensor messages: Indices of the messages of the next level that multiply each entry, shape ``(children, E)``;
+        the number of messages where a clique has fewer children.
+    :ivar Tensor states: Indices of the single states of each entry's other variables, numbered through all variables,
+        shape ``(variables, E)``; the number of single states where a clique has fewer variables.
     """
 
     blocks: tuple[CliqueBlock, ...]
@@ -77,20 +78,20 @@ class CliqueLevel:
     states: Tensor
 
     def to(self, device: torch.device) -> "CliqueLevel":
-        """Copy on a device."""
+        """The level with its tensors on a device."""
         blocks = tuple(block.to(device) for block in self.blocks)
         tensors = (getattr(self, field.name).to(device) for field in fields(self)[3:])
         return CliqueLevel(blocks, self.sums, self.source_sums, *tensors)
 
     def split(self, entries: Tensor) -> list[Tensor]:
-        """Numbers of the entries by block, shapes ``(M, R, rows)``."""
+        """Values of the entries by block, shapes ``(M, R, rows)``."""
         return split_runs(entries, tuple(block.shape for block in self.blocks))
 
 
 def split_runs(numbers: Tensor, runs: tuple[tuple[int, int], ...]) -> list[Tensor]:
     """Parts of the first axis as matrices, shapes ``(*run, rows)``."""
     parts = numbers.split([math.prod(run) for run in runs])
-    return [part.reshape(*run, numbers.shape[-1]) for part, run in zip(parts, runs, strict=True)]
+    return [run_numbers.reshape(*run, numbers.shape[-1]) for run_numbers, run in zip(parts, runs, strict=True)]
 
 
 class CliquePlan:
@@ -126,7 +127,9 @@ class CliquePlan:
         widest = max(map(len, cliques))
         strides = [_strides([cardinalities[d] for d in clique]) for clique in cliques]
         self._scopes = torch.tensor([[*clique, *[0] * (widest - len(clique))] for clique in cliques])
-        self._strides = torch.tensor([[*stride, *[0] * (widest - len(stride))] for stride in strides])
+        self._strides = torch.tensor(
+            [[*clique_strides, *[0] * (widest - len(clique_strides))] for clique_strides in strides]
+        )
         self._on_device = lru_cache(maxsize=8)(self._move)
 
     def __getstate__(self) -> dict[str, object]:
@@ -142,20 +145,23 @@ class CliquePlan:
         return levels
 
     def order(self, device: torch.device) -> Tensor:
-        """Places of the packed tables' entries among those of all levels."""
+        """Indices of the packed tables' entries among those of all levels, shape ``(table_size,)``."""
         order: Tensor = self._on_device(device)[1]
         return order
 
     def table_index(self, states: Tensor) -> Tensor:
-        """The cliques' entries of joint states, shape ``(..., cliques)``, from integers of shape ``(..., n)``."""
+        """Indices of the cliques' entries for joint states, shape ``(..., cliques)``.
+
+        :param Tensor states: Integers of shape ``(..., n)``.
+        """
         _, _, scopes, strides, starts, _ = self._on_device(states.device)
         places: Tensor = (states[..., scopes] * strides).sum(-1) + starts
         return places
 
     def magnitude(self, tables: Tensor) -> Tensor:
-        """A bound on logarithms, without infinite ones, of all sums of products of entries.
+        """Upper bound of the absolute finite logarithms of all sums of products of entries.
 
-        :param Tensor tables: The largest log-weights, without their signs, of all entries, shape ``(table_size,)``.
+        :param Tensor tables: The largest absolute log-weights of all entries, shape ``(table_size,)``.
         """
         owner = self._on_device(tables.device)[5]
         peaks = tables.new_zeros(len(self._cliques)).scatter_reduce(0, owner, tables, "amax")
@@ -176,13 +182,13 @@ class CliquePlan:
                 children[parent].append(index)
         members: list[list[list[int]]] = []
         while level:
-            found: dict[tuple[int, ...], list[int]] = {}
+            groups: dict[tuple[int, ...], list[int]] = {}
             for index in level:
-                found.setdefault(self._key(index), []).append(index)
-            members.append([found[key] for key in sorted(found)])
+                groups.setdefault(self._key(index), []).append(index)
+            members.append([groups[key] for key in sorted(groups)])
             level = [child for block in members[-1] for index in block for child in children[index]]
         self._check_budget(members, children)
-        # Where entries and messages start in their level.
+        # Indices of each clique's first entry and first message in its level.
         entries, messages = np.zeros(len(self._cliques), dtype=int), np.zeros(len(self._cliques), dtype=int)
         for blocks in members:
             order = [index for block in blocks for index in block]
@@ -191,12 +197,12 @@ class CliquePlan:
         return [self._level(blocks, children, entries, messages) for blocks in members]
 
     def _check_budget(self, members: list[list[list[int]]], children: list[list[int]]) -> None:
-        """Raises an error if the places that all entries meet would take more memory than tables may have."""
+        """Raises an error if the indices of messages and states would take more memory than tables may have."""
         places = []
         for blocks in members:
             level = [index for block in blocks for index in block]
-            each = max(len(children[index]) for index in level) + max(len(self._rests[index]) for index in level)
-            places.append((sum(self._size(self._cliques[index]) for index in level) * each, level))
+            most_met = max(len(children[index]) for index in level) + max(len(self._rests[index]) for index in level)
+            places.append((sum(self._size(self._cliques[index]) for index in level) * most_met, level))
         _, level = max(places)
         largest = self._cliques[max(level, key=lambda index: self._size(self._cliques[index]))]
         what = f"what the cliques' entries meet, divided by {PLACES_OF_AN_ENTRY}, most of it about {largest}"
@@ -221,7 +227,7 @@ class CliquePlan:
         met = map(self._all_places, starts, scopes.values())
         starts = [[(self._first_states[d], (d,)) for d in self._rests[index]] for index in order]
         states = map(self._all_places, starts, scopes.values())
-        most_children, most_rests = (max(len(each[i]) for i in order) for each in (children, self._rests))
+        most_children, most_rests = (max(len(members[i]) for i in order) for members in (children, self._rests))
         sizes = [self._size(self._cliques[index]) for index in order]
         places = [self._starts[index] + self._places(self._cliques[index], scopes[index]) for index in order]
         shapes = [(self._size(self._separators[index]), self._size(self._rests[index])) for index in order]
@@ -255,17 +261,19 @@ class CliquePlan:
         return _strides([self._sizes[d] for d in variables])
 
     def _places(self, variables: tuple[int, ...], scope: tuple[int, ...]) -> np.ndarray:
-        """Numbers of the joint states of some variables in each joint state of their scope, in order."""
+        """Numbers of the joint states of some variables, for all joint states of a scope in order, shape ``(states of
+        the scope,)``.
+        """
         strides = dict(zip(variables, self._strides_of(variables), strict=True))
-        found = np.zeros(1, dtype=int)
+        numbers = np.zeros(1, dtype=int)
         for d in scope:
-            found = (found[:, None] + strides.get(d, 0) * np.arange(self._sizes[d])).ravel()
-        return found
+            numbers = (numbers[:, None] + strides.get(d, 0) * np.arange(self._sizes[d])).ravel()
+        return numbers
 
     def _all_places(
         self, starts: Sequence[tuple[int, tuple[int, ...]]], scope: tuple[int, ...]
     ) -> Iterator[np.ndarray]:
-        """One after the other, because they are large."""
+        """Numbers of :meth:`_places` plus an offset, for one set of variables after the other, since they are large."""
         for start, variables in starts:
             yield start + self._places(variables, scope)
 
@@ -276,8 +284,8 @@ class CliquePlan:
         above = self._separators[parent] + self._rests[parent]
         separator = self._separators[index]
         rest = tuple(d for d in above if d not in separator)
-        found: np.ndarray = places[parent] + self._places(above, separator + rest)
-        return found
+        entries: np.ndarray = places[parent] + self._places(above, separator + rest)
+        return entries
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
@@ -285,7 +293,7 @@ def _strides(sizes: Sequence[int]) -> list[int]:
 
 
 def _runs(pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Neighbours of the same second number as one, the first ones added."""
+    """Pairs in which neighbours with the same second number are merged, their first numbers added."""
     groups = itertools.groupby(pairs, key=lambda pair: pair[1])
     return tuple((sum(number for number, _ in group), size) for size, group in groups)
 
@@ -295,7 +303,7 @@ def _starts(sizes: Sequence[int]) -> np.ndarray:
 
 
 def _padded(rows: Iterable[Iterable[np.ndarray]], longest: int, sizes: Sequence[int], filler: int) -> np.ndarray:
-    """Lists of index arrays, one after the other, with a filler where a list is shorter than the longest one."""
+    """Lists of index arrays side by side, shape ``(longest, sum(sizes))``, with a filler below shorter lists."""
     padded = np.full((longest, sum(sizes)), filler)
     for row, start, size in zip(rows, _starts(sizes), sizes, strict=True):
         for place, numbers in enumerate(row):

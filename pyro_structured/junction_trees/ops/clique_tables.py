@@ -12,7 +12,7 @@ from pyro_structured.junction_trees.ops.clique_plan import CliquePlan
 
 
 def count_cliques(plan: CliquePlan, values: Tensor, weights: Tensor) -> Tensor:
-    """Counts of joint states of all cliques.
+    """Weighted counts of the joint states of all cliques.
 
     :param CliquePlan plan: The tree.
     :param Tensor values: States, integers of shape ``(N, n)``.
@@ -29,7 +29,7 @@ def count_cliques(plan: CliquePlan, values: Tensor, weights: Tensor) -> Tensor:
 
 
 def log_conditionals(plan: CliquePlan, joint: Tensor) -> Tensor:
-    """Log-probabilities of the cliques' states given those of their separators, whose sum is a joint distribution's.
+    """Log-probabilities of the cliques' states given those of their separators, which sum to a joint log-probability.
 
     :param CliquePlan plan: The tree.
     :param Tensor joint: Probabilities, or numbers in proportion to them, of all cliques' states, which agree on
@@ -37,12 +37,12 @@ def log_conditionals(plan: CliquePlan, joint: Tensor) -> Tensor:
     :return: The same shape; -inf where a probability is zero.
     """
     rows = joint.reshape(math.prod(joint.shape[:-1]), joint.shape[-1])
-    found = []
+    tables = []
     for level in plan.levels(joint.device):
         for table in level.split(rows[:, level.entries].T):
             total = table.sum(1, keepdim=True)
-            found.append((table / total.masked_fill(total == 0, 1.0)).log().flatten(0, 1))
-    packed = torch.cat(found).index_select(0, plan.order(joint.device))
+            tables.append((table / total.masked_fill(total == 0, 1.0)).log().flatten(0, 1))
+    packed = torch.cat(tables).index_select(0, plan.order(joint.device))
     return packed.T.reshape(joint.shape)
 
 
@@ -61,7 +61,7 @@ def total_score(plan: CliquePlan, tables: Tensor, states: Tensor) -> Tensor:
 
 
 def sum_table(table: Tensor, clique: Sequence[int], wanted: Sequence[int]) -> Tensor:
-    """Sums a clique's table over all but some variables, and puts these in their order.
+    """Sums a clique's table over all but the wanted variables, and puts these in the wanted order.
 
     Example::
 
@@ -76,7 +76,7 @@ def sum_table(table: Tensor, clique: Sequence[int], wanted: Sequence[int]) -> Te
 
 
 def spread_table(table: Tensor, scope: Sequence[int], clique: Sequence[int]) -> Tensor:
-    """Puts the axes of a table, of some of a clique's variables, in the clique's order, with an axis for each of them.
+    """Table of some of a clique's variables with an axis for each of the clique's variables, in the clique's order.
 
     Example::
 

@@ -15,19 +15,20 @@ from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
-# Within e to the power of this, sums of products of weights, and the squares of their inverses, are far from overflow.
+# Largest logarithm of sums of products of weights; these, and the squares of their inverses, are far from overflow.
 LARGEST_LOGARITHM = 300.0
-# Numbers that a group of samples needs.
+# Numbers in one batch of samples.
 DRAWN_AT_ONCE = 2**22
 
 
 class _UpwardPass(NamedTuple):
-    """Messages from the leaves to the roots.
+    """Results of the upward pass, from the leaves to the roots.
 
-    :ivar Tensor log_partition: Shape ``(rows,)``.
+    :ivar Tensor log_partition: Log Z, shape ``(rows,)``.
     :ivar list shares: For all levels, from the roots, numbers in proportion to the probabilities of a clique's other
         variables given its separator's state, shape ``(E, rows)``.
-    :ivar list totals: Their sums for all separators' states, shape ``(M, rows)``; zeros where a state is impossible.
+    :ivar list totals: Sums of the shares for all separators' states, shape ``(M, rows)``; zeros where a state is
+        impossible.
     """
 
     log_partition: Tensor
@@ -55,10 +56,10 @@ def _upward(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> _Upwar
         met = None if messages is None else _with_neutral(messages, logarithms)
         weights = _weights(level, tables, evidence, met, logarithms)
         if logarithms:
-            peaks = _joined([run.amax(1) for run in split_runs(weights.detach(), level.sums)])
+            peaks = _joined([run_weights.amax(1) for run_weights in split_runs(weights.detach(), level.sums)])
             peaks = peaks.masked_fill(peaks == -torch.inf, 0.0)
             weights = (weights - peaks.index_select(0, level.owners)).exp()
-        total = _joined([run.sum(1) for run in split_runs(weights, level.sums)])
+        total = _joined([run_weights.sum(1) for run_weights in split_runs(weights, level.sums)])
         messages = safe_log(total) + peaks if logarithms else total
         shares.append(weights)
         totals.append(total)
@@ -67,19 +68,19 @@ def _upward(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> _Upwar
 
 
 def _magnitude(plan: CliquePlan, tables: Tensor, evidence: Tensor | None) -> Tensor:
-    """A bound on the logarithms of all numbers that occur when weights are multiplied."""
-    found = plan.magnitude(_largest(tables))
-    return found if evidence is None else found + _largest(evidence).sum()
+    """Upper bound of the absolute logarithms of all numbers that occur when weights are multiplied."""
+    bound = plan.magnitude(_largest(tables))
+    return bound if evidence is None else bound + _largest(evidence).sum()
 
 
 def _largest(numbers: Tensor) -> Tensor:
-    """Largest absolute value of each row, without infinite numbers."""
+    """Largest absolute values over the rows, infinite ones left out."""
     sizes = numbers.detach().abs()
     return sizes.masked_fill(sizes == torch.inf, 0.0).amax(-1) if numbers.shape[-1] else sizes.sum(-1)
 
 
 def _with_neutral(numbers: Tensor, logarithms: bool) -> Tensor:
-    """Numbers with a last row that changes nothing: 0 for logarithms, else 1."""
+    """Numbers with a neutral element, 0 or 1, in a last row, for entries that lack a message or a state."""
     return torch.cat([numbers, numbers.new_full((1, numbers.shape[-1]), 0.0 if logarithms else 1.0)])
 
 
@@ -90,14 +91,14 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def _weights(
     level: CliqueLevel, tables: Tensor, evidence: Tensor | None, messages: Tensor | None, logarithms: bool
 ) -> Tensor:
-    """Weights of a level's entries with all that is below, or their logarithms, shape ``(E, rows)``."""
+    """Weights of a level's entries times the messages from below, or their logarithms, shape ``(E, rows)``."""
     weights = tables.index_select(0, level.entries)
     for numbers, places in ((messages, level.messages), (evidence, level.states)):
         if numbers is None:
             continue
         for place in places:
-            found = numbers.index_select(0, place)
-            weights = weights + found if logarithms else weights * found
+            factor = numbers.index_select(0, place)
+            weights = weights + factor if logarithms else weights * factor
     # Cliques that add no variable have no evidence of their own.
     return weights if evidence is None or weights.shape[-1] != 1 else weights.expand(-1, evidence.shape[-1])
 
@@ -109,7 +110,9 @@ def _joint_marginals(plan: CliquePlan, found: _UpwardPass) -> list[Tensor]:
         factor = total.masked_fill(total == 0, 1.0).reciprocal()
         if marginals:
             sources = marginals[-1].index_select(0, level.sources)
-            factor = factor * _joined([run.sum(1) for run in split_runs(sources, level.source_sums)])
+            factor = factor * _joined(
+                [run_marginals.sum(1) for run_marginals in split_runs(sources, level.source_sums)]
+            )
         marginals.append(share * factor.index_select(0, level.owners))
     return marginals
 
@@ -133,13 +136,13 @@ def _sample_states(plan: CliquePlan, found: _UpwardPass, num_samples: int) -> Te
     values = log_z.new_zeros(plan.num_variables, num_samples, log_z.shape[-1], dtype=torch.long)
     for level, shares in zip(plan.levels(log_z.device), found.shares, strict=True):
         for block, table in zip(level.blocks, level.split(shares), strict=True):
-            each = len(block.starts) * block.shape[1] * values.shape[-1]
-            for part in values.split(max(1, DRAWN_AT_ONCE // max(1, each)), 1):
-                place = _separator_states(block, part)
+            numbers_per_sample = len(block.starts) * block.shape[1] * values.shape[-1]
+            for batch in values.split(max(1, DRAWN_AT_ONCE // max(1, numbers_per_sample)), 1):
+                place = _separator_states(block, batch)
                 index = place.flatten(0, 1).unsqueeze(1).expand(-1, block.shape[1], -1)
                 cumulative = table.gather(0, index).cumsum(1)
                 threshold = torch.rand_like(cumulative[:, :1]) * (cumulative[:, -1:] * (1 - 2.0**-52))
-                _write(block, part, (cumulative <= threshold).sum(1).reshape(place.shape))
+                _write(block, batch, (cumulative <= threshold).sum(1).reshape(place.shape))
     return values
 
 
@@ -151,9 +154,9 @@ def _most_probable_states(plan: CliquePlan, tables: Tensor, evidence: Tensor | N
     evidence = None if evidence is None else _with_neutral(evidence, True)
     for level in reversed(levels):
         met = None if messages is None else _with_neutral(messages, True)
-        found = [part.max(1) for part in level.split(_weights(level, tables, evidence, met, True))]
-        best.append([places for _, places in found])
-        messages = torch.cat([peaks for peaks, _ in found])
+        maxima = [table_maxima.max(1) for table_maxima in level.split(_weights(level, tables, evidence, met, True))]
+        best.append([places for _, places in maxima])
+        messages = torch.cat([peaks for peaks, _ in maxima])
     assert messages is not None
     values = messages.new_zeros(plan.num_variables, 1, messages.shape[-1], dtype=torch.long)
     for level, choices in zip(levels, best[::-1], strict=True):
@@ -164,23 +167,27 @@ def _most_probable_states(plan: CliquePlan, tables: Tensor, evidence: Tensor | N
 
 
 def _separator_states(block: CliqueBlock, values: Tensor) -> Tensor:
-    """Numbers of the separators' states that the values have in a block, shape ``(G, samples, rows)``."""
-    found = block.starts[:, None, None].expand(-1, *values.shape[1:])
+    """Indices of the values' separator states among those of a block, shape ``(G, samples, rows)``."""
+    states = block.starts[:, None, None].expand(-1, *values.shape[1:])
     for variables, strides in zip(block.separators.unbind(1), block.separator_strides.unbind(1), strict=True):
-        found = found + values[variables] * strides[:, None, None]
-    return found
+        states = states + values[variables] * strides[:, None, None]
+    return states
 
 
 def _write(block: CliqueBlock, values: Tensor, states: Tensor) -> None:
-    """Sets the variables that are not in separators, in place."""
+    """Sets the variables of a block that are not in separators, in place.
+
+    :param Tensor values: Values of all variables, shape ``(n, samples, rows)``.
+    :param Tensor states: Joint states of the block's other variables, shape ``(G, samples, rows)``.
+    """
     parts = zip(block.variables.unbind(1), block.strides.unbind(1), block.cardinalities.unbind(1), strict=True)
     for variables, strides, sizes in parts:
         values[variables] = states // strides[:, None, None] % sizes[:, None, None]
 
 
-# Levels of computation, each with all before it.
+# Queries, each of which includes all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
-# Numbers that the passes hold for a group of rows at a time: they stay in the cache.
+# Numbers in one batch of rows, so that they stay in the cache.
 NUMBERS_AT_ONCE = 2**19
 
 
@@ -208,7 +215,7 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
     :param Tensor evidence: Log-weights of the states of all variables, one after the other, shape ``(rows,
         num_states)`` or ``(1, num_states)``, -inf where a state is excluded; with no columns if there is none.
     :param CliquePlan plan: The tree.
-    :param bool clique_marginals: Whether they are needed, which takes longer.
+    :param bool clique_marginals: Whether marginals of cliques are needed, which takes longer.
     :return: Differentiable results; marginals are zero in rows where nothing is possible. Cost O(table_size) a row.
     """
     constant = not (torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad))
@@ -237,13 +244,13 @@ def maximize_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> 
 def _parts(
     clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, copies: int = 1
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Groups of rows, which become the last axis."""
+    """Batches of rows, which become the last axis."""
     (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     step = max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
     for start in range(0, max(1, rows), step):
         tables, weights = (
-            (each if len(each) == 1 else each[start : start + step]).T.contiguous()
-            for each in (clique_logits, evidence)
+            (tensor if len(tensor) == 1 else tensor[start : start + step]).T.contiguous()
+            for tensor in (clique_logits, evidence)
         )
         yield tables, weights if len(weights) else None
 
@@ -253,7 +260,7 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
     if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
         what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)
-    found = []
+    results = []
     for tables, weights in _parts(clique_logits, evidence, plan):
         passed = _upward(plan, tables, weights)
         single = packed = passed.log_partition.new_zeros(0, len(passed.log_partition))
@@ -262,8 +269,8 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
             single = _single_marginals(plan, joint)
         if queries >= CLIQUE_MARGINALS:
             packed = torch.cat(joint).index_select(0, plan.order(packed.device))
-        found.append((passed.log_partition, single, packed))
-    log_z, single, packed = found[0] if len(found) == 1 else (torch.cat(p, -1) for p in zip(*found, strict=True))
+        results.append((passed.log_partition, single, packed))
+    log_z, single, packed = results[0] if len(results) == 1 else (torch.cat(p, -1) for p in zip(*results, strict=True))
     return TreeBeliefs(log_z, single.T, packed.T)
 
 

@@ -18,8 +18,8 @@ def logistic_likelihood(features: Tensor, target: Tensor, num_classes: int, weig
     :param Tensor target: Classes, integers of shape ``(N,)``.
     :param int num_classes: Number r of classes.
     :param Tensor weights: Weights of the rows, at least 0, shape ``(B, N)``.
-    :param float ridge: More than 0.
-    :return: Shape ``(B,)``, without the penalty. Cost O(B N d² r²) for each of the few steps.
+    :param float ridge: Weight of the penalty, more than 0.
+    :return: Log-likelihoods without the penalty, shape ``(B,)``. Cost O(B N d² r²) for each of the few steps.
 
     Example::
 
@@ -45,7 +45,7 @@ def logistic_likelihood(features: Tensor, target: Tensor, num_classes: int, weig
             break
         coef = torch.where(better[:, None, None], coef + scale * step, coef)
         best = torch.where(better, objective, best)
-        # Rows whose step has overshot try half of it; the others, a new one.
+        # Regressions that have overshot try half the step; the others, a new one.
         fresh = _newton_step(features, hits, log_probs.exp(), weights, coef, ridge)
         step = torch.where(better[:, None, None], fresh, step)
         scale = torch.where(better[:, None, None], 1.0, scale / 2)
@@ -57,10 +57,10 @@ def _newton_step(features: Tensor, hits: Tensor, probs: Tensor, weights: Tensor,
     free, number = probs[..., 1:], probs.shape[-1] - 1
     gradient = features.mT @ (weights.unsqueeze(-1) * (hits[:, 1:] - free)) - ridge * coef
     curvature = features.new_zeros(batch, width, number, width, number)
-    for one in range(number):
-        for other in range(number):
-            spread = weights * free[..., one] * (float(one == other) - free[..., other])
-            curvature[:, :, one, :, other] = features.mT @ (spread.unsqueeze(-1) * features)
+    for first in range(number):
+        for second in range(number):
+            spread = weights * free[..., first] * (float(first == second) - free[..., second])
+            curvature[:, :, first, :, second] = features.mT @ (spread.unsqueeze(-1) * features)
     square = curvature.reshape(batch, width * number, width * number)
     square.diagonal(dim1=1, dim2=2).add_(ridge)
     step: Tensor = torch.linalg.solve(square, gradient.reshape(batch, -1, 1))

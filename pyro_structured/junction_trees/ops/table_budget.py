@@ -1,4 +1,4 @@
-"""Limit of the numbers that tables may have."""
+"""Limit of the number of table entries."""
 
 __all__ = ["check_table_entries"]
 
@@ -19,8 +19,8 @@ def _check_setting(entries: object) -> None:
 def check_table_entries(argument: str, what: str, entries: int) -> None:
     """Raises a NotImplementedError, with the argument's name, if there would be more numbers than the setting allows.
 
-    :param str argument: Name of the user's argument.
-    :param str what: Description of the numbers, with the clique that has most of them.
+    :param str argument: Name of the argument in the message.
+    :param str what: Name of the numbers in the message, with the clique that has most of them.
     :param int entries: Number of entries.
 
     Example::

@@ -1,4 +1,4 @@
-"""Cuts of a graph that leave a few nodes out: those that make two sides of the others almost independent."""
+"""Cuts of a graph without a few nodes, which make both sides of the others almost independent."""
 
 __all__ = ["EdgeCuts", "SeparatorProgram", "check_weights", "minimum_edge_cut", "round_cuts", "worths"]
 
@@ -24,7 +24,8 @@ class SeparatorProgram:
     :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
     :param int size: The largest number of nodes k that are left out.
     :param int source: A node.
-    :param np.ndarray bonus: Bonuses of pairs that are left out together, at least 0, like the weights; ``None``: none.
+    :param np.ndarray bonus: Bonus b of each pair that is left out together, at least 0, of the shape of the weights;
+        ``None``: 0.
     :param bool integer: Whether variables are integers, which may take long.
     """
 
@@ -45,13 +46,13 @@ class SeparatorProgram:
         for u, v in zip(*np.triu(weights, 1).nonzero(), strict=True):
             cut = make(0, 1, "")
             objective.SetCoefficient(cut, float(weights[u, v]))
-            for one, other in ((u, v), (v, u)):
-                # The other end is entered no later than one end is left, and the edge crossed.
+            for tail, head in ((u, v), (v, u)):
+                # The head is entered no later than the tail is left, and the edge crossed.
                 row = solver.Constraint(-solver.infinity(), 0)
                 for variable, factor in (
-                    (self._entry[other], 1),
-                    (self._entry[one], -1),
-                    (self._length[one], -1),
+                    (self._entry[head], 1),
+                    (self._entry[tail], -1),
+                    (self._length[tail], -1),
                     (cut, -1),
                 ):
                     row.SetCoefficient(variable, factor)
@@ -78,7 +79,7 @@ class SeparatorProgram:
         if status != self._solver.OPTIMAL:
             raise RuntimeError(f"separator program: expected an optimal solution, got the solver's status {status}")
         entry, length = (np.array([v.solution_value() for v in group]) for group in (self._entry, self._length))
-        # As wanted, whatever the solver's tolerance.
+        # Exact in spite of the solver's tolerance.
         entry[sink] = 1.0
         return SeparatorSolution(self._solver.Objective().Value(), entry, length)
 
@@ -87,8 +88,8 @@ class EdgeCuts(NamedTuple):
     """Cuts, one in each row.
 
     :ivar np.ndarray separators: Whether a node is left out, shape ``(..., n)``.
-    :ivar np.ndarray sides: Whether it is on the source's side, shape ``(..., n)``.
-    :ivar np.ndarray weights: Sums of the weights of the edges between both sides, shape ``(...)``.
+    :ivar np.ndarray sides: Whether a node is on the source's side, shape ``(..., n)``.
+    :ivar np.ndarray weights: Total weights of the edges between both sides, shape ``(...)``.
     """
 
     separators: np.ndarray
@@ -97,16 +98,16 @@ class EdgeCuts(NamedTuple):
 
 
 def check_weights(weights: np.ndarray, name: str = "weights") -> np.ndarray:
-    """A symmetric matrix of finite numbers of at least 0, with zeros on the diagonal, or a ValueError."""
+    """Symmetric matrix of finite numbers of at least 0, with zeros put on the diagonal, or a ValueError."""
     try:
-        found = np.asarray(weights, dtype=float)
+        matrix = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name}: expected a square matrix of numbers, got {weights!r}") from None
-    if found.ndim != 2 or found.shape[0] != found.shape[1]:
-        raise ValueError(f"{name}: expected a square matrix, got shape {found.shape}")
-    if not np.isfinite(found).all() or (found < 0).any() or not np.array_equal(found, found.T):
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name}: expected a square matrix, got shape {matrix.shape}")
+    if not np.isfinite(matrix).all() or (matrix < 0).any() or not np.array_equal(matrix, matrix.T):
         raise ValueError(f"{name}: expected a symmetric matrix of finite numbers of at least 0, got others")
-    return found - np.diag(found.diagonal())
+    return matrix - np.diag(matrix.diagonal())
 
 
 def round_cuts(
@@ -116,19 +117,19 @@ def round_cuts(
     size: int,
     bonus: np.ndarray | None = None,
 ) -> EdgeCuts:
-    r"""Cuts with at most k nodes left out, for every radius that makes a difference: the frontier of size and weight.
+    r"""Cuts with at most k nodes left out, for all different radii: the frontier of size and weight.
 
     For a radius r, nodes with :math:`d_v + s_v \le r` are on the source's side, and those with :math:`d_v \le r < d_v +
     s_v` are left out. For r uniform in (0, 1), the expected weight is at most the solution's value, and the expected
-    number of these nodes at most k. All are put on either side, too, and nodes that save most of the remaining weight
-    are left out, one after the other, so that there are cuts for every number of them.
+    number of these nodes at most k. In further cuts, these nodes are put on either side, and the nodes that save most
+    of the remaining weight are left out, one after the other, so that there are cuts for every number of nodes up to k.
 
     :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
     :param solutions: Distances d and lengths s, of one pair of nodes after the other.
     :param ends: The source and the sink of each solution, which are never left out.
     :param int size: The largest number of nodes k that are left out.
-    :param np.ndarray bonus: Bonuses of pairs of nodes that are left out together, like the weights; more cuts are found
-        for them.
+    :param np.ndarray bonus: Bonus of each pair of nodes that is left out together, of the shape of the weights, for
+        which further cuts are found.
     :return: Cuts, some of them more than once. Cost :math:`O(n^2 (n + k))` for each solution.
     """
     inside, touched, owners = [], [], []
@@ -141,18 +142,18 @@ def round_cuts(
         owners += [place] * len(radii)
     near, ball = np.concatenate(inside), np.concatenate(touched)
     fits = (ball & ~near).sum(1) <= size
-    found = [(ball[fits] & ~near[fits], near[fits])]
+    cuts = [(ball[fits] & ~near[fits], near[fits])]
     sides, kept = np.concatenate([near, ball]), np.array(ends)[owners * 2]
     for worth in (None, bonus) if bonus is not None and bonus.any() else (None,):
-        found += _leave_out(weights, sides, kept, size, worth)
-    separators, sides = (np.concatenate(part) for part in zip(*found, strict=True))
+        cuts += _leave_out(weights, sides, kept, size, worth)
+    separators, sides = (np.concatenate(array) for array in zip(*cuts, strict=True))
     return EdgeCuts(separators, sides, ((sides @ weights) * ~(separators | sides)).sum(1))
 
 
 def worths(bonus: np.ndarray, separators: np.ndarray) -> np.ndarray:
-    """Sums of the bonuses of the pairs in each separator."""
-    found: np.ndarray = ((separators @ np.triu(bonus, 1)) * separators).sum(1)
-    return found
+    """Total bonus of each separator's pairs, shape ``(cuts,)``."""
+    bonuses: np.ndarray = ((separators @ np.triu(bonus, 1)) * separators).sum(1)
+    return bonuses
 
 
 def minimum_edge_cut(
@@ -168,11 +169,11 @@ def minimum_edge_cut(
     :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
     :param int size: The largest number of nodes k that are left out.
     :param int source: A node.
-    :param int sink: Another one.
-    :param np.ndarray bonus: Bonuses of pairs of nodes that are left out together, at least 0, symmetric; ``None``:
-        nothing, which is much faster.
+    :param int sink: Another node.
+    :param np.ndarray bonus: Bonus of each pair of nodes that is left out together, at least 0, symmetric; ``None``: 0,
+        which is much faster.
     :param bool integer: Whether the best cut is found by branch and bound, which may take long, in place of rounding.
-    :return: One cut, the weight of which is without its bonus, and the bound, which is with it.
+    :return: One cut, whose weight does not include its bonus, and the bound, which does.
     :raises ValueError: if an argument is of another kind or out of range.
 
     Example::
@@ -196,20 +197,20 @@ def minimum_edge_cut(
     cuts = round_cuts(weights, [solution], [(source, sink)], size, bonus)
     values = cuts.weights if bonus is None else cuts.weights - worths(bonus, cuts.separators)
     best = int(values.argmin())
-    return EdgeCuts(*(column[best] for column in cuts)), solution.value
+    return EdgeCuts(*(array[best] for array in cuts)), solution.value
 
 
 def _leave_out(
     weights: np.ndarray, sides: np.ndarray, ends: np.ndarray, size: int, bonus: np.ndarray | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Separators of 0 to k nodes for partitions of all nodes, chosen greedily; and the nodes of one side that stay."""
+    """Separators of 0 to k nodes for partitions of all nodes, chosen greedily, and the nodes that stay on one side."""
     left_out, rows = np.zeros_like(sides), np.arange(len(sides))
-    # Half of what a first node will be worth with another one.
+    # Half of the largest bonus of each node with another one.
     reward = None if bonus is None else np.tile(bonus.max(1) / 2, (len(sides), 1))
-    found = []
+    cuts = []
     for _ in range(size + 1):
         near, far = sides & ~left_out, ~sides & ~left_out
-        found.append((left_out.copy(), near))
+        cuts.append((left_out.copy(), near))
         saved = np.where(sides, far @ weights, near @ weights)
         if bonus is not None:
             saved += reward
@@ -218,4 +219,4 @@ def _leave_out(
         best = saved.argmax(1)
         left_out[rows, best] |= saved[rows, best] > 0
         reward = None if bonus is None else left_out @ bonus
-    return found
+    return cuts

@@ -1,4 +1,4 @@
-"""The cheapest cut of a graph that a few nodes may be left out of, relaxed, by maximum flows."""
+"""Relaxation of the cheapest cut of a graph without a few nodes, by maximum flows."""
 
 __all__ = ["FlowBounds", "KnownCuts", "SeparatorCut", "SeparatorFlow", "SeparatorSolution"]
 
@@ -14,7 +14,7 @@ class SeparatorCut(NamedTuple):
     :ivar float weight: Weight of the edges that are cut.
     :ivar int size: Number of nodes that are left out.
     :ivar np.ndarray source_side: Whether a node is on the source's side, shape ``(n,)``.
-    :ivar np.ndarray sink_side: Whether it is on the sink's; nodes on neither are left out.
+    :ivar np.ndarray sink_side: Whether a node is on the sink's side, shape ``(n,)``; nodes on neither are left out.
     """
 
     weight: float
@@ -23,37 +23,37 @@ class SeparatorCut(NamedTuple):
     sink_side: np.ndarray
 
     def cost(self, price: float) -> float:
-        """Weight of the cut, and a price for each node that is left out."""
+        """Weight plus a price for each node that is left out."""
         return self.weight + price * self.size
 
 
 class KnownCuts:
-    """Finds the cheapest of the cuts that keep two nodes apart.
+    """Known cuts, among which the cheapest one that keeps two nodes apart can be found.
 
     :param np.ndarray weights: Weights of the edges, symmetric, shape ``(n, n)``.
-    :param np.ndarray sides: Whether nodes are on the source's sides, and whether on the sinks', shape ``(2, n, cuts)``.
+    :param np.ndarray sides: Whether nodes are on the source's side, and on the sink's side, shape ``(2, n, cuts)``.
     """
 
     def __init__(self, weights: np.ndarray, sides: np.ndarray) -> None:
-        # Rows are nodes: those of one node are read at once. Columns past the number of cuts are not used.
+        # Rows are nodes, so that a row can be read at once. Columns past the number of cuts are not used.
         self._sides, self._number = sides, sides.shape[2]
         left_out = len(weights) - sides.sum((0, 1))
         self._lines = np.stack([((weights @ sides[0]) * sides[1]).sum(0), left_out], 1)
 
     def between(self, source: int, sink: int) -> np.ndarray:
-        """Numbers of the cuts of two nodes."""
+        """Numbers of the cuts that keep two nodes apart."""
         near, far = self._sides[:, :, : self._number]
-        found: np.ndarray = (near[source] & far[sink]).nonzero()[0]
-        return found
+        numbers: np.ndarray = (near[source] & far[sink]).nonzero()[0]
+        return numbers
 
     def cheapest(self, numbers: np.ndarray, price: float) -> SeparatorCut:
-        """Cheapest of one or more cuts, by their numbers."""
+        """Cheapest of some cuts, of which there is at least one, at a price for each node that is left out."""
         best = numbers[(self._lines[numbers] @ (1.0, price)).argmin()]
         weight, size = self._lines[best]
         return SeparatorCut(float(weight), int(size), *self._sides[:, :, best])
 
     def add(self, cut: SeparatorCut) -> None:
-        """Remembers a cut."""
+        """Adds a cut."""
         if self._number == len(self._lines):
             more = max(16, self._number)
             self._sides = np.pad(self._sides, ((0, 0), (0, 0), (0, more)))
@@ -63,10 +63,10 @@ class KnownCuts:
         self._number += 1
 
     def within(self, weights: np.ndarray, nodes: np.ndarray) -> "KnownCuts":
-        """Cuts restricted to the graph of some of the nodes, with weights of its own.
+        """The same cuts in a subgraph with weights of its own.
 
-        :param np.ndarray weights: Weights of its edges, shape ``(m, m)``.
-        :param np.ndarray nodes: Its nodes, shape ``(m,)``.
+        :param np.ndarray weights: Weights of the subgraph's edges, shape ``(m, m)``.
+        :param np.ndarray nodes: Nodes of the subgraph, shape ``(m,)``.
         """
         sides = self._sides[:, nodes, : self._number]
         sides = sides[:, :, sides.any(1).all(0)]
@@ -79,45 +79,49 @@ class FlowBounds:
     r"""Lower bounds of the cuts of pairs of nodes that leave out at most k nodes, from flows of a larger graph.
 
     A flow between two nodes of a network in which nodes carry at most p, the price, bounds the weight of every cut by
-    its amount less k p. Without a node, it is a flow yet when all that passes through it is taken away.
+    its amount less k p. In the graph without a node, it remains a flow once the part through this node is subtracted.
     """
 
     def __init__(self) -> None:
-        # Of pairs of nodes, the smaller first: the amount, the price, and what passes through every node.
+        # For pairs of nodes, the smaller first: the amount, the price, and the flow through every node.
         self._flows: dict[tuple[int, int], np.ndarray] = {}
 
     def add(self, source: int, sink: int, amount: float, price: float, loads: np.ndarray) -> None:
-        """A maximum flow; loads have the shape ``(n,)``."""
+        """Adds a maximum flow, whose loads, the flows through the nodes, have shape ``(n,)``."""
         self._flows[min(source, sink), max(source, sink)] = np.concatenate([[amount, price], loads])
 
     def bound(self, source: int, sink: int, size: int) -> float:
-        """Lower bound of the weights of cuts between two nodes with at most k others left out; 0 if none is known."""
+        """Lower bound of the weights of all cuts between two nodes with at most ``size`` others left out; 0 if no flow
+        is known.
+        """
         flow = self._flows.get((min(source, sink), max(source, sink)))
         return 0.0 if flow is None else max(float(flow[0] - size * flow[1]), 0.0)
 
     def within(self, nodes: np.ndarray) -> "FlowBounds":
-        """Flows restricted to the graph of m nodes, which are in increasing order, shape ``(m,)``."""
-        found, place = FlowBounds(), {int(node): index for index, node in enumerate(nodes)}
+        """Bounds from the same flows in a subgraph of nodes in increasing order, shape ``(m,)``."""
+        bounds, place = FlowBounds(), {int(node): index for index, node in enumerate(nodes)}
         pairs = [pair for pair in self._flows if pair[0] in place and pair[1] in place]
         if pairs:
             flows = np.stack([self._flows[pair] for pair in pairs])
             loads = flows[:, 2:]
             amounts = flows[:, 0] - (loads.sum(1) - loads[:, nodes].sum(1))
             rows = np.column_stack([amounts, flows[:, 1], loads[:, nodes]])
-            found._flows = {(place[one], place[other]): row for (one, other), row in zip(pairs, rows, strict=True)}
-        return found
+            bounds._flows = {
+                (place[first], place[second]): row for (first, second), row in zip(pairs, rows, strict=True)
+            }
+        return bounds
 
 
-# The sum of all capacities; they are integers.
+# Sum of all capacities, which are integers; and relative tolerance of costs.
 RESOLUTION, TOLERANCE = 2.0**50, 1e-11
 
 
 class SeparatorSolution(NamedTuple):
-    """A solution.
+    """Solution of the relaxed problem.
 
-    :ivar float value: The least of the relaxed problem, which is not above the weight of any cut.
-    :ivar np.ndarray entry: Distances from the source at which nodes are entered, shape ``(n,)``.
-    :ivar np.ndarray length: Lengths of the nodes: how much of them is in the separator, shape ``(n,)``.
+    :ivar float value: Minimum of the relaxed problem, a lower bound of the weight of any cut.
+    :ivar np.ndarray entry: Distances d from the source at which nodes are entered, shape ``(n,)``.
+    :ivar np.ndarray length: Lengths s of the nodes, their shares in the separator, from 0 to 1, shape ``(n,)``.
     """
 
     value: float
@@ -130,7 +134,7 @@ class SeparatorFlow:
 
     With a price for each node that is left out, in place of the bound of their number, it is the dual of a maximum flow
     through nodes of this capacity. Its value is a concave, piecewise linear function of the price, and the solution a
-    mean of two cuts that are best for the price of its peak. Cuts that are known already tell where to begin.
+    mean of two cuts that are best for the price of its peak. The search begins with cuts that are already known.
 
     :param np.ndarray weights: Weights of the edges, at least 0, symmetric, shape ``(n, n)``.
     :param int size: The largest number of nodes k that are left out.
@@ -143,18 +147,18 @@ class SeparatorFlow:
         self._bounds = FlowBounds()
 
     def within(self, weights: np.ndarray, size: int, nodes: np.ndarray) -> "SeparatorFlow":
-        """Flows of the graph of some of the nodes, which begin with the cuts and flows of this one.
+        """Solver for a subgraph, with the known cuts and bounds of this graph.
 
-        :param np.ndarray weights: Weights of its edges, none of which may be smaller than here, shape ``(m, m)``.
-        :param int size: The largest number of its nodes that are left out.
-        :param np.ndarray nodes: Its nodes, in increasing order, shape ``(m,)``.
+        :param np.ndarray weights: Weights of the subgraph's edges, none smaller than in this graph, shape ``(m, m)``.
+        :param int size: The largest number of nodes of the subgraph that are left out.
+        :param np.ndarray nodes: Nodes of the subgraph, in increasing order, shape ``(m,)``.
         """
-        found = SeparatorFlow(weights, size)
-        found._known, found._bounds = self._known.within(weights, nodes), self._bounds.within(nodes)
-        return found
+        flow = SeparatorFlow(weights, size)
+        flow._known, flow._bounds = self._known.within(weights, nodes), self._bounds.within(nodes)
+        return flow
 
     def bound(self, source: int, sink: int) -> float:
-        """Lower bound of the value for two different nodes, without a flow: exact where it was solved."""
+        """Lower bound of the value for two different nodes, without computing a flow; exact where it was solved."""
         return max(self._bounds.bound(source, sink, self._size), float(self._weights[source, sink]))
 
     def solve(self, source: int, sink: int) -> SeparatorSolution:
@@ -170,19 +174,19 @@ class SeparatorFlow:
         while True:
             price = max(few.weight - many.weight, 0.0) / (many.size - few.size)
             cost = few.cost(price) - slack
-            found = self._known.cheapest(known, price) if len(known) else few
-            if found.cost(price) >= cost:
+            cut = self._known.cheapest(known, price) if len(known) else few
+            if cut.cost(price) >= cost:
                 if self.bound(source, sink) < cost - price * self._size:
-                    found = self._cut(source, sink, price)
-                if found.cost(price) >= cost:
+                    cut = self._cut(source, sink, price)
+                if cut.cost(price) >= cost:
                     return _mean(few, many, (self._size - few.size) / (many.size - few.size) if price else 0.0)
-                self._known.add(found)
-            # Below the line through both: this and one of them make the line whose peak is nearer.
-            few, many = (found, many) if found.size <= self._size else (few, found)
+                self._known.add(cut)
+            # The cut is below the line through both: with one of them, it makes a line whose peak is nearer.
+            few, many = (cut, many) if cut.size <= self._size else (few, cut)
 
     @cached_property
     def _network(self) -> tuple[Any, np.ndarray]:
-        """The flow, and the arcs through the nodes; node v is entered at v and left at n + v."""
+        """Maximum flow solver, and its arcs through the nodes; node v is entered at v and left at n + v."""
         from ortools.graph.python.max_flow import SimpleMaxFlow
 
         number, flow = len(self._weights), SimpleMaxFlow()
@@ -195,7 +199,7 @@ class SeparatorFlow:
 
     def _cut(self, source: int, sink: int, price: float) -> SeparatorCut:
         number, (flow, arcs) = len(self._weights), self._network
-        # Nodes need not carry more than everything.
+        # The capacity of a node need not exceed the sum of all capacities.
         capacity = round(min(price * self._scale, RESOLUTION))
         flow.set_arcs_capacity(arcs, np.full(number, capacity, dtype=np.int64))
         status = flow.solve(number + source, sink)

@@ -32,7 +32,7 @@ from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 
 class CliqueTree(Represented):
-    r"""Cliques of discrete variables that make a junction tree: where a variable occurs, the tree is connected.
+    r"""Junction tree of cliques of discrete variables: the cliques that contain a variable are connected in the tree.
 
     Every clique has a table with a number for each joint state of its variables, which are in increasing order, the
     last one fastest; the tables stand one after the other, in the order of the cliques, in a vector of ``table_size``
@@ -78,13 +78,13 @@ class CliqueTree(Represented):
     def from_edges(
         cls, edges: Iterable[Iterable[int]], cardinalities: Iterable[int], heuristic: str = "min_fill"
     ) -> "CliqueTree":
-        """The cliques of a graph, with edges added until it is chordal; none if it is.
+        """Cliques of a graph, to which edges are added until it is chordal; none if it is chordal already.
 
         :param edges: Pairs of variables.
         :param cardinalities: Numbers of states of the n variables, at least 1.
-        :param str heuristic: Which variable is eliminated next: ``"min_fill"``, one that adds the fewest edges, or
-            ``"min_weight"``, one of the smallest table. The treewidth that is found may be above the smallest one,
-            which is hard to find.
+        :param str heuristic: Choice of the variable that is eliminated next: ``"min_fill"``, one that adds the fewest
+            edges, or ``"min_weight"``, one of the smallest table. The treewidth that is found may be above the smallest
+            one, which is hard to find.
 
         Example::
 
@@ -108,7 +108,8 @@ class CliqueTree(Represented):
         """Cliques that contain the given ones, and all variables: the given ones, if they make a junction tree.
 
         :param cliques: Sets of variables, such as the scopes of factors.
-        :param cardinalities: As for :meth:`from_edges`, as is ``heuristic``.
+        :param cardinalities: As for :meth:`from_edges`.
+        :param str heuristic: As for :meth:`from_edges`.
 
         Example::
 
@@ -129,7 +130,7 @@ class CliqueTree(Represented):
 
     @classmethod
     def chain(cls, num_variables: int, num_states: int) -> "CliqueTree":
-        """Pairs of neighbours.
+        """Pairs of neighbours in a chain.
 
         Example::
 
@@ -144,7 +145,7 @@ class CliqueTree(Represented):
 
     @classmethod
     def grid(cls, height: int, width: int, num_states: int) -> "CliqueTree":
-        """The cliques of a grid whose variables are numbered row by row; its treewidth is the length of a shorter side.
+        """Cliques of a grid whose variables are numbered row by row; its treewidth is the length of a shorter side.
 
         Example::
 
@@ -186,7 +187,7 @@ class CliqueTree(Represented):
 
     @cached_property
     def separators(self) -> tuple[tuple[int, ...], ...]:
-        """Separators: variables that cliques share with their parents, one for each edge of the tree."""
+        """Separators, the variables that cliques share with their parents, one for each edge of the tree."""
         pairs = ((self.cliques[i], self.cliques[parent]) for i, parent in enumerate(self.parents) if i != parent)
         return tuple(tuple(d for d in clique if d in above) for clique, above in pairs)
 
@@ -212,7 +213,7 @@ class CliqueTree(Represented):
 
     @cached_property
     def plan(self) -> CliquePlan:
-        """Index tables that passes through the tree use."""
+        """Plan of the passes through the tree."""
         return CliquePlan(self.cliques, self.parents, self.cardinalities)
 
     @cached_property
@@ -240,9 +241,9 @@ class CliqueTree(Represented):
         )
 
     def pack(self, tables: Sequence[Tensor]) -> Tensor:
-        """Puts tables one after the other.
+        """Packs tables into one vector, one after the other.
 
-        :param tables: One for each clique, shape ``(..., *table_shapes[c])``; leading axes broadcast.
+        :param tables: A table for each clique, shape ``(..., *table_shapes[c])``; leading axes broadcast.
         :return: Shape ``(..., table_size)``.
         """
         tables = checked_sequence("tables", tables)
@@ -257,16 +258,16 @@ class CliqueTree(Represented):
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in flat], -1)
 
     def split(self, clique_logits: Tensor) -> tuple[Tensor, ...]:
-        """Takes tables apart, the inverse of :meth:`pack`: views of shape ``(..., *table_shapes[c])``."""
+        """Splits a vector into tables, the inverse of :meth:`pack`: views of shape ``(..., *table_shapes[c])``."""
         check_last_axis("clique_logits", clique_logits, self.table_size)
         parts = clique_logits.split(self.table_sizes, -1)
-        return tuple(part.unflatten(-1, shape) for part, shape in zip(parts, self.table_shapes, strict=True))
+        return tuple(table.unflatten(-1, shape) for table, shape in zip(parts, self.table_shapes, strict=True))
 
     def find(self, variables: Iterable[int]) -> int | None:
-        """The number of a smallest clique that contains some variables; ``None`` if there is none."""
+        """Number of a smallest clique that contains some variables; ``None`` if there is none."""
         wanted = set(checked_indices("variables", variables))
-        found = [index for index, clique in enumerate(self.cliques) if wanted <= set(clique)]
-        return min(found, key=self.table_sizes.__getitem__, default=None)
+        numbers = [index for index, clique in enumerate(self.cliques) if wanted <= set(clique)]
+        return min(numbers, key=self.table_sizes.__getitem__, default=None)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -296,11 +297,11 @@ def _checked_cardinalities(cardinalities: Iterable[int]) -> tuple[int, ...]:
 
 
 def _maximal(cliques: Sequence[frozenset[int]]) -> list[tuple[int, ...]]:
-    """Cliques of an elimination that no other one contains, each in the order of its variables."""
+    """Maximal ones of the cliques of an elimination, as increasing variables, in lexicographic order."""
     owners: dict[int, list[frozenset[int]]] = {}
     kept = []
     for clique in sorted(cliques, key=len, reverse=True):
-        if not any(clique <= other for other in owners.get(min(clique), ())):
+        if not any(clique <= owner for owner in owners.get(min(clique), ())):
             kept.append(tuple(sorted(clique)))
             for d in clique:
                 owners.setdefault(d, []).append(clique)

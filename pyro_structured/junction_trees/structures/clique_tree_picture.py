@@ -9,11 +9,11 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree, ch
 
 
 def plot_clique_tree(tree: CliqueTree, names: Sequence[Any] | None = None, ax: Any = None) -> Any:
-    """Draws cliques level by level, each below its parent; the variables that it does not share with it have a dot.
+    """Draws cliques level by level, each below its parent; variables that are not in the parent have a dot.
 
     :param CliqueTree tree: The cliques.
     :param names: Names of the variables; ``None``: their numbers.
-    :param ax: Matplotlib axes; ``None``: those of a new figure, as large as the tree needs.
+    :param ax: Matplotlib axes; ``None``: axes of a new figure, as large as the tree needs.
     :return: The axes.
     :raises ValueError: if there are not as many names as variables.
 
@@ -49,7 +49,7 @@ def plot_clique_tree(tree: CliqueTree, names: Sequence[Any] | None = None, ax: A
 
 
 def _layout(tree: CliqueTree) -> list[tuple[float, float]]:
-    """Leaves side by side, and every other clique in the middle of its children."""
+    """Positions of the cliques: leaves side by side, and every other clique in the middle of its children."""
     children: list[list[int]] = [[] for _ in tree.cliques]
     for index, parent in enumerate(tree.parents):
         if parent != index:

@@ -23,13 +23,13 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree, ch
 def multiply_factors(
     factors: Iterable[tuple[Iterable[int], Tensor]], cardinalities: Iterable[int], tree: CliqueTree | None
 ) -> tuple[Tensor, CliqueTree]:
-    """Adds the tables of factors to those of cliques that contain their variables.
+    """Adds the tables of factors to tables of cliques that contain their variables.
 
     :param factors: Pairs of different variables and a tensor with the log-weights of their joint states.
     :param cardinalities: Numbers of states of all variables.
     :param CliqueTree tree: The cliques; ``None``: those of ``CliqueTree.from_cliques``.
     :return: The packed tables, and the tree.
-    :raises ValueError: if a table does not fit its variables, the others' batches or the tree.
+    :raises ValueError: if a table does not fit its variables, the batches of other tables or the tree.
     """
     sizes = tuple(checked_indices("cardinalities", cardinalities))
     pairs = [_checked_factor(factor, sizes) for factor in checked_sequence("factors", factors)]
@@ -52,10 +52,11 @@ def multiply_factors(
 def conditional_factors(
     parents: Sequence[Sequence[int]], tables: Sequence[Tensor]
 ) -> list[tuple[tuple[int, ...], Tensor]]:
-    """The factors of a Bayesian network, normalised.
+    """Normalised factors of a Bayesian network: pairs of variables and tables of log-probabilities.
 
     :param parents: For every variable its parents.
-    :param tables: For every variable numbers in proportion to the probabilities of its states given its parents'.
+    :param tables: For every variable numbers in proportion to the probabilities of its states given its parents'
+        states.
     :raises ValueError: if there is a cycle, or a row of a table is not of non-negative numbers with a positive sum.
     """
     groups = checked_parents(parents)
@@ -77,7 +78,7 @@ def conditional_factors(
         )
         factors.append(((*above, d), (table / total).log()))
     for (*above, d), table in factors:
-        sizes = tuple(factors[other][1].shape[-1] for other in above)
+        sizes = tuple(factors[parent][1].shape[-1] for parent in above)
         if tuple(table.shape[-1 - len(above) : -1]) != sizes:
             raise ValueError(
                 f"tables: expected an axis for each parent of variable {d}, of {sizes} states, got shape "

@@ -22,7 +22,7 @@ def random_rows(seed, n, number=60):
 
 
 def information(values, weights):
-    """By scikit-learn, which counts whole rows."""
+    """Mutual information by scikit-learn, which counts whole rows."""
     found = np.zeros((values.shape[1], values.shape[1]))
     for a, b in itertools.permutations(range(len(found)), 2):
         cells = (2 * values[:, a] + values[:, b]).long()
@@ -48,7 +48,7 @@ def average_linkage(similarity, largest):
 
 
 def weight_of_largest_tree(weights):
-    """By scipy, which finds trees of smallest weight, and takes zeros for missing edges."""
+    """Weight of the largest tree by scipy, which finds trees of smallest weight, and takes zeros for missing edges."""
     largest = weights.max() + 1
     distances = largest - weights
     np.fill_diagonal(distances, 0.0)

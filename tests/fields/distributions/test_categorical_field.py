@@ -122,7 +122,7 @@ def test_queries(case, over_labelings, seed):
 @settings(max_examples=100)
 @given(fields(), st.integers(0, 2**31))
 def test_conditionals(case, seed):
-    """Of single pixels, from the log-weights of labelings that differ there; and Besag's sum of them."""
+    """Conditionals of single pixels from log-weights of labelings that differ there, and Besag's sum of them."""
     d, table, penalties = case
     y, scores = brute_force(d, table, penalties)
     torch.manual_seed(seed)
@@ -210,7 +210,7 @@ def test_samples(composition, temperature, paired):
 @settings(max_examples=60)
 @given(fields(sizes=[((2, 3), 2), ((2, 2), 2)]), st.integers(0, 2**31))
 def test_two_labels(case, seed):
-    """They are a field of zeros and ones, with differences in place of odds and weights."""
+    """A field of two labels is one of zeros and ones, with differences in place of odds and weights."""
     d, table, penalties = case
     off, on = d.unary_logits.unbind(-1)
     if ((off == -torch.inf) & (on == -torch.inf)).any():
@@ -321,7 +321,7 @@ def test_value_beside_huge_weights():
 
 
 def test_mode_without_patterns():
-    """By a pass, where labelings are too many, against expansion moves and the junction tree; batched."""
+    """Modes by a pass, where labelings are too many, against expansion moves and the junction tree; batched."""
     torch.manual_seed(4)
     grid = Grid(3, 12)
     none = torch.zeros(0, 3, 12, 3), torch.zeros(0)
@@ -374,7 +374,7 @@ def test_shapes_of_one_class():
 
 
 def test_learning():
-    """By the likelihood and by Pyro's inference, in a plate."""
+    """Learning by the likelihood and by Pyro's inference, in a plate."""
     torch.manual_seed(1)
     grid, truth = Grid(2, 3), 0.7
     field = CategoricalPatternCRF(
@@ -418,7 +418,7 @@ def test_batches():
 
 
 def test_limits(monkeypatch):
-    """What is too large is refused, with the costs and what to do instead."""
+    """Queries that are too large are refused, with the costs and alternatives."""
     grid = Grid(16, 16)
     d = CategoricalPatternCRF(
         torch.zeros(16, 16, 3), torch.ones(grid.num_edges), torch.zeros(2, 16, 16, 3), torch.zeros(2), grid
@@ -588,7 +588,7 @@ def test_mean_field_of_several_labels():
 @settings(max_examples=60, deadline=None)
 @given(fields(), st.booleans())
 def test_bounds(case, strips):
-    """They contain log Z and log-probabilities, of narrow strips too, and given evidence."""
+    """Bounds contain log Z and log-probabilities, of narrow strips too, and given evidence."""
     d, table, penalties = case
     y, scores = brute_force(d, table, penalties)
     if scores.amax() == -math.inf or (strips and d.pairwise.isinf().any()):
@@ -608,7 +608,7 @@ def test_bounds(case, strips):
 
 
 def test_bounds_of_large_fields():
-    """Of three labels on a large grid: they contain an estimate, have derivatives, and are exact without couplings."""
+    """Bounds of large fields of three labels contain an estimate, have derivatives, and are exact without couplings."""
     torch.manual_seed(2)
     grid = Grid(7, 8)
     unary, weights = torch.randn(7, 8, 3).double(), torch.randn(3, 7, 8, 3).double() / 4

@@ -235,7 +235,7 @@ def test_sweeps_leave_the_field_as_it_is(number, upper, paired):
 @settings(max_examples=25, deadline=None)
 @given(fields(shapes=[(1, 4), (2, 2), (3, 2), (2, 3)]), st.integers(0, 2**31))
 def test_bounds(case, seed):
-    """They contain log Z and log-probabilities, clamped labels and upper units included, and evidence."""
+    """Bounds contain log Z and log-probabilities, with clamped labels and upper units, and given evidence."""
     d, penalties = case
     y, scores = scores_of(d, penalties)
     if scores.logsumexp(0) == -torch.inf:
@@ -363,7 +363,7 @@ def test_tangents(case):
 
 
 def test_steps_take_how_far_patterns_are_on():
-    """Where one pattern says that another one is on, too, labels follow; alone, they would not."""
+    """Steps use the probabilities of patterns: labels follow a pattern that is on because of another pattern."""
     patterns = torch.zeros(2, 1, 4)
     patterns[0, 0, :2], patterns[1, 0, 2:] = 4.0, 4.0
     unary, grid = torch.tensor([[3.0, 3.0, -1.5, -1.5]]), Grid(1, 4)
@@ -390,7 +390,7 @@ def test_bound_of_many_states_of_the_upper_units():
 
 
 def test_optimum_of_no_worth():
-    """Where the best labels are worth next to nothing, rounding does not keep them from being known to be best."""
+    """Best labels of a value near zero are proved optimal in spite of rounding."""
     torch.manual_seed(12)
     unary, grid = -1 - normal(2, 3).abs(), Grid(2, 3)
     never, rarely = torch.full((2,), -torch.inf), torch.full((3,), -40.0)
@@ -429,13 +429,13 @@ def test_batches():
 
 
 def test_large_fields(monkeypatch):
-    """What has no limit, and errors that say so."""
+    """Queries without a limit have results for large fields, and errors of the others name them."""
     torch.manual_seed(9)
     d = some_field((10, 12), 40, 30, scale=0.05)
     value = (torch.rand(10, 12) < 0.5).double()
     least, most = d.log_prob_bounds(value)
     low, high = d.log_partition_bounds()
-    # What hidden units add to a labelling is uncertain, too.
+    # The potential of the hidden units is estimated, too.
     activations = (d.weights * value).sum((1, 2)) + d.pattern_logits
     ends = RBM(d.upper_weights, activations, d.upper_logits).log_partition_bounds()
     assert -math.inf < least < most < math.inf and ends[1] > ends[0] + 0.01

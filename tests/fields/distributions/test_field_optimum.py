@@ -83,7 +83,7 @@ def test_switched_patterns_lead_to_better_labels():
 
 @pytest.mark.parametrize("seed", [1001, 1010, 1014])
 def test_cold_labels_are_no_worse_than_warm_ones(seed):
-    """What is found at temperature one is known at zero, too."""
+    """Labels at temperature zero are at least as good as those found at temperature one."""
     cold, warm = eight_by_eight(seed, 0.0), eight_by_eight(seed)
     known = cold.unnormalized_log_prob(warm.map("em")[0])
     assert cold.map("em", num_switches=0)[1].value < known - 1e-3
@@ -124,7 +124,7 @@ def test_mode_by_branch_and_bound():
 
 
 def large(composition):
-    """With a pattern that is never on."""
+    """A large field with a pattern that is never on."""
     return PatternCRF(
         torch.zeros(5, 5), None, torch.zeros(1, 5, 5), torch.tensor([-torch.inf]), Grid(5, 5), composition
     )
@@ -191,7 +191,7 @@ def test_unbalanced_grids_and_impossible_fields():
 
 @pytest.mark.parametrize(("side", "seed"), [(16, 96), (24, 11), (24, 37)])
 def test_proofs_of_larger_fields(side, seed):
-    """Where pixels that become known leave nothing to split, the bound of what is left is computed once more."""
+    """A node whose pixels became known, and whose ranges cannot be split, is bounded once more."""
     torch.manual_seed(seed)
     grid, unary, weights = Grid(side, side), torch.randn(side, side).double(), torch.randn(4, side, side).double()
     pairwise = torch.empty(grid.num_edges).exponential_().double() / 2

@@ -47,7 +47,7 @@ def fields(draw, temperatures=(0, 0.5, 1, 1.7, 2, 3), schemes=("sum", "min", "ta
 
 
 def log_partition(d):
-    """By enumeration, for each element of the batch."""
+    """Log Z by enumeration, for each element of the batch."""
     y = all_labelings(d.event_shape.numel(), torch.zeros(()).double())
     return d.unnormalized_log_prob(y.reshape(-1, *(1,) * len(d.batch_shape), *d.event_shape)).logsumexp(0)
 
@@ -176,7 +176,7 @@ def test_grids_in_strips(shape, composition, temperature):
 
 @pytest.mark.parametrize(("composition", "temperature"), [("sum", 0.0), ("min", 0.5)])
 def test_large_fields_at_other_temperatures(composition, temperature):
-    """Where no exact sum exists, annealed importance sampling is between the bounds."""
+    """Annealed importance sampling is between the bounds of fields that have no exact sum."""
     d = large_field((9, 10), composition, temperature)
     low, high = d.log_partition_bounds()
     d.estimator = AnnealedImportanceSampling(300)
@@ -200,7 +200,7 @@ def test_log_prob_bounds(monkeypatch):
 
 
 def test_bounds_have_gradients(monkeypatch):
-    """Those of the bound with everything that was optimised held fixed: marginals, at the optimum."""
+    """Gradients are those of the bound with optimised quantities held fixed: marginals, at the optimum."""
     monkeypatch.setattr(module, "NUMBERS_IN_STEP", 64)
     torch.manual_seed(5)
     leaves = [torch.randn(*shape).double().requires_grad_() for shape in ((3, 3), (12,), (4, 3, 3), (4,))]

@@ -231,7 +231,7 @@ def test_grid_field_equals_junction_tree():
 
 
 def test_mode_of_large_fields():
-    """By a cut, where no pass is possible, and clamps stay."""
+    """The mode of a field that is too large for a pass is found by a cut, and clamps stay."""
     torch.manual_seed(3)
     for shape in ((6, 6), (24, 24)):
         grid = Grid(*shape)
@@ -270,7 +270,7 @@ def test_boltzmann_machine():
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("paired", [False, True])
 def test_table_without_patterns(temperature, paired):
-    """What it is worth that no pattern is on belongs to every labelling."""
+    """The log-weight of no pattern being on is part of every labelling's."""
     grid, unary = Grid(2, 2), torch.randn(2, 2, dtype=torch.double)
     penalties = torch.rand(4, dtype=torch.double) if paired else None
     none, table = unary.new_zeros(0, 2, 2), torch.tensor([[2.0], [-1.0]], dtype=torch.double)
@@ -285,7 +285,7 @@ def test_table_without_patterns(temperature, paired):
 
 
 def test_unnormalized_weights():
-    """They have the shape of log-probabilities, and refuse what these refuse."""
+    """Unnormalised log-weights have the shape of log-probabilities, and refuse the same values."""
     d = PatternCRF(torch.zeros(2, 3), torch.ones(7), torch.randn(2, 2, 3), torch.zeros(2), Grid(2, 3)).expand([5])
     value = torch.zeros(2, 3)
     assert d.unnormalized_log_prob(value).shape == d.log_prob(value).shape == (5,)
@@ -353,7 +353,7 @@ def test_no_rows_and_no_samples():
 
 
 def test_limits(monkeypatch):
-    """What is too large is refused, with the costs and what to do instead."""
+    """Queries that are too large are refused, with the costs and alternatives."""
     grid = Grid(32, 32)
     d = PatternCRF(torch.zeros(32, 32), None, torch.zeros(32, 32, 32), torch.zeros(32), grid)
     for query in ("log_partition_function", "marginals"):
@@ -401,7 +401,7 @@ GOOD = {
     ],
 )
 def test_advice_for_every_field(field, advice):
-    """Nothing that it has no argument for."""
+    """Errors advise only changes of arguments that the distribution has."""
     with pytest.raises(NotImplementedError, match=advice):
         _ = field.log_partition_function
 
@@ -451,7 +451,7 @@ def test_bad_evidence():
 
 
 def test_pseudo_likelihood_learns():
-    """Its maximum is near the parameters that the data are drawn with; conditionals of batches and expansions."""
+    """The pseudo-likelihood is largest near the parameters of the data; conditionals of batches and expansions."""
     torch.manual_seed(5)
     grid = Grid(3, 3)
     truth = PatternCRF(torch.randn(3, 3), torch.ones(12), 2 * torch.randn(1, 3, 3), torch.zeros(1), grid)

@@ -99,7 +99,7 @@ def test_a_large_field():
 
 
 def test_violated_cycle():
-    """The one that is named has an odd number of negative edges."""
+    """The cycle that the error names has an odd number of negative edges."""
     d = field((1.0, 1.0))
     d.weights[1, 1, 2] *= -1
     with pytest.raises(NotImplementedError, match=r"on this cycle it is odd: .*; inference.FieldGibbs draws") as caught:

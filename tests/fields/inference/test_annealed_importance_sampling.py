@@ -71,14 +71,14 @@ def test_standard_error_covers():
 
 
 def rows_of(d, number):
-    """The same field in so many rows that are drawn apart."""
+    """The same field in ``number`` rows, with independent chains."""
     parts = (d.unary_logits, d.pairwise, d.weights, d.pattern_logits)
     repeated = [part.repeat(number, *(1,) * (part.dim() - 1)) for part in parts]
     return PatternCRF(*repeated, d.grid)
 
 
 def test_accuracy():
-    """With 1,000 temperatures and 100 chains, within 0.1 of what exact sums say."""
+    """With 1,000 temperatures and 100 chains, estimates are within 0.1 of exact sums."""
     torch.manual_seed(2)
     grid = Grid(6, 6)
     weights = torch.randn(4, 6, 6, 6).double()
@@ -100,8 +100,8 @@ def islands():
 
 
 def test_islands():
-    """Where labels of three kinds are far apart, along the way from independent pixels chains stay at the first one,
-    nats below log Z; they find it from mean-field solutions, and standard errors cover.
+    """Labels of three kinds are far apart: chains from independent pixels stay at the first kind, nats below log Z;
+    chains from mean-field solutions find log Z, and standard errors cover it.
     """
     torch.manual_seed(4)
     d = islands().expand((100,))
@@ -190,7 +190,7 @@ def test_refusals():
 
 
 def labels_field(composition="sum", temperature=1.0, rows=(), paired=True, estimator=None):
-    """With three labels, of which some are impossible."""
+    """A field of three labels, some of them impossible."""
     grid = Grid(2, 3)
     unary = torch.randn(*rows, 2, 3, 3).double()
     unary[..., 0, 0, 1], unary[..., 1, 2, 0] = -torch.inf, -torch.inf
@@ -252,7 +252,7 @@ def test_large_fields_of_several_labels():
 
 
 def fields_of_parameters(estimator):
-    """Of all kinds, small enough for exact sums, and their parameters."""
+    """Fields of all kinds, small enough for exact sums, and their parameters."""
     grid = Grid(2, 3)
     unary, pairwise = torch.randn(2, 3).double(), torch.rand(grid.num_edges).double()
     weights, biases = torch.randn(2, 2, 3).double(), torch.randn(2).double()
@@ -277,7 +277,7 @@ def fields_of_parameters(estimator):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradient(reverse):
-    """That of log Z and of log-probabilities, up to the error of a mean over chains."""
+    """Gradients are those of log Z and of log-probabilities, up to the error of a mean over chains."""
     torch.manual_seed(0)
     for kind, parts in fields_of_parameters(AnnealedImportanceSampling(30, 4000, reverse)):
         d = kind(*parts)
@@ -294,7 +294,7 @@ def test_gradient(reverse):
 
 
 def test_log_prob_takes_the_estimator_where_sums_are_too_large():
-    """And only there; without one, it is refused."""
+    """The estimator is used only where sums are too large; without one, such queries are refused."""
     estimator = AnnealedImportanceSampling(50, 20)
     for kind, parts in fields_of_parameters(estimator):
         value = kind(*parts).sample()

@@ -178,7 +178,7 @@ def test_losses_fall(make, number, upper):
 
 
 def test_sums_out_of_reach():
-    """What learns nothing says why."""
+    """Learners that need sums out of reach raise errors that say so."""
     y, start = torch.ones(3, 2, 3), parameters(20, 20, scale=0.1)
     start["above"], start["logits"] = torch.zeros(17, 17), torch.zeros(17)
     start["weights"], start["biases"] = start["weights"][:17], start["biases"][:17]

@@ -168,7 +168,7 @@ def test_fields_in_a_plate_and_latent_noise():
     drawn = weights.multinomial(number, replacement=True)
     labels = dist.Categorical(logits=joint[drawn].transpose(1, 2)).sample()
     start = {"y": values[labels, torch.arange(3)], "level": steps[drawn].unsqueeze(-1)}
-    # What adapts has no invariant distribution.
+    # A kernel that adapts has no invariant distribution.
     nuts = NUTS(model, step_size=0.05, adapt_step_size=False, max_tree_depth=4)
     kernel = Gibbs([(FieldGibbs(model, 2), ["y"]), (nuts, ["level"])])
     mcmc = MCMC(kernel, num_samples=4, warmup_steps=0, initial_params=start, disable_progbar=True)
@@ -238,7 +238,7 @@ def neighbours(y):
 
 
 def differences(y):
-    """The same for all labels exchanged."""
+    """A likelihood that is the same for all labels exchanged."""
     pyro.sample("x", dist.Normal((y - y.roll(1, -1)).abs(), 0.5).to_event(2), obs=IMAGE)
 
 
@@ -251,7 +251,7 @@ def total(y):
     [
         (neighbours, r"x: .* depends on one label of 'y', in the shape of its values, \(2, 3\), .* on several labels"),
         (differences, "got entries that depend on several labels; BinaryGibbs updates labels under any likelihood"),
-        # Which fault is seen first depends on the labels.
+        # The fault that is found first depends on the labels.
         (total, r"got (log-densities of shape \(\)|entries that depend on several labels)"),
     ],
 )
@@ -292,7 +292,7 @@ def test_refusals(model, error, message):
 
 
 def test_masked_distributions():
-    """Alone, the composition leaves them to BinaryGibbs; together, they are no fields to sweep."""
+    """Masked fields are left to BinaryGibbs by the composition, and refused by FieldGibbs in Gibbs."""
     with pytest.raises(ValueError, match="y: expected a field without a scale or a mask .*; BinaryGibbs takes it"):
         draws(masked_distribution, 1, lambda model: Gibbs([(FieldGibbs(model), None)]))
     check_means(draws(masked_distribution, 200).get_samples()["y"], torch.full((6,), 0.5))
@@ -388,7 +388,7 @@ def test_several_labels_together():
 
 @pytest.mark.parametrize("composition", ["sum", "min", "table"])
 def test_no_rows(composition):
-    """Nothing is drawn, in as many draws as there are to be."""
+    """Draws of an empty batch are empty, and as many as asked for."""
 
     def model():
         pyro.sample("y", field(composition, batch=(0,)).to_event(1))

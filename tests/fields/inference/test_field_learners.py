@@ -286,7 +286,7 @@ def test_chains_of_single_rows(always):
 
 @pytest.mark.parametrize("rows", [None, [5, 3], torch.tensor([5, 3])], ids=["unknown", "list", "tensor"])
 def test_plates_that_are_told_their_rows(rows):
-    """Or not even how many there are."""
+    """Plates may be given their rows, or not even have a size."""
     y = (torch.rand(12, 3, 3) < 0.5).float()
 
     def model(y):
@@ -361,7 +361,7 @@ def test_labels_of_any_type(dtype):
 
 
 def test_progress_bars_are_for_terminals(capfd):
-    """Without them, steps are counted all the same."""
+    """Without a terminal there is no bar, and steps are counted all the same."""
     y = (torch.rand(12, 3, 3) < 0.5).float()
     learner = PseudoLikelihood(rows_model, no_guide, Adam({"lr": 0.1}))
     assert len(learner.run(3, y)) == 3
@@ -515,7 +515,7 @@ def test_equation_4_15():
 
 
 def test_losses_of_mean_fields():
-    """By their definitions, where a label is known as well."""
+    """Losses are those of their definitions, also where a label is known."""
     unary = torch.randn(2, 3, 3)
     unary[:, 0, 0] = torch.inf
     y = (torch.rand(2, 3, 3) < 0.5).float()
@@ -543,7 +543,7 @@ def test_losses_of_mean_fields():
 
 
 def test_a_single_field():
-    """Without a plate, and with plates one inside the other."""
+    """A field without a plate, and in plates one inside the other."""
     y = (torch.rand(2, 3, 3, 3) < 0.5).float()
 
     def single(y):
@@ -573,7 +573,7 @@ def categorical_model(y):
 
 @pytest.mark.parametrize("persistent", [True, None])
 def test_several_labels(persistent):
-    """By persistent chains, and by the pseudo-likelihood."""
+    """Learning several labels by persistent chains, and by the pseudo-likelihood."""
     pyro.get_param_store()["penalty"] = torch.tensor(0.5)
     pyro.get_param_store()["weight"] = torch.tensor(1.5)
     y = categorical_model(torch.zeros(3000))

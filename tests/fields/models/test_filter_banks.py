@@ -63,7 +63,7 @@ def test_spots_are_laplacians():
 
 @pytest.mark.parametrize("height, width", [(1, 1), (3, 5), (16, 7), (40, 33)])
 def test_responses_equal_mirrored_convolution(height, width):
-    """Also where filters are larger than the picture."""
+    """Responses are those of mirrored pictures, also of filters larger than the picture."""
     generator = np.random.default_rng(0)
     pictures = generator.normal(size=(2, height, width))
     kernels = [generator.normal(size=shape) / 10 for shape in ((1, 1), (3, 5), (7, 3), (21, 21))]

@@ -54,7 +54,7 @@ def test_kinds_of_pictures():
 
 
 def test_translation_shifts_responses():
-    """As far from the border as the largest filter reaches."""
+    """Responses move with the picture, at pixels that the largest filter does not reach from the border."""
     small = np.full((1, 120, 120, 3), 77, dtype=np.uint8)
     small[:, 50:60, 52:61] = pictures(1, 10, 9)
     down, right = 4, -3

@@ -84,7 +84,7 @@ def test_pictures_move_as_a_whole():
         assert len(fits) == 1
         down, across = fits[0]
         offsets.add(fits[0])
-        # Where nothing was repeated, edges are those of the moved picture.
+        # Away from repeated pixels, edges are those of the moved picture.
         y, x = (torch.arange(9) + down).clamp(0, 8).numpy(), (torch.arange(8) + across).clamp(0, 7).numpy()
         again = torch.from_numpy(edge_features(images[row : row + 1][:, y][:, :, x], grid, sigma=0.5))[0, :, :2]
         for found, expected in zip(grid.split(moved.edges[number].T), grid.split(again.T), strict=True):
@@ -104,7 +104,7 @@ def figures():
 
 
 def test_temperatures():
-    """The one that log-odds were multiplied by, up to chance; finite log-odds where all labels are right."""
+    """Temperatures are the factors of the log-odds, up to chance; finite log-odds where all labels are right."""
     logits = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
     masks = (torch.rand(100_000, generator=torch.Generator().manual_seed(1)) < logits.sigmoid()).float()
     for factor in (0.2, 1.0, 30.0):
@@ -120,7 +120,7 @@ def log_loss(logits, masks):
 
 
 def test_probabilities_are_calibrated(figures):
-    """Those of a field that are worse than the classifier's alone are better afterwards; labels stay."""
+    """Probabilities of a field, worse than the classifier's alone, are better after calibration; labels stay."""
     images, masks = figures
     tests, truth = images[100:], masks[100:]
     model = SegmentationCRF(n_patterns=0, max_iter=150, random_state=0, learning_rate=0.03)
@@ -207,7 +207,7 @@ def test_grey_and_transparent_pictures(figures):
     fitted = clone(model).fit(grey, masks)
     with pytest.raises(ValueError, match="X: expected floats from 0 to 1, got"):
         fitted.predict(2.0 * grey)
-    # What is no picture stays what it is.
+    # Numbers that are no pictures stay as they are.
     for numbers in (2.0 * grey, grey.astype(int), np.stack([grey, grey], -1), np.stack([2.0 * grey] * 4, -1)):
         fitted = clone(model).fit(numbers, masks)
         assert fitted.classifier_.n_features_in_ == (*numbers.shape, 1)[3]

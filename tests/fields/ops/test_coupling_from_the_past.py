@@ -34,7 +34,7 @@ def test_goodness_of_fit(joint_fields, attractive_field, monkeypatch, replicas, 
 
 
 def test_samples_are_independent(attractive_field):
-    """Also those of different rows with the same parameters."""
+    """Samples are independent, also those of different rows with the same parameters."""
     field = attractive_field()
     field = field._replace(states=field.states[:1].expand(2, -1), weights=field.weights[:1].expand(2, -1, -1))
     one, other = couple_from_the_past(field, 4000, 4096)[0][..., 0]
@@ -51,7 +51,7 @@ def test_cap_and_no_samples(attractive_field):
 
 
 def test_chains_start_no_earlier_than_allowed():
-    """Of one pixel under one unit, two chains stay apart in a sweep with a known probability, whatever was before."""
+    """With one pixel and one unit, two chains stay apart in a sweep with a known probability, whatever was before."""
     zero = torch.zeros(1, 1).double()
     states, base = binary_states(zero - 3)
     field = Field(states, base, zero[:, :0], (1, 1), zero.unsqueeze(0) + 6, zero - 3, "sum", 1.0)

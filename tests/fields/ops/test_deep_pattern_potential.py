@@ -61,7 +61,7 @@ def test_derivatives(number, upper, monkeypatch):
 
 @pytest.mark.parametrize(("number", "upper"), [(2, 3), (3, 2), (2, 0), (2, 2)])
 def test_draws(number, upper):
-    """Of the patterns that are on, given labels; -inf stays off."""
+    """Draws of the patterns given labels follow their distribution; patterns of bias -inf stay off."""
     torch.manual_seed(1)
     weights, logits, patterns = 2 * normal(2, upper, number), normal(2, upper), normal(2, number, 3)
     biases = normal(2, number)

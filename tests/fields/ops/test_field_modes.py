@@ -35,7 +35,7 @@ def log_partition(field):
 
 @pytest.mark.parametrize("composition", ["sum", "min", torch.tensor([[0.0, 1.0, -torch.inf, 2.0]]).double()])
 def test_bounds(composition):
-    """They fall, are below log Z, and the first start is that of another function."""
+    """Bounds are in decreasing order and below log Z, and the first start is that of ``mean_field_logits``."""
     torch.manual_seed(0)
     field = made(composition)
     found = field_modes(field, 4, 20)

@@ -68,7 +68,7 @@ def make_labels(composition="sum", replicas=1, shape=(2, 2), labels=3, rows=2, p
 
 
 def label_probabilities(field):
-    """Of all labelings, shape ``(rows, K ** D)``."""
+    """Probabilities of all labelings, shape ``(rows, K ** D)``."""
     y = all_labelings(field.num_pixels, field.states, field.num_labels)
     on = torch.stack([y == label for label in range(field.num_labels)], 1)
     score = field.label_states.unsqueeze(1).where(on, 0.0).sum((-1, -2))

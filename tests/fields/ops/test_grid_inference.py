@@ -141,7 +141,7 @@ def test_derivatives():
 
 
 def test_derivatives_with_impossible_states():
-    """They are finite, and marginals, where states and differences are excluded, and in rows that are impossible."""
+    """Derivatives are finite, and marginals, where states and differences are excluded, and in impossible rows."""
     states, penalties = field((3, 3), 40, 0.25, 2.0, 2)
     states.requires_grad_()
     penalties.requires_grad_()

@@ -24,7 +24,7 @@ def field(seed, composition="sum", temperature=1.0, scale=1.0):
 
 
 def bound(d, logits):
-    """Of log Z, for independent pixels, without hidden units."""
+    """Lower bound of log Z by independent pixels, without hidden units."""
     probs = logits.sigmoid()
     entropy = -(probs * safe_log(probs) + (1 - probs) * safe_log(1 - probs)).masked_fill(logits.isinf(), 0.0)
     odds = d.unary_logits.masked_fill(d.unary_logits.isinf(), 0.0)

@@ -68,7 +68,7 @@ def test_potentials(number, temperature, scheme, scale, seed):
 
 
 def test_states_of_many_replicas():
-    """Their order does not matter: 4^16 ordered counts, or an array with 12^11 numbers, would not be found."""
+    """States do not depend on the order of replicas: 4^16 ordered counts, or 12^11 numbers, would not be found."""
     for number, temperature, allowed in ((3, 16, (0, 1, 2, 3)), (11, 11, (1,))):
         activations = torch.randn(number, dtype=torch.double)
         table = table_of("min", number) if len(allowed) == 1 else torch.randn(number + 1, dtype=torch.double)
@@ -135,7 +135,7 @@ def test_all_labelings():
 
 
 def test_slopes_in_inference_mode():
-    """As for whoever predicts with it."""
+    """Slopes can be computed in inference mode, as in predictions."""
     activations, table = torch.randn(4, 3), torch.randn(4)
     for composition in ("sum", "min", table):
         expected = pattern_slopes(activations, composition, 1.0)
@@ -147,7 +147,7 @@ def test_slopes_in_inference_mode():
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.5])
 @pytest.mark.parametrize("composition", ["sum", "min", "table"])
 def test_slopes(composition, temperature):
-    """How far units are on, by a sum over all their states, where some are never on as well; differentiable."""
+    """Slopes are the means of units by a sum over all their states, where some are never on as well; differentiable."""
     generator = torch.Generator().manual_seed(0)
     activations = torch.randn(50, 4, generator=generator, dtype=torch.double)
     activations[:10, 1] = activations[5:10, 3] = -torch.inf
@@ -174,7 +174,7 @@ def test_slopes(composition, temperature):
 @pytest.mark.parametrize("composition", ["sum", "min"])
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
 def test_slopes_are_derivatives(composition, temperature):
-    """Also where units are never on, far from zero, and, at temperature 0, where units share the largest activation."""
+    """Slopes are derivatives also where units are never on, far from zero, and, at T = 0, where units tie."""
     torch.manual_seed(0)
     activations = 20 * torch.randn(50, 4).double()
     activations[:10, 1], activations[10:20, 2] = -torch.inf, activations[10:20, 0]

@@ -37,7 +37,7 @@ def make(shape, labels, number, composition, temperature, seed, rows=1, scale=2.
 
 
 def values_of(field, labels):
-    """Of many labelings of the only field, by the definition."""
+    """Log-weights of many labelings of a single field, by the definition."""
     (states, base, penalties), pixels = (
         (field.label_states[0], field.base, field.penalties[0]),
         range(field.num_pixels),

@@ -50,7 +50,7 @@ def make(shape, number, composition, temperature, seed, signs=None, paired=True,
 
 
 def values(field):
-    """Of all labelings, shape ``(rows, 2 ** D)``."""
+    """Log-weights of all labelings, shape ``(rows, 2 ** D)``."""
     labels = all_labelings(field.odds.shape[-1], field.odds)
     rows = range(field.num_rows)
     index = torch.zeros(len(labels), dtype=torch.long)
@@ -218,7 +218,7 @@ def test_chords_are_above(scheme, temperature, seed):
 @settings(max_examples=300)
 @given(st.sampled_from(TEMPERATURES), st.floats(0, 1), st.floats(0, 3), st.integers(0, 2**31))
 def test_majorants_are_above(temperature, certain, width, seed):
-    """Of all labels whose activations are in ranges; equal to the potential on the way of their order."""
+    """Majorants are above the potential of all labels with activations in ranges, and equal to it along their order."""
     rng = np.random.default_rng(seed)
     weights, biases, labels = 2 * rng.normal(size=(3, 6)), 2 * rng.normal(size=3), all_labelings(6, torch.zeros(()))
     free, known = rng.random(6) >= certain / 2, rng.random(6) < 0.5
@@ -241,7 +241,7 @@ def test_majorants_are_above(temperature, certain, width, seed):
         np.testing.assert_allclose(
             each.sum(1), labels[:, free] @ majorant.tilt[free] + majorant.base, rtol=1e-9, atol=1e-9
         )
-    # With positive weights, there is one way, and with its labels as shares a bound is exact there.
+    # With positive weights, there is one such path, and a bound is exact there with its labels as means.
     positive = np.concatenate([np.abs(weights).T, 0 * weights.T])
     for label in labels:
         floor = biases.copy()

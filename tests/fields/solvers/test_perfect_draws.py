@@ -14,7 +14,7 @@ def drawn(field, labels, for_units, for_pixels):
 
 
 def test_flips(joint_fields):
-    """What is drawn with the numbers u in a field is drawn with 1 - u in the field that is turned over."""
+    """Draws of a field with uniform numbers u are those of the flipped field with 1 - u, flipped."""
     field = joint_fields.make(replicas=2)
     pixels, units = (torch.rand(2, 1, size) < 0.5 for size in (6, 3))
     turned = module._flipped(field, pixels.double(), units.double())

@@ -54,7 +54,7 @@ def rows():
 
 
 def network(*sizes):
-    """That starts elsewhere in every process, and has running means and random numbers of its own."""
+    """A network with other initial weights in every process, running means, and dropout."""
     parts = (torch.nn.Linear(*sizes), torch.nn.Dropout(0.2), torch.nn.BatchNorm1d(sizes[1]))
     return torch.nn.Sequential(*parts)
 
@@ -110,7 +110,7 @@ def fields_by_a_module():
 
 
 def moved_fields():
-    """With random numbers of NumPy, and of Python."""
+    """Fields that are moved by random numbers of NumPy, and of Python."""
     unary = pyro.param("unary", lambda: torch.randn(3, 3))
     table = pyro.param("table", lambda: torch.tensor([0.2, 0.8]), constraint=constraints.simplex)
     with rows() as i:
@@ -158,7 +158,7 @@ def with_guide(kind, model, *arguments, **options):
 
 
 def stopped(learner):
-    """Its state is kept when it looks for a score."""
+    """Early stopping, whose state is kept whenever a score is computed."""
     return EarlyStopping(learner, lambda: 0.0, num_steps=2, patience=100)
 
 

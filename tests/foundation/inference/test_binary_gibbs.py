@@ -55,7 +55,7 @@ def test_posterior_of_a_vector(name, dtype):
 
 
 def test_rows_of_a_plate_are_updated_together():
-    """As many runs of the model as one row takes."""
+    """Many rows of a plate take as many runs of the model as a single row."""
     runs = []
 
     def model():
@@ -131,7 +131,7 @@ def test_masked_rows():
 
 
 def test_categories_as_vectors():
-    """What the message about categories advises."""
+    """The error about categories advises vectors with a single one, which are sampled."""
     logits = torch.tensor([0.0, 1.0, -1.0])
 
     def model():

@@ -201,7 +201,7 @@ def test_interruption_by_the_keyboard(tmp_path):
     kernel = Checkpoint(RandomWalkKernel(impatient), path)
     with pytest.raises(KeyboardInterrupt):
         run(kernel, ROWS, hook_fn=hook)
-    # What the kernel was in the middle of is not kept.
+    # A turn that was interrupted is not kept.
     kernel.cleanup()
     expected = run(RandomWalkKernel(regression), ROWS)
     kept = Checkpoint.load_samples(path)
@@ -276,7 +276,7 @@ class Spread:
 
 
 class Private(Adaptive):
-    """Its state is hidden in a generator of its own."""
+    """A kernel whose state is hidden in a generator of its own."""
 
     def prepare(self, *args):
         super().prepare(*args)
@@ -287,7 +287,7 @@ class Private(Adaptive):
 
 
 class Public(Private):
-    """It says what is hidden."""
+    """A kernel that provides its hidden state."""
 
     def state_dict(self):
         hidden = ("sizes", "left", "total", "seen")
@@ -317,7 +317,7 @@ def test_own_kernels(kind, tmp_path):
 
 
 def test_potentials_and_sites_that_are_functions(tmp_path):
-    """What a file cannot describe is given once more."""
+    """Kernels that a file cannot describe are given once more."""
 
     def potential(params):
         return (params["x"] ** 2).sum() / 2
@@ -355,7 +355,7 @@ def test_models_that_are_methods(tmp_path):
 
 
 def test_pickled_kernels(tmp_path):
-    """As processes that are spawned get them."""
+    """Kernels can be pickled, as for spawned processes."""
     path = tmp_path / "run.pt"
     stopped(pickle.loads(pickle.dumps(Checkpoint(HMC(regression, trajectory_length=0.5), path, EVERY))), ROWS, after=30)
     kernel = pickle.loads(pickle.dumps(Checkpoint.resume(path, regression)))

@@ -1,4 +1,4 @@
-"""What tells two models apart."""
+"""Sums of draws, by which two models are told apart."""
 
 import math
 

@@ -29,7 +29,7 @@ CHOICES = torch.eye(3)[[0, 0, 1, 2]]
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """As users run long jobs: what is not a number meets no check of Pyro's."""
+    """An empty store of parameters, and no validation by Pyro, as in long jobs."""
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     with pyro.validation_enabled(False):
@@ -137,7 +137,7 @@ MESSAGES = {
 
 
 def test_later_gradient_steps():
-    """Of several in an M-step: parameters and the optimiser go back to where the first one was."""
+    """An error in a later gradient step of an M-step restores parameters and optimiser as before the first one."""
     calls = []
 
     def model():
@@ -197,7 +197,7 @@ def test_fields_that_are_not_numbers(composition):
 
 @pytest.mark.parametrize("learner", [MCEM, HardEM, PerturbAndMAP, MaxMargin])
 def test_costs_that_are_not_numbers(learner):
-    """Where nothing could be drawn or solved."""
+    """Costs that are not numbers raise an error before anything is drawn or solved."""
 
     def model(factor):
         loc = pyro.param("loc", torch.zeros(3)) * factor

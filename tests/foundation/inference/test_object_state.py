@@ -27,7 +27,7 @@ def through_a_file(data):
 
 
 def machine():
-    """As a later process makes it again."""
+    """A machine as a later process makes it again."""
     found = Part()
     found.tensor, found.array, found.numbers = torch.zeros(3), np.zeros(2), [1, 2]
     found.same, found.view = found.numbers, found.tensor.numpy()

@@ -54,7 +54,7 @@ def model(y):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Of final states: two interpreters, in which every run is a process of its own."""
+    """Folder of final states, from two interpreters in which every run is a process of its own."""
     folder = tmp_path_factory.mktemp("states")
     for modes in (("full", "killed"), ("resumed",)):
         done = subprocess.run([sys.executable, PROGRAM, folder, *modes], capture_output=True, text=True, check=False)
@@ -74,7 +74,7 @@ def test_killed_runs_go_on_as_if_nothing_had_happened(folder):
 
 @pytest.mark.parametrize("is_module", [True, False])
 def test_buffers_go_back(is_module):
-    """Of modules that models register or are, in the same process."""
+    """Buffers of modules that models register, or that are models, are restored in the same process."""
 
     class Network(PyroModule):
         def __init__(self):
@@ -86,7 +86,7 @@ def test_buffers_go_back(is_module):
                 pyro.sample("y", GridCRF(self.inner(y.flatten(1)).reshape(-1, 3, 3), NONE, GRID), obs=y)
 
     class Bare(torch.nn.Module):
-        """Without parameters, and with a buffer that it replaces."""
+        """A module without parameters, with a buffer that it replaces."""
 
         def __init__(self):
             super().__init__()
@@ -134,7 +134,9 @@ def test_an_empty_store():
 
 
 def test_modules_that_come_later_are_seen():
-    """Also one by one; and no hook is left where there is nothing new, as compiled modules begin anew with any."""
+    """Modules that are called later are seen, also one by one; no hook is left afterwards, since hooks recompile
+    modules.
+    """
     nets, hooks = [torch.nn.BatchNorm1d(9) for _ in range(3)], []
 
     def turns(y, number):
@@ -153,7 +155,7 @@ def test_modules_that_come_later_are_seen():
 
 
 def test_states_can_be_kept_again_before_a_step():
-    """Nothing of a state that was loaded is lost, though the guide and its parameters are not there yet."""
+    """A loaded state can be saved again without loss, though the guide and its parameters do not exist yet."""
 
     def latent(y):
         scale = pyro.sample("scale", dist.Gamma(2.0, 2.0))
@@ -212,7 +214,7 @@ def test_constraints_are_plain_data(constraint, tmp_path):
 
 
 def test_all_generators():
-    """Also NumPy's and Python's; a state does not change when others go on."""
+    """States include NumPy's and Python's generators, and do not change when these are used."""
     import random
 
     pyro.set_rng_seed(3)
@@ -224,7 +226,7 @@ def test_all_generators():
 
 
 def test_early_stopping_goes_back_to_buffers_too():
-    """What is kept is what was best, and a look at the start changes nothing."""
+    """The best parameters and buffers are kept, and the score of the start changes nothing."""
     norm = torch.nn.BatchNorm1d(9)
 
     def normed(y):
@@ -340,7 +342,7 @@ def test_refusals(tmp_path):
 
 
 def test_learning_of_svi_goes_on():
-    """Its optimiser, guide and generators are looked at from outside."""
+    """Optimiser, guide and generators of ``SVI`` are saved from outside."""
 
     def normal(x):
         loc = pyro.sample("loc", dist.Normal(0.0, 3.0))

@@ -1,4 +1,4 @@
-"""What counts as missing in columns of any kind."""
+"""Missing values in columns of any kind."""
 
 import numpy as np
 import pytest

@@ -25,5 +25,5 @@ def test_cycles_and_what_is_below_them_are_left_out():
 
 
 def test_long_chains():
-    """As many steps as edges: with a step for each pair of variables, this would take minutes."""
+    """The number of steps is that of the edges: with a step for each pair of variables, this would take minutes."""
     assert ancestral_order([[], *([d] for d in range(30_000))]) == list(range(30_001))

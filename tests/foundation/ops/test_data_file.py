@@ -20,7 +20,7 @@ ROWS, LABELS = np.zeros((2, 3), np.uint8), np.array([0, 9])
 
 
 def test_right_arrays(tmp_path):
-    """What is not asked for is not looked at."""
+    """Arrays that are not asked for are not read."""
     path = tmp_path / "right.npz"
     np.savez(path, rows=np.asfortranarray(ROWS), labels=LABELS, other=np.array([None]))
     found = read_arrays(path, KINDS)

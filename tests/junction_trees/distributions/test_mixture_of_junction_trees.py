@@ -14,7 +14,7 @@ PAIRS = list(itertools.combinations(range(5), 2))
 
 
 def random_mixture(seed, batch, sizes, impossible=0.0, number=3):
-    """Of random graphs; the tables of the batch are the same for its first axis."""
+    """Mixture over random graphs; the tables of the batch are the same along its first axis."""
     generator = torch.Generator().manual_seed(seed)
     graphs = [[pair for pair in PAIRS if torch.rand((), generator=generator) < 0.4] for _ in range(number)]
     trees = [CliqueTree.from_edges(graph, sizes) for graph in graphs]
@@ -143,7 +143,7 @@ def test_component(batch):
 
 
 def test_component_that_the_evidence_excludes():
-    """It keeps the distribution that it had before, with the evidence that did not exclude it."""
+    """An excluded component keeps the distribution that it had before, with the evidence that did not exclude it."""
     trees = [CliqueTree([[0, 1], [2]], [2, 2, 2]), CliqueTree([[0], [1], [2]], [2, 2, 2])]
     d = MixtureOfJunctionTrees(
         torch.zeros(2), torch.cat([trees[0].pack([torch.eye(2).log(), torch.zeros(2)]), torch.zeros(6)]), trees
@@ -162,7 +162,7 @@ def test_component_that_the_evidence_excludes():
     for z in (torch.tensor(0), torch.tensor([0])):
         torch.testing.assert_close(after.component(z).log_prob(values).reshape(8), expected)
     torch.testing.assert_close(after.component_log_prob(values)[:, 0], expected)
-    # Where observations contradict each other there is no distribution at all.
+    # Contradictory observations leave no distribution at all.
     with pytest.raises(ValueError, match="no value is compatible"):
         after.condition(torch.zeros(3), first).log_prob(values)
 

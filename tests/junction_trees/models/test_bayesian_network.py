@@ -20,7 +20,7 @@ FILES = ("alarm", "asia", "cancer", "earthquake", "sachs", "survey")
 
 
 def peer_of(network):
-    """The same in pyAgrum, with all digits."""
+    """The same network in pyAgrum, with all digits."""
     peer = pyagrum.BayesNet()
     for name, states in zip(network.names, network.states, strict=True):
         peer.add(pyagrum.LabelizedVariable(name, name, list(states)))
@@ -75,7 +75,7 @@ def test_public_networks(name, tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_networks(seed, tmp_path):
-    """Also files that pyAgrum writes."""
+    """Random networks are the same after writing and reading, also from files that pyAgrum writes."""
     pyagrum.initRandom(seed)
     generator = pyagrum.BNGenerator()
     path = tmp_path / "random.bif"

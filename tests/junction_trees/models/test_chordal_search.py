@@ -62,7 +62,7 @@ def test_score_and_width(seed, treewidth, penalty):
 
 
 def no_edge_helps(score, neighbors, treewidth):
-    """By trying all of them."""
+    """Whether no edge has a gain, by trying all of them."""
     for one, other in itertools.combinations(range(len(neighbors)), 2):
         if other in neighbors[one]:
             continue

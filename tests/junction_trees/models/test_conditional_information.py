@@ -73,7 +73,7 @@ def test_held_out_logits_are_those_of_logistic_regressions_on_other_rows():
 
 
 def true_information(number=10**6, strength=1.5):
-    """Of the first two labels, by their exact probabilities given many draws of the features."""
+    """Information of the first two labels, by their exact probabilities given many draws of the features."""
     x = torch.from_numpy(np.random.default_rng(1).normal(size=number))
     first = torch.stack([torch.zeros_like(x), x], -1).log_softmax(-1)
     hit = strength * torch.eye(2, dtype=torch.double)

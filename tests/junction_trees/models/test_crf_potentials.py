@@ -64,7 +64,7 @@ def test_gradients(known):
 
 
 def test_binary_weights_are_log_odds():
-    """Of a label where its neighbours are balanced, and the logarithm of the odds ratio of an edge."""
+    """Weights are the log-odds of a label whose neighbours are balanced, and the log-odds ratio of an edge."""
     field = ConditionalField(CliqueTree.chain(2, 2), [(0, 1)])
     weights = FieldWeights(torch.tensor([[0.3, -0.7]]).double(), torch.tensor([[1.9]]).double())
     joint = field.distribution(torch.zeros(1, 0).double(), weights).marginals_of([0, 1])[0]

@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def random_weights(seed, most):
-    """Some of them zero, many small."""
+    """Random weights, some of them zero, many small."""
     rng = np.random.default_rng(seed)
     number = int(rng.integers(2, most + 1))
     weights = rng.gamma(0.3, size=(number, number)) * (rng.random((number, number)) < rng.choice([0.3, 0.7, 1.0]))

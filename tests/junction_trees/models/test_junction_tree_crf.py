@@ -32,7 +32,7 @@ def chain_rows(number=400, num_labels=5, seed=0, strength=3.0):
 
 
 def named(y):
-    """The same labels, of several types."""
+    """The same labels as names of several types."""
     columns = [["no", "yes"], [0.0, 2.0], [False, True], [-1, 1], ["a", "b"]]
     return [[column[label] for column, label in zip(columns, row, strict=True)] for row in y.tolist()]
 

@@ -110,7 +110,7 @@ def test_queries_are_those_of_brute_force(seed):
 
 
 def test_one_component_is_a_thin_junction_tree():
-    """With pseudo-observations of independent columns, as so many rows more."""
+    """One component is a thin junction tree, with pseudo-observations of independent columns as further rows."""
     values, cardinalities = random_data(1, 6, 400)
     states = np.array(list(itertools.product(*map(range, cardinalities))))
     for missing in (False, True):

@@ -15,7 +15,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def random_weights(rng, number):
-    """Some of them zero, many small."""
+    """Random weights, some of them zero, many small."""
     weights = rng.gamma(0.3, size=(number, number)) * (rng.random((number, number)) < rng.choice([0.4, 0.8, 1.0]))
     weights = np.triu(weights, 1)
     return weights + weights.T

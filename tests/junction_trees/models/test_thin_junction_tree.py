@@ -442,7 +442,7 @@ def test_unknown_values_given_and_where_nothing_is_known(words):
 
 
 def test_samples_are_of_known_values():
-    """With so much smoothing that unknown ones are frequent."""
+    """Samples are known values, even with so much smoothing that unknown values are frequent."""
     rows = np.array([[0, 0, 5], [0, 1, 6], [0, 2, 7], [0, 1, 6]])
     model = ThinJunctionTree(treewidth=2, smoothing=100.0, penalty=0.0, random_state=0).fit(rows, X_val=rows)
     drawn = model.sample(20_000)

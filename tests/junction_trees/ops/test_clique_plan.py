@@ -1,4 +1,4 @@
-"""What clique trees tell before any pass."""
+"""Plans of clique trees, before any pass."""
 
 import torch
 
@@ -6,7 +6,7 @@ from pyro_structured.structures import CliqueTree
 
 
 def test_magnitudes_are_above_all_sums():
-    """Also of tables whose entries are all 1: then only the number of terms counts."""
+    """Magnitudes are above all sums, also of tables whose entries are all 1: then only the number of terms counts."""
     tree = CliqueTree([[0, 1], [1, 2], [3]], [2, 3, 4, 5])
     for scale in (0.0, 0.01, 3.0):
         tables = scale * torch.randn(100, tree.table_size, generator=torch.Generator().manual_seed(0)).double()

@@ -19,7 +19,7 @@ def draws(num_classes, scale=1.0, batch=3, number=400):
 @pytest.mark.parametrize("ridge", [0.1, 5.0])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_two_classes(ridge, scale):
-    """With other weights in each regression."""
+    """Regressions with two classes are those of scikit-learn, with other weights in each."""
     features, target, weights = draws(2, scale)
     found = logistic_likelihood(features, target, 2, weights, ridge)
     for row, x, w in zip(found, features.numpy(), weights.numpy(), strict=True):

@@ -14,7 +14,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def random_weights(seed, most):
-    """Some of them zero, many small; once in a while all alike."""
+    """Random weights, some of them zero, many small; once in a while all alike."""
     rng = np.random.default_rng(seed)
     number = int(rng.integers(2, most + 1))
     weights = rng.gamma(0.3, size=(number, number)) if rng.random() < 0.8 else np.ones((number, number))

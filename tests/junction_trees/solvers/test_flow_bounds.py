@@ -1,4 +1,4 @@
-"""What flows of a graph tell about its parts: against linear programs of these."""
+"""Bounds of the cuts of subgraphs from flows of a graph, against linear programs."""
 
 import itertools
 
