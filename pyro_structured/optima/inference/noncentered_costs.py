@@ -102,7 +102,7 @@ class _UniformNoise(_BoundedNoise):
 class _TruncatedNormalNoise(_BoundedNoise):
     def __init__(self, base: Any) -> None:
         super().__init__()
-        self._parameters = [each.double() for each in (base.loc, base.scale, base.low, base.high)]
+        self._parameters = [parameter.double() for parameter in (base.loc, base.scale, base.low, base.high)]
 
     def _call(self, x: Tensor) -> Tensor:
         return truncated_from_log_odds(x, *self._parameters)

@@ -24,8 +24,8 @@ class ShellSMC(OptimumEstimator):
 
     where the j-th problem has the first j rows of a matching and their columns, or the first j items of a ranking. Each
     shell of new costs is drawn from its exact conditional distribution, particles are weighted, resampled, and moved by
-    one Gibbs sweep inside their inverse set, of a ranking's gaps. Its next item may cost too little by a slack, which
-    goes to zero in as many steps as it takes. The probability of some 1e-12 of a matching of 30 rows takes 500
+    one Gibbs sweep inside their inverse set, of a ranking's gaps. A ranking's next item may cost too little by a slack,
+    which goes to zero in as many steps as it takes. The probability of some 1e-12 of a matching of 30 rows takes 500
     particles, that of some 1e-9 of a ranking of 10 items takes 400; plain draws would never meet them.
 
     The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10 for each row, and to what the slacks of rankings
