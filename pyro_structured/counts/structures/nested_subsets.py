@@ -84,7 +84,7 @@ class NestedSubsets(Represented):
     def from_linkage(cls, linkage: np.ndarray) -> "NestedSubsets":
         """Makes a subset of every cluster of a hierarchical clustering (Section 6.4 of the paper).
 
-        :param numpy.ndarray linkage: What :func:`scipy.cluster.hierarchy.linkage` returns: shape ``(D - 1, 4)``.
+        :param numpy.ndarray linkage: Result of :func:`scipy.cluster.hierarchy.linkage`, shape ``(D - 1, 4)``.
         :return: The ``D - 1`` clusters of two or more variables, in the order of the linkage's rows.
 
         Example::
@@ -120,7 +120,7 @@ class NestedSubsets(Represented):
 
     @classmethod
     def balanced(cls, num_variables: int) -> "NestedSubsets":
-        """Halves the variables again and again: all subsets of a balanced binary partition, smallest first.
+        """All subsets of a balanced binary partition, which halves the variables again and again, smallest first.
 
         :param int num_variables: Number of variables.
 
@@ -154,7 +154,7 @@ class NestedSubsets(Represented):
 
     @property
     def support(self) -> constraints.Constraint:
-        """Zeros and ones."""
+        """Vectors of zeros and ones."""
         return constraints.independent(constraints.boolean, 1)
 
     def pack(self, tables: Sequence[Tensor]) -> Tensor:
@@ -179,14 +179,14 @@ class NestedSubsets(Represented):
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in tables], -1)
 
     def split(self, count_logits: Tensor) -> tuple[Tensor, ...]:
-        """Splits what :meth:`pack` makes, or ``count_marginals``, into a view for each subset.
+        """Splits packed tables, as of :meth:`pack` or ``count_marginals``, into a view for each subset.
 
-        :param Tensor count_logits: Shape ``(..., table_size)``.
+        :param Tensor count_logits: Packed tables, shape ``(..., table_size)``.
         :return: Tensors of shape ``(..., len(subset) + 1)``.
         """
         check_last_axis("count_logits", count_logits, self.table_size)
-        parts: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
-        return parts
+        tables: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
+        return tables
 
     def counts(self, value: Tensor) -> Tensor:
         """Counts the ones in every subset, in :math:`O(D)` a vector.
