@@ -5,7 +5,7 @@ from importlib import metadata
 
 from pyro_structured import __version__
 
-# What each extra brings along, by the names of the distributions.
+# Distributions that each extra installs, by their names.
 EXTRAS = {
     "arviz": "results of MCMC for ArviZ",
     "demo": "pictures of the demo",

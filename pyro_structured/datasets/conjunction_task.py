@@ -21,7 +21,7 @@ def conjunction_task(
     :param attributes: Indices of the attributes, one or several different ones between 0 and ``num_variables - 1``.
     :param int num_rows: Number of rows, at least 1.
     :param int num_variables: Number of variables, at least 1.
-    :param int seed: Of the generator, at least 0. Training and test rows need different seeds.
+    :param int seed: Seed of the generator, at least 0. Training and test rows need different seeds.
     :return: Rows, uint8, shape ``(num_rows, num_variables)``; and classes 0 or 1, int64, shape ``(num_rows,)``.
     :raises ValueError: if an index or a number is out of range, or an index comes twice.
 

@@ -1,4 +1,4 @@
-"""How much label fields vary."""
+"""Variability of label fields."""
 
 __all__ = ["label_variability"]
 
@@ -20,7 +20,7 @@ def label_variability(labels: np.ndarray, num_clusters: int = 32, *, seed: int) 
 
     :param np.ndarray labels: Zeros and ones, shape ``(N, ...)``.
     :param int num_clusters: Number of clusters K, at least 1 and at most N.
-    :param int seed: Of k-means, at least 0.
+    :param int seed: Seed of k-means, at least 0.
     :raises ValueError: if an argument is out of range.
 
     **References**

@@ -17,11 +17,11 @@ def moved_copies(
     not mirrored; the given ones come first, then those of each copy, and then the mirror images of all. What comes in
     at a border repeats it. All arrays are moved alike.
 
-    :param np.ndarray arrays: One or several, each of shape ``(N, H, W, ...)``.
-    :param int num_copies: Copies of each picture, at least 0.
+    :param np.ndarray arrays: One or several arrays, each of shape ``(N, H, W, ...)``.
+    :param int num_copies: Number of copies of each picture, at least 0.
     :param int farthest: The largest number of pixels, up or down and left or right, at least 0.
     :param bool mirrored: Whether left and right are exchanged in as many pictures again.
-    :param int seed: Of the generator, at least 0.
+    :param int seed: Seed of the generator, at least 0.
     :return: As many arrays, of their dtypes.
     :raises ValueError: if an argument is out of range, or the arrays differ in N, H or W.
 

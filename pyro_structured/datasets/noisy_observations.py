@@ -21,9 +21,9 @@ def noisy_observations(
     :param np.ndarray labels: Zeros and ones, shape ``(N, H, W)``.
     :param float noise: The noise's standard deviation :math:`\sigma`, at least 0.
     :param int num_discs: Number of discs of five pixels across for each image, anywhere, at least 0.
-    :param float contrast: What is added in a disc, or subtracted, one as likely as the other; at least 0. Where discs
+    :param float contrast: Number added in a disc, or subtracted, one as likely as the other; at least 0. Where discs
         overlap, everything is added.
-    :param int seed: Of the generator, at least 0.
+    :param int seed: Seed of the generator, at least 0.
     :return: Pixels, float64, shape ``(N, H, W)``.
     :raises ValueError: if an argument is of another shape or out of range.
 

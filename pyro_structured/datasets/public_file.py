@@ -38,11 +38,11 @@ class PublicFile:
 
     @property
     def url(self) -> str:
-        """Where the content is downloaded."""
+        """Address of the content."""
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{quote(self.path)}"
 
     def fetch(self) -> Path:
-        """Where an intact copy is, in the cache: one that is there already, or that is downloaded.
+        """Path of an intact copy in the cache, which is downloaded if it is missing.
 
         The cache is the folder ``pyro_structured`` below ``XDG_CACHE_HOME``, or else below ``~/.cache``.
 

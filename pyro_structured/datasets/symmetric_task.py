@@ -39,7 +39,7 @@ def symmetric_task(name: str, num_rows: int, num_variables: int = 1000, *, seed:
     :param str name: One of the names above.
     :param int num_rows: Number of rows, at least 1; a million in the paper's training sets.
     :param int num_variables: Number of variables n, at least 1.
-    :param int seed: Of the generator, at least 0. Training and test rows need different seeds.
+    :param int seed: Seed of the generator, at least 0. Training and test rows need different seeds.
     :return: Rows, uint8, shape ``(num_rows, num_variables)``; and classes 0 or 1, int64, shape ``(num_rows,)``.
     :raises ValueError: if the name is unknown, or a number is out of range.
 

@@ -48,7 +48,7 @@ def print_validation(images: Tensor, settings: Settings) -> None:
     """Prints mean log-likelihoods of folds of the training images that are left out in turn.
 
     :param Tensor images: Training images.
-    :param Settings settings: What the demonstration uses; every other line of the table changes one choice.
+    :param Settings settings: Settings of the demonstration; every other line of the table changes one choice.
     """
     print(
         f"Nats per image, mean over {NUM_FOLDS} folds of the training images. Every line changes one choice.",

@@ -53,7 +53,7 @@ def _impossible(distribution: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def refused_log_prob(case: DistributionCase) -> None:
-    """Where ``log_prob`` is not implemented, the error says what to use instead."""
+    """Where ``log_prob`` is not implemented, the error names an alternative."""
     refusal = log_prob_refusal(case.make())
     if refusal is not None:
         says = re.search(r"\b(use|instead)\b", refusal)
@@ -76,7 +76,7 @@ def out_of_support(case: DistributionCase) -> None:
 def sampler(case: DistributionCase) -> None:
     """Samples follow ``log_prob``, also along sample axes and expanded batch axes, which must not be copies."""
     distribution = case.make()
-    # Nearest neighbours of continuous vectors need more.
+    # Tests by nearest neighbours of continuous vectors need more samples.
     size = NUM_SAMPLES if distribution.support.is_discrete else 1000 * (1 + distribution.event_shape.numel())
     _fits(distribution, distribution.sample((size,)), "sample")
     _fits(distribution, distribution.expand((size, *case.batch_shape)).sample(), "expand(...).sample")
@@ -186,7 +186,7 @@ def moments(case: DistributionCase) -> None:
 
 
 def _num_categories(distribution: Any) -> int:
-    """Values of an entry that is an integer: those of its support, the largest of all entries."""
+    """Number of values of an integer entry: that of its support, the largest of all entries."""
     return int(torch.as_tensor(entry_constraint(distribution.support).upper_bound).max()) + 1
 
 

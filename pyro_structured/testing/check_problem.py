@@ -1,4 +1,4 @@
-"""What an optimisation problem must do so that its costs can be random, as a suite of checks."""
+"""Suite of checks of the contract of an optimisation problem whose costs can be random."""
 
 __all__ = ["check_problem"]
 
@@ -123,7 +123,7 @@ def _check_values(case: ProblemCase) -> None:
 
 
 def _other_values(values: Tensor) -> Tensor:
-    """Integers at random, and values with one entry changed, or two exchanged."""
+    """Values that may be infeasible: random integers, and values with one entry changed, or two exchanged."""
     shape, flat = values.shape[1:], values.long().flatten(1)
     low, high, size = int(flat.min()) - 1, int(flat.max()) + 2, flat.shape[1]
     noise = torch.randint(low, high, (500, size))
@@ -135,12 +135,12 @@ def _other_values(values: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, values: Tensor) -> Tensor:
-    """Which of the listed values each one is, booleans of shape ``(N, V)``."""
+    """Whether N found values equal V listed ones, booleans of shape ``(N, V)``."""
     return (found.unsqueeze(1) == values).flatten(2).all(-1)
 
 
 def _check_batches(problem: Problem, singles: list[Problem]) -> None:
-    """Rows of a batch do not know of each other, however it is put together."""
+    """Rows of a batch are independent of each other, however the batch is put together."""
     batch, count = problem.batch_shape, len(singles)
     costs, directions = (random_costs(problem, 2, *batch) for _ in range(2))
     value = problem.solve(costs)

@@ -17,7 +17,7 @@ from pyro_structured.testing.support_table import SupportTable, event_rank
 DIFFERENTIABLE_QUERIES = ("entropy", "mean", "variance", "marginals", "marginal_logits", "count_marginals")
 # Steps of finite differences: their errors are near 1e-10 for the first derivative.
 _STEP = 1e-5
-# More than messages name.
+# More rows than messages name.
 NUM_ROWS = 13
 
 _Tensors = Mapping[str, Tensor]
@@ -85,12 +85,12 @@ class _Query(NamedTuple):
     compute: Callable[[_Tensors], Tensor]
 
     def energy(self, changed: _Tensors) -> Tensor:
-        """A number to which all entries contribute differently, and not linearly."""
+        """Scalar to which all entries contribute with different weights, and not linearly."""
         result = self.compute(changed)
         return (result * (_weights(result) + result / 2)).sum()
 
     def replacing(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """All parameters, with one exchanged."""
+        """All differentiable parameters by name, with one exchanged."""
         return {**self.tensors, name: tensor}
 
 
@@ -100,7 +100,7 @@ def _weights(result: Tensor) -> Tensor:
 
 
 def _queries(case: DistributionCase) -> list[_Query]:
-    """All differentiable queries that there are, in double precision and without a batch."""
+    """All differentiable queries of a distribution in double precision and without a batch; none of others."""
     distribution = case.make()
     tensors = _differentiable(distribution)
     if torch.finfo(case.dtype).bits < 64 or case.batch_shape or not tensors:
@@ -131,7 +131,7 @@ def _leaves(tensors: _Tensors) -> dict[str, Tensor]:
 
 
 def _derivatives(output: Tensor, leaves: _Tensors, create_graph: bool = False) -> dict[str, Tensor]:
-    """The derivatives of a number, zeros where it does not depend on a parameter; the graph is kept."""
+    """Derivatives of a scalar, zeros where it does not depend on a parameter; the graph is kept."""
     if not output.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     found = torch.autograd.grad(
@@ -155,7 +155,7 @@ def _along(gradients: _Tensors, direction: _Tensors) -> Tensor:
 
 
 def _moved(tensors: _Tensors, direction: _Tensors) -> list[dict[str, Tensor]]:
-    """A step forwards and one backwards."""
+    """Parameters after a step forwards, and after a step backwards."""
     return [{name: t + sign * _STEP * direction[name] for name, t in tensors.items()} for sign in (1, -1)]
 
 

@@ -1,4 +1,4 @@
-"""Shapes, types and copies: what Pyro relies on before any number is computed."""
+"""Checks of shapes, types and copies, on which Pyro relies before any number is computed."""
 
 __all__ = ["SHAPE_CHECKS"]
 
@@ -29,7 +29,7 @@ from pyro_structured.testing.distribution_case import (
 from pyro_structured.testing.expectation import expect, expect_close, expect_raises, expect_shape
 from pyro_structured.testing.support_table import event_rank
 
-# Looked at before copies are made, so that what is cached is seen to travel, or to be made anew.
+# Attributes read before copies are made, so that caches are seen to travel, or to be made anew.
 CACHED_QUERIES = (
     "log_partition_function",
     "marginals",
@@ -258,7 +258,7 @@ def empty_batch(case: DistributionCase) -> None:
 
 
 def _empty_results(distribution: Any, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Names and results of what can be asked for, with the batch shape in front."""
+    """Yields names and results of all queries, whose shapes start with the batch shape."""
     yield "log_prob", distribution.log_prob(value)[0]
     yield "expand", distribution.expand(distribution.batch_shape).log_prob(value[0])
     queries: dict[str, Callable[[], Any]] = {

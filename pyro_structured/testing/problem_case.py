@@ -18,7 +18,7 @@ class ProblemCase:
     values: Tensor
 
     def losses(self, costs: Tensor) -> Tensor:
-        """What every value costs, to be minimised, shape ``(..., V)``."""
+        """Costs of all values, to be minimised, shape ``(..., V)``."""
         rows = costs.unsqueeze(-1 - len(self.problem.cost_shape))
         return self.problem.objective(rows, self.values) * (-1 if self.problem.maximize else 1)
 
@@ -30,7 +30,7 @@ def random_costs(problem: Problem, *shape: int, tied: bool = False) -> Tensor:
 
 
 def reflected(costs: Tensor, low: float | Tensor) -> Tensor:
-    """Costs of at least the least that the solver can handle."""
+    """Costs, reflected at the least ones that the solver can handle."""
     least = torch.as_tensor(low, dtype=torch.double)
     return torch.where(costs < least, 2 * least - costs, costs)
 
