@@ -27,7 +27,7 @@ from pyro_structured.inference import AnnealedImportanceSampling
 TESTS = Path(__file__).parent
 TOLERANCE, SINGLE = 1e-12, 1e-6
 NUM_STEPS = 6
-# What only copies a distribution, says what it is, or draws, which is looked at by itself.
+# Attributes that copy or describe a distribution, or draw from it, which is compared by itself.
 IGNORED = set(dir(torch.distributions.Distribution)) - {"mean", "variance", "stddev", "mode", "entropy"}
 IGNORED |= {"conjugate_update", "expand_by", "has_rsample", "is_discrete", "is_reparameterized", "mask", "to_event"}
 VALUES = ("log_prob", "unnormalized_log_prob", "pseudo_log_prob", "log_prob_bounds", "conditional_logits", "cdf")
@@ -60,7 +60,7 @@ def plain(value):
 
 
 def asked(query):
-    """What a query returns, always with the same random numbers; of an error, its kind and message."""
+    """Result of a query, always with the same random numbers; of an error, its kind and message."""
     pyro.set_rng_seed(0)
     try:
         return plain(query())

@@ -108,7 +108,7 @@ class Problem(NamedTuple):
 
 
 class Outcome:
-    """What one classifier reached: accuracies by unit, hits among the test rows, seconds, blocks of all classes."""
+    """Results of one classifier: accuracies by unit, hits among the test rows, seconds, blocks of all classes."""
 
     def __init__(self):
         self.accuracies, self.hits, self.seconds, self.blocks = {}, np.empty(0), [], []

@@ -70,7 +70,7 @@ def make_chain(is_member, compile_function, is_dynamic=False):
 
 
 def make_solver(num_rows):
-    """What the compiled solvers keep: potentials, the row of each column, the column of each row, and work space."""
+    """State of the compiled solvers: potentials, the row of each column, the column of each row, and work space."""
     potentials, indices = np.zeros((2, num_rows)), np.full((3, num_rows), -1)
     return potentials[0], potentials[1], indices[0], indices[1], indices[2], np.empty((2, num_rows))
 

@@ -241,7 +241,7 @@ def by_torch(instance, chains, compiled):
 
 
 def pyro_kernels(size, options, rng):
-    """Rows of a table: what Pyro's own kernels do on the same model, from the same start."""
+    """Rows of a table: results of Pyro's own kernels on the same model, from the same start."""
     instance, rows = Instance.draw(size, rng), []
     start = {"y_costs": torch.from_numpy(instance.costs)}
 
@@ -269,7 +269,7 @@ def pyro_kernels(size, options, rng):
 
 
 def violations(num_updates, rng):
-    """How many of so many updates of rows leave a matching that is worse than the optimum by 1e-9 of the range."""
+    """Number of updates of rows that leave a matching worse than the optimum by 1e-9 of the range."""
     size, found = 10, 0
     instance = Instance.draw(size, rng)
     advance, kept = ours_in_a_loop(instance, rng), np.empty((1, 1000, size, size))
