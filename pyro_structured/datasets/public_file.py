@@ -62,9 +62,9 @@ class PublicFile:
             cached.parent.mkdir(parents=True, exist_ok=True)
             # Renaming is atomic: another process sees the whole file or none.
             with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
-                part = Path(folder) / cached.name
-                part.write_bytes(content)
-                part.replace(cached)
+                unfinished = Path(folder) / cached.name
+                unfinished.write_bytes(content)
+                unfinished.replace(cached)
         except OSError as error:
             raise OSError(
                 f"{cached}: expected a cache that can be written, below the folder that the environment variable "

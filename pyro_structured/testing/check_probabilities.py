@@ -151,11 +151,11 @@ def moments(case: DistributionCase) -> None:
     """Mean, variance, marginals, mode and entropy, where there are any, equal the enumerated ones."""
     distribution = case.make()
     shape = (*case.batch_shape, *distribution.event_shape)
-    found = {
+    results = {
         name: optional_query(distribution, name)
         for name in ("mean", "variance", "stddev", "mode", "entropy", "marginals")
     }
-    for name, result in found.items():
+    for name, result in results.items():
         if result is not None:
             expected_shape = case.batch_shape if name == "entropy" else shape
             if name == "marginals" and not distribution.sample().is_floating_point():
@@ -164,7 +164,7 @@ def moments(case: DistributionCase) -> None:
             dtype = distribution.sample().dtype if name == "mode" else case.dtype
             expect(result.dtype == dtype, f"{name}: expected {dtype}, got {result.dtype}")
     if not distribution.has_enumerate_support:
-        _sampled_moments(distribution, found)
+        _sampled_moments(distribution, results)
         return
     table = SupportTable.of(distribution)
     mean = table.expectation(table.values)
@@ -172,16 +172,16 @@ def moments(case: DistributionCase) -> None:
     entropy = -table.expectation(table.log_probs.masked_fill(table.log_probs == -torch.inf, 0.0))
     is_binary = bool(((table.values == 0) | (table.values == 1)).all())
     references = {"mean": mean, "variance": variance, "stddev": variance.sqrt(), "entropy": entropy}
-    if found["marginals"] is not None and not distribution.sample().is_floating_point():
+    if results["marginals"] is not None and not distribution.sample().is_floating_point():
         categories = torch.arange(_num_categories(distribution), device=table.values.device)
         references["marginals"] = table.expectation((table.values.unsqueeze(-1) == categories).double())
     elif is_binary and event_rank(distribution):
         references["marginals"] = mean
     for name, expected in references.items():
-        if found[name] is not None:
-            expect_close(name, found[name].double(), expected, 10 * case.tolerance)
-    if found["mode"] is not None:
-        best = distribution.log_prob(found["mode"])
+        if results[name] is not None:
+            expect_close(name, results[name].double(), expected, 10 * case.tolerance)
+    if results["mode"] is not None:
+        best = distribution.log_prob(results["mode"])
         expect_close("log_prob(mode)", best, table.log_probs.amax(0), case.tolerance)
 
 

@@ -299,7 +299,7 @@ class RecursiveCardinality(DiscreteVector):
         the error of log Z as it is in :meth:`log_prob`, where constants and the weight of the heaviest vector cancel.
 
         Where the last one is above 1e-6, or that of a log-odds above 1e-3, a
-        :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the processor, and not under
+        :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the CPU, and not under
         ``torch.vmap`` or ``torch.compile``).
         """
         bounds = certify_centred(self._centred, self.subsets.forest)._asdict()

@@ -88,7 +88,7 @@ def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool 
     _keep_freed_memory()
     step = rows_at_once(logits)
     return _concatenate(
-        [_solve_rows(*part, marginals) for part in zip(logits.split(step), count_logits.split(step), strict=True)]
+        [_solve_rows(*chunk, marginals) for chunk in zip(logits.split(step), count_logits.split(step), strict=True)]
     )
 
 

@@ -264,13 +264,13 @@ def _build_tree(members: list[np.ndarray], num_variables: int) -> tuple[np.ndarr
 
 
 def _crossing(members: list[np.ndarray], owner: dict[int, int], index: int, parts: list[int], size: list[int]) -> str:
-    for part in parts:
-        if part not in owner:
+    for node in parts:
+        if node not in owner:
             continue
-        other = owner[part]
-        extra = np.setdiff1d(members[other], members[index])
+        owner_index = owner[node]
+        extra = np.setdiff1d(members[owner_index], members[index])
         if len(extra):
-            first, second = sorted((other, index))
+            first, second = sorted((owner_index, index))
             both = np.intersect1d(members[first], members[second])[0]
             only_first = np.setdiff1d(members[first], members[second])[0]
             only_second = np.setdiff1d(members[second], members[first])[0]

@@ -18,8 +18,8 @@ class OptimumEstimate(NamedTuple):
     """Estimated log-probabilities of optima, and weighted draws of their costs, in double precision.
 
     :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where no costs of the optimum were drawn.
-    :ivar Tensor standard_error: Their standard errors, shape ``(...)``; infinite where no costs were drawn.
-    :ivar Tensor costs: S draws of costs in the inverse sets, shape ``(S, ..., *cost_shape)``.
+    :ivar Tensor standard_error: Standard errors of ``log_prob``, shape ``(...)``; infinite where no costs were drawn.
+    :ivar Tensor costs: S draws of costs, in the inverse sets if their weights are positive, ``(S, ..., *cost_shape)``.
     :ivar Tensor log_weights: Log-weights with which the draws follow the costs' distribution given the optimum, up to a
         constant, shape ``(S, ...)``; -inf for draws that do not count.
     """

@@ -94,7 +94,7 @@ class TruncatedNormal(TorchDistribution):
     for moments.
 
     :param Tensor loc: Mean :math:`\mu` of the normal variable, finite, any shape.
-    :param Tensor scale: Its standard deviation :math:`\sigma > 0`, finite; shapes broadcast.
+    :param Tensor scale: Standard deviation :math:`\sigma > 0` of the normal variable, finite; shapes broadcast.
     :param Tensor low: Lower bound, or -inf.
     :param Tensor high: Upper bound, larger than the lower one, or +inf.
     :raises ValueError: if a parameter is out of range.

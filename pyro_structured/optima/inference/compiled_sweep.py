@@ -27,7 +27,7 @@ def sweep_compiled(
     The same random numbers lead to the same costs, up to rounding, as drawing from the boxes of the problem.
 
     :param Tensor costs: Costs in the inverse sets, double precision, contiguous, shape ``(..., *problem.cost_shape)``.
-    :param Tensor value: Their optima.
+    :param Tensor value: Optima of the costs, shape ``(..., *problem.event_shape)``.
     :param Tensor uniform: Uniform variables, one for every cost; ``None``: new ones.
     :return: Number of boxes that were drawn from, or ``None`` if nothing was done.
     """

@@ -53,7 +53,7 @@ def sweep(
     lines through the inverse set, whose ends ray shooting finds.
 
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
-    :param Tensor value: Their optima.
+    :param Tensor value: Optima of the costs, shape ``(..., *problem.event_shape)``.
     :param int num_lines: Number of lines.
     :param Tensor uniform: Uniform variables of the costs' shape, to draw entries by inversion; ``None``: new ones.
     """

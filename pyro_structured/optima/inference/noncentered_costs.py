@@ -76,7 +76,7 @@ def _transformed(base: Any) -> Transform:
 
 
 class _BoundedNoise(Transform):
-    """From logistic noise to variables between two bounds."""
+    """Transform from logistic noise to variables between two bounds."""
 
     domain = constraints.real
     codomain = constraints.real

@@ -98,7 +98,7 @@ def _settle(
     :param np.ndarray costs: At least 0, shape ``(E,)``; +inf closes an edge.
     :param _Labels labels: The lengths of the queue's nodes are final. Nodes come in the order of their lengths and
         potentials; if these never fall along an edge by more than it costs, each comes only once.
-    :param float bound: Where length and potential are larger, paths are not wanted.
+    :param float bound: Upper bound of length and potential of the paths that are wanted.
     :param int target: A node with which the search ends, or -1.
     :param int count: Number of nodes in the queue; afterwards it is empty.
     """
@@ -246,11 +246,11 @@ def path_sweep(
     bounds of R.
 
     :param Adjacency network: The edges.
-    :param Adjacency backward: The same, reversed.
+    :param Adjacency backward: The edges, reversed.
     :param np.ndarray costs: Costs for which the paths are the shortest, at least 0, float64, shape ``(N, E)``.
     :param np.ndarray paths: The paths' edges, booleans of shape ``(N, E)``.
-    :param np.ndarray sources: Their first nodes, integers of shape ``(N,)``.
-    :param np.ndarray targets: Their last nodes.
+    :param np.ndarray sources: First nodes of the paths, integers of shape ``(N,)``.
+    :param np.ndarray targets: Last nodes of the paths, integers of shape ``(N,)``.
     :param DensityFamily family: The distributions of all costs.
     :param np.ndarray base: Location, scale, lower bound of at least 0, upper bound, or +inf, and additive constant of
         at least 0 of all costs; float64, shape ``(N, E, 5)``.

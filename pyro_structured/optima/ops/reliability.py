@@ -84,7 +84,7 @@ def _levels(number: int) -> list[tuple[np.ndarray, np.ndarray]]:
 def log_components(edges: Tensor, log_open: Tensor, log_closed: Tensor, labels: Tensor) -> Tensor:
     """Logarithms of the probabilities that the open ones of independent edges leave certain components.
 
-    :param Tensor edges: Both ends of the edges, integers of shape ``(num_edges, 2)``, on the processor.
+    :param Tensor edges: Both ends of the edges, integers of shape ``(num_edges, 2)``, on the CPU.
     :param Tensor log_open: Log-probabilities that edges are open, finite, shape ``(..., num_edges)``.
     :param Tensor log_closed: Log-probabilities that edges are closed, of the same shape.
     :param Tensor labels: The smallest node of the component of every node, shape ``(..., num_nodes)``; the leading

@@ -192,7 +192,7 @@ def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, h
 
     :param Tensor value: x, between the bounds.
     :param Tensor loc: Mean of the normal variable.
-    :param Tensor scale: Its standard deviation.
+    :param Tensor scale: Standard deviation of the normal variable.
     :param Tensor low: Lower bound, or -inf.
     :param Tensor high: Upper bound, or +inf; shapes broadcast.
     :return: Numbers, -inf and inf at the bounds. No digits are lost in tails, nor next to a bound, where differences

@@ -143,7 +143,7 @@ class Problem(Represented, Immutable, ABC):
         each box is exact for the costs at that time.
 
         :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *cost_shape)``.
-        :param Tensor value: Their optimal values.
+        :param Tensor value: Optimal values for the costs, shape ``(..., *event_shape)``.
         :raises NotImplementedError: if the restrictions have no closed form; there is :meth:`chord` then.
         """
         raise NotImplementedError(f"boxes: {type(self).__name__} has none in closed form; use chord")
@@ -155,7 +155,7 @@ class Problem(Represented, Immutable, ABC):
         many calls of the solver, on average fewer than two for each end.
 
         :param Tensor costs: Costs w in the inverse sets, shape ``(..., *cost_shape)``.
-        :param Tensor value: Their optimal values.
+        :param Tensor value: Optimal values for the costs, shape ``(..., *event_shape)``.
         :param Tensor direction: v, not zero everywhere, shape ``(..., *cost_shape)``.
         :return: Lower ends, at most 0, and upper ends, at least 0, both of shape ``(...)``; infinite where there is no
             end.
