@@ -242,7 +242,7 @@ def _check_icdf(distribution: Any, table: SupportTable, below: Tensor) -> None:
 
 
 def conditional(case: DistributionCase) -> None:
-    """``condition`` and ``marginal_log_prob``, unless refused, equal what enumeration says, and each other."""
+    """``condition`` and ``marginal_log_prob``, unless refused, equal the enumerated results, and each other."""
     distribution = case.make()
     if not (hasattr(distribution, "condition") and distribution.has_enumerate_support):
         return

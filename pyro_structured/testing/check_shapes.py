@@ -70,7 +70,7 @@ def support(case: DistributionCase) -> None:
     rank = event_rank(distribution)
     wraps = any(isinstance(argument, Distribution) for argument in arguments(distribution).values())
     for name, constraint in (("support", distribution.support), ("class's support", type(distribution).support)):
-        if name == "support" or not wraps:  # The class of a wrapper cannot know what is wrapped.
+        if name == "support" or not wraps:  # The class of a wrapper cannot know the wrapped distribution.
             expect(constraint.event_dim == rank, f"{name}.event_dim: expected {rank}, got {constraint.event_dim}")
     value = distribution.sample((4,))
     valid = distribution.support.check(value)

@@ -194,7 +194,7 @@ def narrow(distribution: Any) -> Any:
 def nudge(parameter: Parameter, amount: Tensor) -> Tensor:
     """Moves a parameter a little, differentiably, within its constraint.
 
-    Infinite entries stay what they are, such as potentials of -inf.
+    Infinite entries stay the same, such as potentials of -inf.
 
     :param Parameter parameter: The parameter.
     :param Tensor amount: Size of the move, of a shape that broadcasts with the batch shape.
@@ -252,5 +252,5 @@ def log_prob_refusal(distribution: Any) -> str | None:
     except NotImplementedError as error:
         return str(error)
     except Exception:
-        return None  # The checks say what is wrong.
+        return None  # The checks report the error.
     return None

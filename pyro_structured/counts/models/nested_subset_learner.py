@@ -150,7 +150,7 @@ def _count_score(data: Tensor, weights: Tensor, penalty: float) -> Score:
 
 
 def _symmetric(score: Score) -> Score:
-    """Remembers a score, whatever the order of its arguments is."""
+    """Cached score, independent of the order of its arguments."""
     cached = lru_cache(maxsize=CACHED_PAIRS)(score)
     return lambda left, right: cached(min(left, right), max(left, right))
 

@@ -62,8 +62,8 @@ class CentredCounts(NamedTuple):
 def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> CentredCounts:
     r"""Moves constants out of the tables and, if numbers are large, straight lines from the tables to the logits.
 
-    Nothing is rounded but the results: products are exact, and sums carry what they lose along. Derivatives are those
-    of the identity.
+    Nothing is rounded but the results: products are exact, and sums carry their rounding errors along. Derivatives are
+    those of the identity.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
     :param Tensor count_logits: Log-potentials of all tables, shape ``(..., forest.table_size)``; -inf is allowed.

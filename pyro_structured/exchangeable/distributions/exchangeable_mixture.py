@@ -177,7 +177,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
         shape = self.batch_shape + self.mixture_logits.shape[-1:]
         components = self._possible
-        # An expansion does not know what has been computed.
+        # An expanded instance has no cached results.
         return (components if components.batch_shape == shape else components.expand(shape)).sample(sample_shape)
 
     @property

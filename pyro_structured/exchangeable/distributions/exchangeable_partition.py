@@ -273,7 +273,7 @@ def block_log_partitions(distribution: ExchangeablePartition) -> Tensor:
 
 
 def block_log_weights(distribution: ExchangeablePartition, value: Tensor) -> Tensor:
-    """Log-weights of a value's entries in each block, in double precision, whatever the evidence.
+    """Log-weights of a value's entries in each block, in double precision, regardless of the evidence.
 
     :param Tensor value: Zeros and ones, shape ``(..., n)``.
     :return: Shape ``(..., n)``: a block's number stands at its smallest variable; 0 elsewhere.

@@ -69,7 +69,7 @@ class PackedCounts:
         self._pack(width)
 
     def with_gaps(self, largest_gap: int) -> "PackedCounts":
-        """The same cells, with levels for so many gaps in a row."""
+        """The same cells, with levels for up to ``largest_gap`` gaps in a row."""
         enough = largest_gap < self.num_levels or self.num_levels > self.sizes.max(initial=0)
         return self if enough else PackedCounts(self.labels, largest_gap)
 

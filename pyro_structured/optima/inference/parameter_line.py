@@ -1,4 +1,4 @@
-"""A line through the parameters of a model, and what happens to the costs along it."""
+"""A line through the parameters of a model, and the costs along the line."""
 
 __all__ = ["ParameterLine", "ParameterPoint", "Setting", "StraightLocations"]
 

@@ -67,7 +67,7 @@ class LineRule(NamedTuple):
 def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tensor) -> Tensor:
     r"""Logarithm of a probability, with as many panels as it takes.
 
-    Each pass integrates where the bounds are within :math:`e^{-42}` of what the pass before found, with all panels
+    Each pass integrates where the bounds are within :math:`e^{-42}` of the result of the pass before, with all panels
     halved; two passes that agree end it, row by row.
 
     Derivatives are found by parts, so that densities are not differentiated: let variable m be smaller than the next

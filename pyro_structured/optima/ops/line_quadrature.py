@@ -179,7 +179,7 @@ def _padded(points: Tensor, width: int) -> Tensor:
 
 
 def _meshed(edges: Tensor, points: Tensor) -> Tensor:
-    """Sorted edges, and so many points that no panel is long at the scale of any function.
+    """Sorted edges, completed by points until no panel is long at the scale of any function.
 
     Between neighbouring points of a function it is nearly a polynomial: a panel may reach over one of them, if it is
     no longer than two of the distances there.

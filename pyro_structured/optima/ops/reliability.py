@@ -27,7 +27,7 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
         R(S) = \sum_{u \in T \subseteq S \setminus v} R(T) \, P(\text{an edge } v - T) \, P(\text{no edge } T - S
         \setminus v \setminus T) \, R(S \setminus T),
 
-    where v and u are the two first nodes of S: T is what is connected with u without v. All terms are positive, and
+    where v and u are the two first nodes of S: T are the nodes connected with u without v. All terms are positive, and
     nothing cancels.
 
     :param Tensor log_open: Log-probabilities that nodes are joined directly, independently, shape ``(..., n, n)``;

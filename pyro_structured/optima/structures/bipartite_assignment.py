@@ -25,7 +25,7 @@ from pyro_structured.optima.structures.pair_problem import PairProblem
 
 
 class BipartiteAssignment(PairProblem):
-    r"""The cheapest way to give every row so many columns, and no column to too many rows: papers and their reviewers.
+    r"""The cheapest assignment of a number of columns to every row, within columns' capacities: papers and reviewers.
 
     .. math::
         F(w) = \arg\min_y \sum_{ij} w_{ij} y_{ij}, \qquad y_{ij} \in \{0, 1\}, \quad \sum_j y_{ij} = r_i, \quad

@@ -87,7 +87,7 @@ class Problem(Represented, Immutable, ABC):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether there is only one feasible value, whatever the costs, booleans of shape ``batch_shape``; also False
+        """Whether there is only one feasible value for all costs, booleans of shape ``batch_shape``; also False
         where that is not known.
         """
         return torch.zeros(self.batch_shape, dtype=torch.bool)
