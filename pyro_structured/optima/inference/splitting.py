@@ -27,10 +27,10 @@ class Splitting(OptimumEstimator):
         A_\lambda = \{w : w + \lambda \delta \in F^{-1}(y)\}, \qquad
         A_\infty \supset \dots \supset A_{\lambda_t} \supset \dots \supset A_0 = F^{-1}(y),
 
-    where :math:`\delta` are the costs that favour y most. Each level is the median of the least levels that the particles reach:
-    the farther half is replaced by copies of the nearer one, and all are moved by sweeps of their exact conditional
-    distributions inside :math:`A_\lambda`, which is the inverse set for shifted costs. So a probability of
-    :math:`2^{-t}` takes t levels.
+    where :math:`\delta` are the costs that favour y most. Each level is the median of the least levels that the
+    particles reach: the farther half is replaced by copies of the nearer one, and all are moved by sweeps of their
+    exact conditional distributions inside :math:`A_\lambda`, which is the inverse set for shifted costs. So a
+    probability of :math:`2^{-t}` takes t levels.
 
     Particles are in independent groups with levels of their own, whose spread tells the standard error of
     :math:`\log P(y)`: the jackknife's, times Student's factor. With moves that forget where they came from, the
