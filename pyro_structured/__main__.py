@@ -5,7 +5,7 @@ from importlib import metadata
 
 from pyro_structured import __version__
 
-# Use of each extra.
+# Distributions that each extra installs, by their names.
 EXTRAS = {
     "arviz": "results of MCMC for ArviZ",
     "demo": "pictures of the demo",

@@ -1,4 +1,4 @@
-"""Checks of all distributions of exchangeable vectors and mixtures given evidence."""
+"""Checks that hold for all distributions of exchangeable vectors and mixtures given evidence."""
 
 import math
 

@@ -27,7 +27,7 @@ from pyro_structured.inference import AnnealedImportanceSampling
 TESTS = Path(__file__).parent
 TOLERANCE, SINGLE = 1e-12, 1e-6
 NUM_STEPS = 6
-# Methods that only copy or describe a distribution, or draw, which is compared by itself.
+# Attributes that copy or describe a distribution, or draw from it, which is compared by itself.
 IGNORED = set(dir(torch.distributions.Distribution)) - {"mean", "variance", "stddev", "mode", "entropy"}
 IGNORED |= {"conjugate_update", "expand_by", "has_rsample", "is_discrete", "is_reparameterized", "mask", "to_event"}
 VALUES = ("log_prob", "unnormalized_log_prob", "pseudo_log_prob", "log_prob_bounds", "conditional_logits", "cdf")

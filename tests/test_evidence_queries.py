@@ -1,4 +1,4 @@
-"""What the benchmarks ask models, and how they choose and time them."""
+"""Evidence queries of the benchmarks, and the choice and timing of models."""
 
 import importlib
 

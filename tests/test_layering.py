@@ -16,14 +16,14 @@ FAMILIES = {"counts", "exchangeable", "junction_trees", "optima", "fields"}
 # Families that stand on others.
 MIXTURES = {"densities": {"exchangeable", "junction_trees"}}
 WINGS = {FOUNDATION, *FAMILIES, *MIXTURES}
-# Fronts that users import, and packages that stand on them; no wing imports any of these.
+# Fronts, from which users import, and packages built on them; no wing imports any of these.
 FRONTS = {"ops", "structures", "distributions", "inference", "models"}
 OUTSIDE = {*FRONTS, "datasets", "testing", "plotting", "demo", "__main__"}
 # Of those that are no fronts, each may import from the ones before it.
 ORDER = ["datasets", "testing", "plotting", "demo"]
 # Names of the package itself.
 ROOT = {"__version__", "SITE_HANDLERS"}
-# Reuse of one family by another, and the reason why it is not written twice.
+# Modules that one family uses of another, with the reasons why they are not written twice.
 REUSE = {
     ("fields.ops.field_sweeps", "counts.ops.count_forest"): "units of a pattern are exchangeable",
     ("fields.ops.field_sweeps", "counts.ops.count_sampling"): "they are drawn given their number",

@@ -384,7 +384,7 @@ def test_matchings_with_neural_costs_and_minibatches():
 
 
 def test_preferences_of_trips():
-    """Program 6: what travellers mind, from paths between places of their own."""
+    """Program 6: preferences of travellers, from paths between places of their own."""
     pyro.set_rng_seed(0)
     pyro.clear_param_store()
     places = torch.arange(9).reshape(3, 3)

@@ -96,7 +96,7 @@ def resident_peak():
 
 
 def peak_memory(num_variables):
-    """Output of a fresh process: see below."""
+    """Peak memory that a fresh process prints; see :func:`print_peak_memory`."""
     root, module = Path(__file__).parents[2], "benchmarks.counts.runtime_by_size"
     command = [sys.executable, "-m", module, "--peak-memory-of", str(num_variables)]
     return json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)

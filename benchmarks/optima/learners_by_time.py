@@ -101,7 +101,7 @@ def accuracy(name, features, matchings):
 
 
 def measure(name, make, num_steps, data, held_out, options):
-    make().step(*data)  # what is compiled once
+    make().step(*data)  # compiles functions, once
     pyro.clear_param_store()
     pyro.set_rng_seed(options.seed)
     learner, curve, done, seconds = make(), Curve([], [], []), 0, 0.0

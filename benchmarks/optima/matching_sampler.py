@@ -241,7 +241,7 @@ def by_torch(instance, chains, compiled):
 
 
 def pyro_kernels(size, options, rng):
-    """Rows of a table: what Pyro's own kernels do on the same model, from the same start."""
+    """Rows of a table: results of Pyro's own kernels on the same model, from the same start."""
     instance, rows = Instance.draw(size, rng), []
     start = {"y_costs": torch.from_numpy(instance.costs)}
 

@@ -147,7 +147,7 @@ def plans(options, generator):
 
 
 def hits(case, num_draws):
-    """Number of draws that have the value."""
+    """Number of draws that have the value, among ``num_draws``."""
     found = 0
     for _ in tqdm(range(0, num_draws, BLOCK), desc="plain draws", disable=None, leave=False):
         found += int((case.problem.solve(case.base.sample((min(BLOCK, num_draws),))) == case.value).all(-1).sum())
@@ -155,7 +155,7 @@ def hits(case, num_draws):
 
 
 def agreement(report, options, generator):
-    """Checks that exact results agree."""
+    """Reports whether quantities that have to be equal are."""
     size = 3 if options.quick else 5
     values = torch.tensor(list(itertools.permutations(range(size))))
     base = dist.Normal(torch.rand(size, size, dtype=torch.double, generator=generator), 0.3).to_event(2)

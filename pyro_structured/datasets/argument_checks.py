@@ -1,4 +1,4 @@
-"""Errors that name the argument, what was expected and what came."""
+"""Argument checks whose errors name the argument, the expected and the actual value."""
 
 __all__ = ["check_name", "check_noise", "check_number", "checked_labels", "seeded_generator"]
 
@@ -12,7 +12,7 @@ from pyro_structured.foundation.structures.argument_checks import check_choice
 
 
 def checked_labels(labels: Any) -> np.ndarray:
-    """An array, or a ValueError unless these are fields of zeros and ones."""
+    """Label fields as an array; raises a ValueError unless they are zeros and ones."""
     try:
         found = np.asarray(labels)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -23,12 +23,12 @@ def checked_labels(labels: Any) -> np.ndarray:
 
 
 def check_name(name: str, known: Iterable[str]) -> None:
-    """Raises a ValueError that lists the names unless this is one of them."""
+    """Raises a ValueError that lists the names unless an argument is one of them."""
     check_choice("name", name, known)
 
 
 def check_number(name: str, number: object, highest: int) -> None:
-    """Raises a ValueError, with the argument's name, unless it is an integer from 1 to the highest one."""
+    """Raises a ValueError, with the argument's name, unless it is an integer from 1 to a largest one."""
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 1 <= number <= highest:
         raise ValueError(f"{name}: expected an integer from 1 to {highest}, got {number!r}")
 

@@ -64,7 +64,7 @@ class BorlangeTrips(NamedTuple):
     :class:`~pyro_structured.structures.ShortestPath` from its first link to its destination, without repeated nodes.
 
     :param numpy.ndarray edges: Tail and head of every edge, int64, shape ``(21452, 2)``.
-    :param numpy.ndarray features: Features of every edge, float64 of at least 0, shape ``(21452, 4)``: the time on the
+    :param numpy.ndarray features: Features of the edges, at least 0, float64, shape ``(21452, 4)``: the time on the
         entered link in minutes; whether the turn is to the left by more than 30 degrees; whether it is a u-turn, by
         more than 3.1 radians; and one. All are zero if the edge enters a destination.
     :param tuple feature_names: Names of the features.
@@ -86,7 +86,7 @@ class BorlangeTrips(NamedTuple):
         return int(self.edges.max()) + 1
 
     def path_values(self, trips: Sequence[int]) -> np.ndarray:
-        """Edges that trips use, as values of ``ShortestPath``.
+        """Edges of trips' paths, as values of ``ShortestPath``.
 
         All trips take 39 MB.
 
@@ -178,6 +178,6 @@ def _trips(incidence: np.ndarray, time: np.ndarray, angle: np.ndarray, rows: lis
 
 
 def _matrix(triples: np.ndarray, num_nodes: int) -> sparse.csr_matrix:
-    """Sparse matrix of rows of a tail, a head and a value, where nodes are counted from 1."""
+    """Edges and values, from rows of a tail, a head and a value, where nodes are counted from 1."""
     tails, heads = triples[:, :2].astype(np.int64).T - 1
     return sparse.csr_matrix((triples[:, 2], (tails, heads)), (num_nodes, num_nodes))

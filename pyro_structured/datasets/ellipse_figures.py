@@ -1,4 +1,4 @@
-"""Silhouettes of figures made of ellipses, the more variable the harder."""
+"""Silhouettes of figures made of ellipses, in levels of variability."""
 
 __all__ = ["ellipse_figures"]
 
@@ -22,7 +22,7 @@ def ellipse_figures(level: int, num_images: int, *, seed: int) -> np.ndarray:
     the labels (:func:`label_variability`, 32 clusters, 2,000 images) grows from .06 to .29. Li (2013) describes such
     figures of two to four ellipses, without numbers; these are ours.
 
-    :param int level: 0, the easiest, to 5.
+    :param int level: Level of variability, from 0, the easiest, to 5.
     :param int num_images: Number of images, at least 1.
     :param int seed: Seed of the generator, at least 0.
     :return: Zeros and ones, uint8, shape ``(num_images, 32, 32)``.

@@ -1,4 +1,4 @@
-"""Pictures of horses, and which pixels are theirs."""
+"""Pictures of horses, and masks of their pixels."""
 
 __all__ = ["load_horses"]
 

@@ -34,7 +34,7 @@ def load_house_frames() -> tuple[np.ndarray, np.ndarray]:
     with those that the repository holds.
 
     :return: Positions x and y in pixels, float64, shape ``(111, 30, 2)``; and shape contexts, int64, shape
-        ``(111, 30, 60)``: how many other landmarks are in each of twelve sectors of five rings around a landmark, the
+        ``(111, 30, 60)``: numbers of other landmarks in each of twelve sectors of five rings around a landmark, the
         innermost ring first. The rings end at 1/8, 1/4, 1/2, 1 and 2 times the mean distance of the frame's landmarks.
     :raises ValueError: if a local file is damaged, or a download has another checksum.
     :raises FileNotFoundError: if the local folder lacks ``matching/cmu_house.npz``.

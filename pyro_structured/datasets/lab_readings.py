@@ -25,7 +25,7 @@ SHA256 = {
 
 
 def load_lab_readings(name: str = "temperature") -> tuple[np.ndarray, np.ndarray]:
-    """Loads what 50 sensors in the Intel Berkeley laboratory measured every half hour: three days, and then two.
+    """Loads readings of 50 sensors in the Intel Berkeley laboratory, every half hour: three days, and then two.
 
     The readings are read from the local folder, if there is one; or else 110 kB are downloaded from the GitHub
     repository littlepretty/SensorPGM, which states no licence, checked and cached.

@@ -17,7 +17,7 @@ def local_file(path: str, source: object) -> Path | None:
     """A file in the local folder; None if the environment names no folder.
 
     :param str path: The file's place below the folder.
-    :param source: Where the public has the data, for the error: text if there is no download.
+    :param source: Public source of the data, for the error: text if there is no download.
     :raises FileNotFoundError: if the folder lacks the file.
     """
     folder = os.environ.get(VARIABLE)

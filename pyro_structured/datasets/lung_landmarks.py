@@ -59,7 +59,7 @@ SHA256 = (
         "85d6e97a969283a8c7e6478b16b2dbe977284b52d17acd90d24e8f9792a51161",
     ),
 )
-# Of the voxels; in the planes, both sides have one length, which depends on the case.
+# Sides of the voxels; in the planes, both sides have one length, which depends on the case.
 PIXEL_MM = (0.97, 1.16, 1.15, 1.13, 1.10, 0.97, 0.97, 0.97, 0.97, 0.97)
 SLICE_MM = 2.5
 

@@ -9,7 +9,7 @@ from pyro_structured.foundation.structures.argument_checks import check_size
 
 # Lowest value and number of dimensions of position, size and color; the highest value is 1.
 PROPERTIES = ((-1, 2), (0, 1), (0, 3))
-# Which of them a matched point may take over: one row for each equally likely choice.
+# Features that a matched point may take over: one row for each equally likely choice.
 RELEVANT = {
     "unimodal": np.array([[True, True, False]]),
     "multimodal": np.array([[True, False, False], [False, False, True]]),
@@ -48,9 +48,9 @@ def matching_task(
     :param int num_pairs: Number of pairs of sets, at least 1; 10 in the paper.
     :param int num_points: Number J of points in every set, at least 1.
     :param int seed: Seed of the generator, at least 0. Training and test pairs need different seeds.
-    :param float position_noise: Standard deviation in each dimension, at least 0.
-    :param float size_noise: Standard deviation, at least 0.
-    :param float color_noise: Standard deviation in each channel, at least 0.
+    :param float position_noise: Standard deviation of positions in each dimension, at least 0.
+    :param float size_noise: Standard deviation of sizes, at least 0.
+    :param float color_noise: Standard deviation of colors in each channel, at least 0.
     :return: Squared distances of positions, of sizes and of colors between the points of A and those of B, float64,
         shape ``(num_pairs, J, J, 3)``; and for every point of A the index of its partner in B, int64, shape
         ``(num_pairs, J)``, a value of :class:`~pyro_structured.structures.Matching`.

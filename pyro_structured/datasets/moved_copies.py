@@ -17,12 +17,12 @@ def moved_copies(
     not mirrored; the given ones come first, then those of each copy, and then the mirror images of all. What comes in
     at a border repeats it. All arrays are moved alike.
 
-    :param np.ndarray arrays: One or several, each of shape ``(N, H, W, ...)``.
-    :param int num_copies: Copies of each picture, at least 0.
+    :param np.ndarray arrays: One or several arrays, each of shape ``(N, H, W, ...)``.
+    :param int num_copies: Number of copies of each picture, at least 0.
     :param int farthest: The largest number of pixels, up or down and left or right, at least 0.
     :param bool mirrored: Whether left and right are exchanged in as many pictures again.
     :param int seed: Seed of the generator, at least 0.
-    :return: As many arrays, of their dtypes.
+    :return: The enlarged arrays, one for each of ``arrays`` and of its dtype.
     :raises ValueError: if an argument is out of range, or the arrays differ in N, H or W.
 
     **References**
@@ -41,7 +41,7 @@ def moved_copies(
         raise ValueError("arrays: expected at least one, got none")
     for picture in pictures:
         if picture.ndim < 3 or 0 in picture.shape[1:3] or picture.shape[:3] != pictures[0].shape[:3]:
-            shapes = ", ".join(str(each.shape) for each in pictures)
+            shapes = ", ".join(str(array.shape) for array in pictures)
             raise ValueError(f"arrays: expected shapes (N, H, W, ...) that agree in N, H and W, got {shapes}")
     check_size("num_copies", num_copies, 0)
     check_size("farthest", farthest, 0)
@@ -54,4 +54,4 @@ def moved_copies(
     columns = np.clip(np.arange(width) - across, 0, width - 1)[..., None, :]
     index = np.arange(number)[:, None, None]
     moved = [picture[index, rows, columns].reshape(-1, *picture.shape[1:]) for picture in pictures]
-    return tuple(np.concatenate([each, each[:, :, ::-1]]) if mirrored else each for each in moved)
+    return tuple(np.concatenate([copies, copies[:, :, ::-1]]) if mirrored else copies for copies in moved)

@@ -46,7 +46,7 @@ class PublicFile:
         return sha256(content).hexdigest()
 
     def fetch(self) -> Path:
-        """Path of an intact copy in the cache: one that is there already, or that is downloaded.
+        """Path of an intact copy in the cache, which is downloaded if it is missing.
 
         The cache is the folder ``pyro_structured`` below ``XDG_CACHE_HOME``, or else below ``~/.cache``.
 
@@ -66,9 +66,9 @@ class PublicFile:
             cached.parent.mkdir(parents=True, exist_ok=True)
             # Renaming is atomic: another process sees the whole file or none.
             with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
-                part = Path(folder) / cached.name
-                part.write_bytes(content)
-                part.replace(cached)
+                unfinished = Path(folder) / cached.name
+                unfinished.write_bytes(content)
+                unfinished.replace(cached)
         except OSError as error:
             raise OSError(
                 f"{cached}: expected a cache that can be written, below the folder that the environment variable "

@@ -1,4 +1,4 @@
-"""Places of the other points of a set, seen from each point."""
+"""Shape contexts: histograms of the positions of the other points of a set, seen from each point."""
 
 __all__ = ["shape_contexts"]
 

@@ -14,7 +14,7 @@ from pyro_structured.demo.settings import Settings
 
 
 class DensityModel(Protocol):
-    """Models that have log-probabilities of images."""
+    """Interface of all models."""
 
     def log_prob(self, images: Tensor) -> Tensor:
         """Log-probability of every image."""
@@ -24,7 +24,7 @@ class Comparison:
     """Two models with counts, and three without.
 
     :param Tensor images: Training images, zeros and ones of shape ``(number, pixels)``.
-    :param Settings settings: How to learn.
+    :param Settings settings: Settings of the learners.
     """
 
     def __init__(self, images: Tensor, settings: Settings) -> None:

@@ -28,7 +28,7 @@ def load_digits(seed: int) -> Digits:
     """
     from sklearn import datasets
 
-    found = datasets.load_digits()
-    order = np.random.default_rng(seed).permutation(len(found.data))
-    images = torch.tensor(found.data[order] >= 8, dtype=torch.float64)
-    return Digits(images[:NUM_TRAINING], images[NUM_TRAINING:], torch.tensor(found.target[order][NUM_TRAINING:]))
+    loaded = datasets.load_digits()
+    order = np.random.default_rng(seed).permutation(len(loaded.data))
+    images = torch.tensor(loaded.data[order] >= 8, dtype=torch.float64)
+    return Digits(images[:NUM_TRAINING], images[NUM_TRAINING:], torch.tensor(loaded.target[order][NUM_TRAINING:]))

@@ -16,7 +16,7 @@ from pyro_structured.models import ExchangeableSPN, JunctionTreeMixture, ThinJun
 class EstimatedDensity:
     """A density of images by an estimator with scikit-learn's interface.
 
-    :param estimator: Has ``fit`` and ``score_samples``.
+    :param estimator: Estimator with ``fit`` and ``score_samples``.
     :param Tensor images: Training images, zeros and ones of shape ``(number, pixels)``.
     """
 
@@ -35,7 +35,7 @@ def fit_estimators(images: Tensor, settings: Settings) -> dict[str, EstimatedDen
     """The estimators by their names, those with fewer parameters first.
 
     :param Tensor images: Training images, zeros and ones of shape ``(number, pixels)``.
-    :param Settings settings: How many iterations to take.
+    :param Settings settings: Settings with the number of iterations.
     """
     number, steps = settings.num_components, settings.estimator_steps
     estimators = {

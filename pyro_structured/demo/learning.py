@@ -28,7 +28,7 @@ def fit_single(images: Tensor, settings: Settings) -> CardinalityMixture:
     """Learns regions and one RecursiveCardinality.
 
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
-    :param Settings settings: How to learn.
+    :param Settings settings: Settings of the learners.
     """
     regions = learn_nested_subsets(images, penalty=settings.region_penalty)
     basis = curvature_basis(regions, settings.single_curvature)
@@ -51,7 +51,7 @@ def fit_mixture(images: Tensor, starts: list[BernoulliMixture], settings: Settin
     :param Tensor images: Zeros and ones, shape ``(number, pixels)``.
     :param starts: Mixtures of independent pixels. Each gives initial values, and regions of pixels that go together
         inside its components; the one used predicts every fourth image best, after a few steps with the others.
-    :param Settings settings: How to learn.
+    :param Settings settings: Settings of the learners.
     """
     if len(starts) == 1:
         return _MixtureModel(images, starts[0], settings).learn(settings.steps, "mixture")
@@ -68,7 +68,7 @@ def _score_start(images: Tensor, start: BernoulliMixture, settings: Settings, la
 
 
 class _MixtureModel:
-    """Components that share their regions, and in part their parameters."""
+    """Mixture whose components share their regions, and in part their parameters."""
 
     def __init__(self, images: Tensor, start: BernoulliMixture, settings: Settings) -> None:
         self.images = images
@@ -80,7 +80,7 @@ class _MixtureModel:
         self.fit = _Fit(self.model, TraceEnum_ELBO(max_plate_nesting=1), settings, len(images))
 
     def learn(self, steps: int, label: str) -> CardinalityMixture:
-        """Takes steps from the start."""
+        """The mixture after steps from the start."""
         values = self.fit.run(self.initial_values(), steps, label)
         return CardinalityMixture(values["weights"], *self.components(values), self.regions)
 
@@ -100,12 +100,12 @@ class _MixtureModel:
             pyro.sample("image", RecursiveCardinality(logits[z], count_logits[z], self.regions), obs=self.images)
 
     def components(self, values: Values) -> tuple[Tensor, Tensor]:
-        """Log-odds and potentials of all components: what they have in common, and what is their own."""
+        """Log-odds ``(components, pixels)`` and potentials of all components: sums of common and own terms."""
         logits = values["mean_logits"] + self.settings.own_scale * values["own_logits"]
         return logits, (values["mean_bends"] + values["own_bends"]) @ self.basis
 
     def initial_values(self) -> Values:
-        """Parameters of independent pixels."""
+        """Initial values of the sites, from the mixture of independent pixels."""
         logits = self.start.probs.logit()
         mean = logits.mean(0)
         return {
@@ -127,7 +127,7 @@ class _Fit:
         self.num_images = num_images
 
     def run(self, start: Values, steps: int, label: str) -> Values:
-        """Takes all steps from a start."""
+        """Values of the sites after all steps from a start."""
         pyro.clear_param_store()
         parameters = pyro.poutine.block(self.model, expose=list(start))
         guide = AutoDelta(parameters, init_loc_fn=init_to_value(values=start))

@@ -20,7 +20,7 @@ BLUE = torch.tensor([0.00, 0.37, 0.75])
 HIDDEN = torch.tensor([0.85, 0.91, 0.98])
 GAP = torch.tensor([0.91, 0.91, 0.90])
 
-# All lengths are inches; PIXEL is one of a digit.
+# All lengths are in inches; PIXEL is the side of a digit's pixel.
 WIDTH, HEIGHT = 11.6, 8.35
 PIXEL = 0.0545
 COLUMNS = 10
@@ -29,7 +29,7 @@ COLUMNS = 10
 def draw_picture(gallery: Gallery, path: Path) -> None:
     """Draws data, samples, marginals, completions and regions.
 
-    :param Gallery gallery: Images, samples and completions.
+    :param Gallery gallery: The images to draw.
     :param Path path: File to write; its suffix says the format.
     """
     figure = Figure(figsize=(WIDTH, HEIGHT))

@@ -102,10 +102,10 @@ def draw_counts(axes: Axes, gallery: Gallery, labels: np.ndarray) -> None:
     regions = gallery.single.components.subsets
     (region,) = (i for i, subset in enumerate(regions.subsets) if np.array_equal(subset, members))
     count = torch.arange(len(members) + 1.0, dtype=torch.float64)
-    found = regions.counts(gallery.data)[:, region].bincount(minlength=len(count)) / len(gallery.data)
+    observed = regions.counts(gallery.data)[:, region].bincount(minlength=len(count)) / len(gallery.data)
     learned = regions.split(gallery.single.components.count_marginals[0])[region]
     independent = PoissonBinomial(probs=gallery.data[:, members].mean(0)).log_prob(count).exp()
-    axes.bar(count.numpy(), found.numpy(), color=_colour(0), alpha=0.4, label="data")
+    axes.bar(count.numpy(), observed.numpy(), color=_colour(0), alpha=0.4, label="data")
     axes.plot(count.numpy(), learned.numpy(), "o-", color=_colour(0), markersize=5, label="RecursiveCardinality")
     axes.plot(count.numpy(), independent.numpy(), "s:", color="0.35", markersize=4, label="independent pixels")
     axes.set_title("How many pixels of the blue region are on?", fontsize=11, loc="left")
@@ -113,6 +113,6 @@ def draw_counts(axes: Axes, gallery: Gallery, labels: np.ndarray) -> None:
     axes.set_ylabel("probability", fontsize=10)
     axes.set_xticks(count.tolist())
     axes.tick_params(labelsize=9)
-    axes.set_ylim(0, 1.3 * float(torch.maximum(independent, found).max()))
+    axes.set_ylim(0, 1.3 * float(torch.maximum(independent, observed).max()))
     axes.legend(fontsize=9, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

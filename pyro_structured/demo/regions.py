@@ -9,7 +9,7 @@ from pyro_structured.structures import NestedSubsets
 
 
 def curvature_basis(regions: NestedSubsets, scale: float) -> Tensor:
-    r"""Makes tables from the numbers that say how much they bend: a row for each bend, a column for each entry.
+    r"""Basis of tables by their curvature: a row for each second difference, a column for each entry.
 
     The table of a region of n pixels is zero at the counts 0 and n, which loses nothing, because the pixels' own
     log-odds and log Z absorb any straight line; at every count between, its second difference is ``2 * scale / n``

@@ -1,4 +1,4 @@
-"""Printed report of the demonstration."""
+"""Printed output of the demonstration."""
 
 __all__ = ["compare_splits", "demonstrate", "validate"]
 
@@ -25,10 +25,10 @@ def validate(settings: Settings) -> None:
 
 
 def demonstrate(output: Path, settings: Settings) -> None:
-    """Learns, compares, samples and completes, and draws all that.
+    """Learns and compares models, and draws samples and completions.
 
     :param Path output: Picture to write.
-    :param Settings settings: How to learn.
+    :param Settings settings: Settings of the learners.
     """
     pyro.set_rng_seed(0)
     digits = load_digits(seed=0)
@@ -44,10 +44,10 @@ def demonstrate(output: Path, settings: Settings) -> None:
 
 
 def compare_splits(seeds: Iterable[int], settings: Settings) -> None:
-    """Prints the held-out log-likelihoods on further random splits, and what the count potentials gain.
+    """Prints the held-out log-likelihoods on further random splits, and the gains from count potentials.
 
     :param seeds: Seeds of the splits.
-    :param Settings settings: How to learn; chosen on the split with seed 0.
+    :param Settings settings: Settings of the learners, chosen on the split with seed 0.
     """
     print("Held-out log-likelihood, nats per image (higher is better)", flush=True)
     gains: list[tuple[float, float]] = []
@@ -62,8 +62,8 @@ def compare_splits(seeds: Iterable[int], settings: Settings) -> None:
     labels = ("one RecursiveCardinality - independent pixels", "mixture - mixture of independent pixels")
     print("\nGain from potentials on counts, nats per image")
     for label, values in zip(labels, zip(*gains, strict=True), strict=True):
-        each = "".join(f"{value:7.2f}" for value in values)
-        print(f"  {label:46}{each}   mean {sum(values) / len(values):.2f}, smallest {min(values):.2f}")
+        columns = "".join(f"{value:7.2f}" for value in values)
+        print(f"  {label:46}{columns}   mean {sum(values) / len(values):.2f}, smallest {min(values):.2f}")
 
 
 def _print_table(comparison: Comparison, estimators: dict[str, EstimatedDensity], images: Tensor) -> None:
@@ -98,7 +98,7 @@ def _standard_error(values: Tensor) -> float:
 
 
 def _print_completion(comparison: Comparison, images: Tensor, observed: Tensor) -> None:
-    """Prints log-probabilities of the hidden half given the other one; independent pixels cannot use that."""
+    """Prints log-likelihoods of the hidden half given the other; independent pixels cannot use the observed half."""
     independent = comparison.independent
     hidden_alone = (images * independent.probs.log() + (1 - images) * torch.log1p(-independent.probs))[
         :, ~observed

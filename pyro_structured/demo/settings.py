@@ -1,4 +1,4 @@
-"""Settings with which the demonstration learns its models."""
+"""Settings of the demonstration's learners."""
 
 __all__ = ["Settings"]
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices made by validation inside the training images; ``--validate`` prints what others lead to.
+    """Choices made by validation inside the training images; ``--validate`` prints the results of others.
 
-    :param int num_components: Components of both mixtures.
+    :param int num_components: Number of components of both mixtures.
     :param float tree_pseudocount: Smoothing of the Chow-Liu tree.
     :param float pseudocount: Smoothing of independent pixels, and of the mixture of independent pixels.
-    :param int restarts: Starts of the mixture of independent pixels.
-    :param float region_penalty: Gain that every number in the tables of learned regions has to bring, in nats.
+    :param int restarts: Number of starts of the mixture of independent pixels.
+    :param float region_penalty: Least gain of every number in the tables of learned regions, in nats.
     :param float mean_scale: Prior standard deviation of log-odds; in the mixture, of their mean over the components.
     :param float own_scale: Prior standard deviation of the components' log-odds around their mean.
     :param float single_curvature: Prior scale of the potentials' curvature in the single model.
-    :param float curvature: The same in the mixture, for the components' mean and for the deviations from it.
+    :param float curvature: Prior scale of the curvature in the mixture, for the components' mean and the deviations.
     :param float learning_rate: First learning rate of Adam; the last one is 2 % of it.
-    :param int single_steps: Steps of SVI for the single model.
-    :param int steps: Steps of SVI for the mixture.
-    :param int num_starts: Mixtures of independent pixels from which the mixture is tried.
-    :param int start_steps: Steps of SVI after which the best start is chosen.
-    :param int estimator_steps: Most iterations of the package's estimators, whose other options are not tuned.
+    :param int single_steps: Number of steps of SVI for the single model.
+    :param int steps: Number of steps of SVI for the mixture.
+    :param int num_starts: Number of mixtures of independent pixels from which the mixture is tried.
+    :param int start_steps: Number of steps of SVI after which the best start is chosen.
+    :param int estimator_steps: Largest number of iterations of the package's estimators, not tuned otherwise.
     """
 
     num_components: int = 10

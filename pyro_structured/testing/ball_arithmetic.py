@@ -2,8 +2,8 @@ r"""Reference answers for potentials on the counts of nested subsets, for thousa
 
 The model and the arguments are those of :mod:`~pyro_structured.testing.brute_force`, without batches: ``logits`` of
 shape ``(D,)`` and ``count_logits`` of shape ``(sum of |s| + 1,)``; the subsets must be nested. Generating polynomials
-of the counts are multiplied in ball arithmetic (Arb), in which every number carries a bound on its error: what is
-returned is the float64 number next to the exact answer, or an ``ArithmeticError`` is raised. This needs `python-flint
+of the counts are multiplied in ball arithmetic (Arb), in which every number carries a bound on its error:
+functions return the float64 number next to the exact answer, or raise an ``ArithmeticError``. This needs `python-flint
 <https://pypi.org/project/python-flint/>`_, which is not installed along with the package.
 
 **References**
@@ -24,7 +24,7 @@ from torch import Tensor
 from pyro_structured.testing.polynomial_tree import Numbers, PolynomialTree, ball, total
 
 Subsets = Iterable[Iterable[int]]
-# Bits that a result must be known to: relatively, or absolutely if squared. It is then rounded to the 53 of float64.
+# Relative precision of a result in bits, and half of the absolute one of a tiny result; float64 has 53.
 _RESULT_BITS = 64
 _Result = TypeVar("_Result")
 
@@ -102,10 +102,10 @@ def hessian_vector_product(
 ) -> tuple[Tensor, Tensor]:
     """Computes the product of a vector with the Hessian of the log partition function.
 
-    It is the derivative of the posterior probabilities along the vector, here a central difference over a step of
-    ``2 ** -200``, whose error is of the order of the step's square. Infinite parameters are constants.
+    The product is the derivative of the posterior probabilities along the vector, computed as a central difference over
+    a step of ``2 ** -200``, whose error is of the order of the step's square. Infinite parameters are constants.
 
-    :param direction: Vectors that multiply the Hessian: one in the shape of ``logits``, and one in that of
+    :param direction: The vector that multiplies the Hessian: a part in the shape of ``logits``, and one in that of
         ``count_logits``.
     :param int precision: Bits of the computation.
     :return: The products for ``logits`` and for ``count_logits``, float64.
@@ -161,7 +161,7 @@ def poisson_binomial(logits: Tensor, precision: int = 400) -> CountLogProbs:
         whole = total(weights)
         below = np.cumsum(np.array(weights, dtype=object)).tolist()
         above = np.cumsum(np.array(weights[:0:-1], dtype=object)).tolist()[::-1] + [ball(0.0)]
-        return CountLogProbs(*(_rounded([_log(w / whole) for w in part]) for part in (weights, below, above)))
+        return CountLogProbs(*(_rounded([_log(w / whole) for w in table]) for table in (weights, below, above)))
 
     return _at_precision(precision, compute)
 

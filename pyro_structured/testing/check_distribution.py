@@ -1,4 +1,4 @@
-"""Suite of checks of distributions that are to be first-class in Pyro."""
+"""Suite of checks of the contract of a distribution that is first-class in Pyro."""
 
 __all__ = ["check_distribution"]
 
@@ -30,10 +30,10 @@ def check_distribution(
 ) -> None:
     r"""Checks that a distribution keeps the contract that Pyro's sites, guides and kernels rely on.
 
-    What applies follows from the distribution itself: values are enumerated where ``has_enumerate_support`` is true;
+    The distribution itself tells which checks apply: values are enumerated where ``has_enumerate_support`` is true;
     ``mean``, ``entropy()``, ``condition`` and the like are compared where they exist; ``rsample``, where
     ``has_rsample`` is true. If ``log_prob`` raises a NotImplementedError, checks end where they need it, and the error
-    has to say what to use instead. Nothing can be switched off. The checks are
+    has to name an alternative. Nothing can be switched off. The checks are
 
     - construction: ``arg_constraints`` hold, NaN is refused, arguments can be read from attributes of the same names;
     - shapes: ``sample``, also of no values, ``log_prob`` with values and parameters that broadcast, ``support``,
@@ -55,7 +55,7 @@ def check_distribution(
         of that dtype on that device. Small is best: about 4 variables, and parameters that vary over the batch.
     :param batch_shapes: The batch shapes to ask for.
     :param dtypes: The dtypes to ask for.
-    :param devices: The devices to ask for; ``None`` is the processor, and CUDA where there is one.
+    :param devices: The devices to ask for; ``None``: the CPU, and CUDA where there is one.
     :raises AssertionError: naming every check that failed, with what was expected and what came.
 
     Example::
@@ -90,7 +90,7 @@ def check_distribution(
 
 
 def _stems_from(error: BaseException | None, refusal: str) -> bool:
-    """Whether it is, or was raised from, the error with which a distribution refuses ``log_prob``."""
+    """Whether an error is, or was raised from, the error with which a distribution refuses ``log_prob``."""
     while error is not None:
         if isinstance(error, NotImplementedError) and str(error) == refusal:
             return True
@@ -99,7 +99,7 @@ def _stems_from(error: BaseException | None, refusal: str) -> bool:
 
 
 def _describe(check: str, found: list[tuple[DistributionCase, Exception]]) -> str:
-    """The first of the failures of a check; those of other batch shapes and dtypes mostly say the same."""
+    """Text on the first of a check's failures; failures with other batch shapes and dtypes mostly say the same."""
     case, error = found[0]
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
@@ -108,7 +108,7 @@ def _describe(check: str, found: list[tuple[DistributionCase, Exception]]) -> st
 
 @contextlib.contextmanager
 def _isolated(device: str) -> Iterator[None]:
-    """Makes the checks deterministic, warnings errors, and leaves no trace of them."""
+    """Makes checks deterministic and warnings errors, and restores generators and parameters afterwards."""
     states = random.getstate(), np.random.get_state()
     cuda = range(torch.cuda.device_count()) if device.startswith("cuda") else ()
     with (

@@ -22,8 +22,8 @@ def _as_function(distribution: Any, value: Tensor) -> tuple[dict[str, Tensor], C
     tensors = {p.name: p.tensor.detach().clone() for p in parameters(distribution) if p.is_differentiable}
 
     def log_prob(*changed: Tensor) -> Tensor:
-        other = rebuild(distribution, dict(zip(tensors, changed, strict=True)), validate_args=False)
-        result: Tensor = other.log_prob(value)
+        rebuilt = rebuild(distribution, dict(zip(tensors, changed, strict=True)), validate_args=False)
+        result: Tensor = rebuilt.log_prob(value)
         return result
 
     return tensors, log_prob
@@ -67,10 +67,10 @@ def _directions(tensor: Tensor) -> list[Tensor]:
 
 def _value_gradient(distribution: Any, value: Tensor) -> None:
     leaf = value.clone().requires_grad_()
-    (found,) = torch.autograd.grad(distribution.log_prob(leaf).sum(), [leaf])
+    (slope,) = torch.autograd.grad(distribution.log_prob(leaf).sum(), [leaf])
     for direction in _directions(value)[:8]:
         up, down = (distribution.log_prob(value + sign * _STEP * direction).sum() for sign in (1, -1))
-        along = (found * direction).sum()
+        along = (slope * direction).sum()
         expect_close("derivative of log_prob along the value", along, (up - down) / (2 * _STEP), 1e-6)
 
 
@@ -87,13 +87,13 @@ def second_gradient(case: DistributionCase) -> None:
     along = torch.stack([(g * d).sum() for g, d in zip(first, direction, strict=True)]).sum()
     if not along.requires_grad:
         along = along + 0 * leaves[0].sum()  # a constant gradient
-    found = torch.autograd.grad(along, leaves, allow_unused=True, materialize_grads=True)
+    seconds = torch.autograd.grad(along, leaves, allow_unused=True, materialize_grads=True)
 
     def slope(sign: int) -> tuple[Tensor, ...]:
         moved = [(t + sign * _STEP * d).requires_grad_() for t, d in zip(tensors, direction, strict=True)]
         return torch.autograd.grad(log_prob(*moved), moved)
 
-    for name, second, up, down in zip(named, found, slope(1), slope(-1), strict=True):
+    for name, second, up, down in zip(named, seconds, slope(1), slope(-1), strict=True):
         expect_close(f"second derivative of log_prob, {name}", second, (up - down) / (2 * _STEP), 1e-5)
 
 
@@ -120,8 +120,8 @@ def vmap_values(case: DistributionCase) -> None:
     expected = torch.stack([distribution.log_prob(value) for value in values])
     for validate in (False, True):
         again = rebuild(distribution, {}, validate_args=validate)
-        found = torch.vmap(again.log_prob)(values)
-        expect_close(f"vmap of log_prob over values, validate_args={validate}", found, expected, case.tolerance)
+        mapped = torch.vmap(again.log_prob)(values)
+        expect_close(f"vmap of log_prob over values, validate_args={validate}", mapped, expected, case.tolerance)
     loops = [_slope(distribution, value) for value in values]
     for slope, *rows in zip(torch.vmap(partial(_slope, distribution))(values), *loops, strict=True):
         expect_close("vmap of the gradient of log_prob over values", slope, torch.stack(rows), case.tolerance)
@@ -161,7 +161,7 @@ def forward_mode(case: DistributionCase) -> None:
         if isinstance(optional_query(distribution, name), Tensor):
             functions[name] = partial(_query, distribution, tuple(tensors), name)
     with warnings.catch_warnings():
-        # Said by torch of itself, at the first forward derivative of a process.
+        # Torch warns of its own code at the first forward derivative of a process.
         warnings.filterwarnings("ignore", "`torch.jit.script")
         for name, function in functions.items():
             _compare_modes(name, function, points, along)
@@ -172,8 +172,8 @@ def forward_mode(case: DistributionCase) -> None:
 def _compare_modes(
     name: str, function: Callable[..., Tensor], points: tuple[Tensor, ...], along: tuple[Tensor, ...]
 ) -> None:
-    found: tuple[Tensor, ...] = torch.func.jvp(function, points, along)
-    value, tangent = found
+    pair: tuple[Tensor, ...] = torch.func.jvp(function, points, along)
+    value, tangent = pair
     pull: Callable[[Tensor], tuple[Tensor, ...]] = torch.func.vjp(function, *points)[1]
     weights = torch.linspace(0.5, 1.5, value.numel(), dtype=value.dtype, device=value.device).reshape(value.shape)
     pulled = torch.stack([(g * t).sum() for g, t in zip(pull(weights), along, strict=True)]).sum()
@@ -186,14 +186,14 @@ def _compare_second(log_prob: Callable[..., Tensor], points: tuple[Tensor, ...],
 
     zero = torch.zeros_like(points[0].flatten()[:1]).sum()
     expected = torch.func.jacrev(torch.func.jacrev(line))(zero)
-    found = torch.func.jacfwd(torch.func.jacrev(line))(zero)
-    expect_close("second derivative of log_prob, forward over reverse", found, expected, 1e-7)
+    second = torch.func.jacfwd(torch.func.jacrev(line))(zero)
+    expect_close("second derivative of log_prob, forward over reverse", second, expected, 1e-7)
 
 
 def _query(distribution: Any, names: tuple[str, ...], query: str, *tensors: Tensor) -> Tensor:
     changed = rebuild(distribution, dict(zip(names, tensors, strict=True)), validate_args=False)
-    found: Tensor = getattr(changed, query)
-    return found
+    result: Tensor = getattr(changed, query)
+    return result
 
 
 GRADIENT_CHECKS = (gradient, second_gradient, forward_mode, single_precision, vmap_values, vmap_parameters)

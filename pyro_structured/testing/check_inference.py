@@ -29,7 +29,7 @@ def _plates(shape: tuple[int, ...]) -> Iterator[None]:
 
 
 def _level(value: Tensor, case: DistributionCase, distribution: Any) -> Tensor:
-    """A number that depends on all entries of a value."""
+    """Weighted sums of all entries of values, without the event axes."""
     events = flat_events(distribution, value)
     weights = torch.linspace(0.5, 1.5, events.shape[-1], dtype=events.dtype, device=events.device)
     return (events * weights).sum(-1).to(case.dtype)
@@ -142,12 +142,12 @@ def _enumerated_guide(distribution: Any, table: SupportTable, case: Distribution
     """A guide may enumerate its site, in parallel or one value after the other."""
     if distribution.has_rsample:
         return  # Pyro gives all values that such a site enumerates in a guide the same weight.
-    other = substitute(distribution, lambda p: nudge(p, torch.tensor(2.0)))
+    prior = substitute(distribution, lambda p: nudge(p, torch.tensor(2.0)))
     impossible = table.log_probs == -torch.inf
-    gap = (table.log_probs - other.log_prob(table.values)).masked_fill(impossible, 0.0)
+    gap = (table.log_probs - prior.log_prob(table.values)).masked_fill(impossible, 0.0)
 
     def model() -> None:
-        pyro.sample("value", other)
+        pyro.sample("value", prior)
 
     def guide() -> None:
         pyro.sample("value", distribution)
@@ -159,7 +159,7 @@ def _enumerated_guide(distribution: Any, table: SupportTable, case: Distribution
 
 
 def dependencies(case: DistributionCase) -> None:
-    """Pyro finds out on what an observed site depends, as ``render_model``, ``AutoGaussian`` and others need it."""
+    """Pyro finds the sites on which an observed site depends, as ``render_model``, ``AutoGaussian`` and others need."""
     found: Any = get_dependencies(_model(case, data=case.make().sample()))["posterior_dependencies"]
     expect("value" in found["shift"], f"get_dependencies: expected that 'shift' matters to 'value', got {found}")
 

@@ -15,14 +15,14 @@ from tqdm import trange
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.testing.kernel_case import KernelCase
 
-# All tests together; and how many cells each has.
+# Least p-value of all tests together, and number of cells of each test.
 LEAST_P_VALUE, NUM_CELLS = 1e-6, 8
-# Reference draws for each replicate.
+# Number of reference draws for each replicate.
 REFERENCES = 5
 
 
 def check_invariance(case: KernelCase, parameters: Mapping[str, Tensor], num_replicates: int, num_steps: int) -> None:
-    """Starts chains from exact draws, and compares where they are after some steps with other exact draws.
+    """Compares the states of chains, some steps after starts from exact draws, with other exact draws.
 
     Latent variables and data together then follow the same distribution before and after. A kernel that ignores the
     data keeps the distribution of the latent variables, but not that of the likelihood.
@@ -44,7 +44,7 @@ def check_invariance(case: KernelCase, parameters: Mapping[str, Tensor], num_rep
         ends = {name: transforms[name].inv(value) if name in transforms else value for name, value in params.items()}
         moved.append(_statistics(case, ends, args))
     for name in names:
-        p_value = _p_value(torch.stack([each[name] for each in reference]), torch.stack([each[name] for each in moved]))
+        p_value = _p_value(torch.stack([row[name] for row in reference]), torch.stack([row[name] for row in moved]))
         least = LEAST_P_VALUE / len(names)
         assert p_value > least, (
             f"invariance: expected chains from exact draws to keep the distribution of {name}, got a p-value of "
@@ -75,8 +75,8 @@ def _walk(
 
 @torch.no_grad()
 def _statistics(case: KernelCase, latents: dict[str, Tensor], args: tuple[Any, ...]) -> dict[str, Tensor]:
-    """Numbers whose distributions are compared."""
-    found = {
+    """Statistics whose distributions are compared, by name: all entries, log-likelihood and log-density."""
+    entries = {
         f"{name}[{index}]": entry
         for name, value in latents.items()
         for index, entry in enumerate(value.detach().double().flatten())
@@ -88,12 +88,12 @@ def _statistics(case: KernelCase, latents: dict[str, Tensor], args: tuple[Any, .
     likelihoods = [node["log_prob_sum"].double() for name, node in nodes.items() if name not in latents]
     densities = [nodes[name]["log_prob_sum"].double() for name in latents]
     likelihood = torch.stack(likelihoods).sum() if likelihoods else torch.zeros((), dtype=torch.double)
-    return {**found, "the log-likelihood": likelihood, "the log-density": likelihood + torch.stack(densities).sum()}
+    return {**entries, "the log-likelihood": likelihood, "the log-density": likelihood + torch.stack(densities).sum()}
 
 
 def _p_value(reference: Tensor, found: Tensor) -> float:
-    """P-value of a chi-square test of two samples, on cells between quantiles that never divide ties."""
-    # Densities are the same for many values but for rounding.
+    """P-value of a chi-square test of two samples, on cells between quantiles of the reference that divide no ties."""
+    # Densities of many values are equal but for rounding.
     reference, found = (values.float() for values in (reference, found))
     ordered = reference.sort().values
     places = torch.arange(NUM_CELLS) * len(ordered) // NUM_CELLS

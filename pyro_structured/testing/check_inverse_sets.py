@@ -1,4 +1,4 @@
-"""Checks that the inverse sets of problems are what they are said to be."""
+"""Checks of the inverse sets of problems against their solvers."""
 
 __all__ = ["check_boxes", "check_chords", "check_feasible_points"]
 
@@ -10,9 +10,9 @@ from torch import Tensor
 from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.testing.problem_case import ProblemCase, agree, random_costs, reflected
 
-# How many times costs inside and outside of boxes are compared with the solver.
+# Number of comparisons of costs inside and outside of boxes with the solver.
 NUM_COMPARISONS = 10_000
-# How far costs move, and what is just outside.
+# Scale of moves of costs, and distance of costs just outside of a box.
 REACH, STEP = 3.0, 1e-7
 
 
@@ -48,7 +48,7 @@ def check_boxes(problem: Problem) -> None:
 
 
 def _compare_boxes(problem: Problem, costs: Tensor) -> int:
-    """Moves all costs about, like a sampler; how many times boxes have been compared with the solver."""
+    """Moves all costs like a sampler; returns the number of comparisons of boxes with the solver."""
     value, flat = problem.solve(costs), costs.flatten(-len(problem.cost_shape))
     least = torch.as_tensor(problem.cost_low).expand(costs.shape).reshape(flat.shape)
     visited, compared = torch.zeros_like(flat), 0
@@ -73,17 +73,17 @@ def _compare_boxes(problem: Problem, costs: Tensor) -> int:
 
 
 def _proposals(now: Tensor, low: Tensor, high: Tensor, free: Tensor) -> Iterator[Tensor]:
-    """Costs anywhere; inside but for one, which is anywhere, at a bound, or just outside of it; and inside."""
-    one = torch.rand_like(now).masked_fill(~free, -1.0)
-    one = one == one.amax(-1, keepdim=True)
+    """Yields costs anywhere; inside but for one, which is anywhere, at a bound, or just outside; and inside."""
+    is_chosen = torch.rand_like(now).masked_fill(~free, -1.0)
+    is_chosen = is_chosen == is_chosen.amax(-1, keepdim=True)
     wild = now + REACH * torch.randn_like(now)
     near_low, near_high = torch.maximum(low, now - REACH), torch.minimum(high, now + REACH)
     inside = near_low + torch.rand_like(now) * (near_high - near_low)
     yield wild
-    yield torch.where(one, wild, inside)
+    yield torch.where(is_chosen, wild, inside)
     for shift in (0.0, STEP):
-        yield torch.where(one & low.isfinite(), low - shift, inside)
-        yield torch.where(one & high.isfinite(), high + shift, inside)
+        yield torch.where(is_chosen & low.isfinite(), low - shift, inside)
+        yield torch.where(is_chosen & high.isfinite(), high + shift, inside)
     yield inside
 
 

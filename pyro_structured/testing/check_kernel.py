@@ -1,4 +1,4 @@
-"""Suite of checks of kernels that Pyro's MCMC is to run."""
+"""Suite of checks of the contract of a kernel for Pyro's MCMC."""
 
 __all__ = ["check_kernel"]
 
@@ -23,14 +23,14 @@ from pyro_structured.testing.check_invariance import check_invariance
 from pyro_structured.testing.kernel_case import Draw, KernelCase
 
 WARMUP, DRAWS = 3, 5
-# Draws of data until chains differ.
+# Largest number of draws of data until chains differ.
 ATTEMPTS = 10
-# Seconds in which the last draws of a chain arrive after its process has ended.
+# Seconds within which the last draws of a chain arrive after its process has ended.
 PATIENCE = 10.0
-# Seconds for parallel chains, and how often they are started: processes that are forked beside threads may deadlock
-# whatever the kernel is.
+# Seconds for parallel chains, and number of times that they are started: processes that are forked beside threads may
+# deadlock whatever the kernel is.
 DEADLINE, STARTS = 120.0, 2
-# Steps after which nothing new is kept, and steps during which that is watched.
+# Number of steps after which no more graphs may be kept, and number of steps in which graphs are counted.
 SETTLED, WATCHED = 5, 10
 
 
@@ -54,22 +54,22 @@ def check_kernel(
     - runners: ``save_params``, ``StreamingMCMC``, ``hook_fn``, ``logging`` and ``diagnostics``;
     - memory: draws have no gradient, and no graphs are kept;
     - invariance: started from exact draws of the posterior, the chain keeps the distribution of all latent entries, of
-      the log-density and of the log-likelihood. A p-value of each is computed by a chi-square test; that of all of them
+      the log-density and of the log-likelihood. A p-value of each is computed by a chi-square test; the p-value of all
       together has to be above 1e-6.
 
     A step takes part in many chains, so it should be fast. The random generators are seeded, and restored at the end.
 
-    :param factory: Makes a kernel for a model; one that does not adapt, as adaptation has no invariant distribution:
+    :param factory: Function from a model to a kernel that does not adapt, as adaptation has no invariant distribution:
         ``lambda model: NUTS(model, step_size=0.5, adapt_step_size=False)``.
     :param model: A Pyro model of data; it has to be picklable for the context "spawn".
     :param draw: Draws values of all latent sites and a tuple of data, the arguments of the model, from the joint
         distribution.
     :param dict infeasible: ``initial_params`` of density zero, given data from ``draw``; ``None``: this is not checked.
-    :param dict parameters: Values of ``pyro.param`` sites other than those that ``draw`` uses. Kernels start with these
-        and have to see the others.
+    :param dict parameters: Values of ``pyro.param`` sites other than those that ``draw`` uses. Kernels start with
+        these values and have to see those of ``draw``.
     :param int num_replicates: Number of chains that show invariance, at least 50.
     :param int num_steps: Length of these chains.
-    :param contexts: How parallel chains are started, among "fork" and "spawn".
+    :param contexts: Start methods of the processes of parallel chains, among "fork" and "spawn".
     :raises AssertionError: at the first check that fails.
     :raises ValueError: if there are too few replicates.
 
@@ -105,13 +105,13 @@ def check_kernel(
 
 
 def _draw_uncertain(case: KernelCase) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
-    """Latent variables and data for which chains differ: others would hide faults."""
+    """Latent variables and data for which chains with different seeds differ: others would hide faults."""
     for _ in range(ATTEMPTS):
         latents, args = case.draw()
         state = pyro.util.get_rng_state()
-        one, other = (_run(case.new(), args, seed=seed).get_samples() for seed in range(2))
+        first, second = (_run(case.new(), args, seed=seed).get_samples() for seed in range(2))
         pyro.util.set_rng_state(state)
-        if all(name in other and not torch.equal(value, other[name]) for name, value in one.items()):
+        if all(name in second and not torch.equal(value, second[name]) for name, value in first.items()):
             return latents, args
     raise AssertionError(f"chains: expected draws that differ with the seed, got equal ones for {ATTEMPTS} data sets")
 
@@ -121,12 +121,12 @@ def _check_start(
 ) -> None:
     given = case.unconstrained(latents, args)
     kernel = case.started(given, args)
-    found: Any = kernel.initial_params
-    _agree("initial_params", {name: found[name] for name in found}, given)
+    initial: Any = kernel.initial_params
+    _agree("initial_params", {name: initial[name] for name in initial}, given)
     kernel.cleanup()
     kernel.cleanup()
-    own, other = (_own_start(each, args) for each in (kernel, case.new()))
-    _agree("initial_params after cleanup", own, other)
+    own, fresh = (_own_start(started, args) for started in (kernel, case.new()))
+    _agree("initial_params after cleanup", own, fresh)
     if infeasible is None:
         return
     try:
@@ -242,7 +242,7 @@ def _check_memory(case: KernelCase, args: tuple[Any, ...]) -> None:
 
 def _num_graphs() -> int:
     gc.collect()
-    tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
+    tensors = [tensor for tensor in gc.get_objects() if issubclass(type(tensor), Tensor)]
     return sum(tensor.grad_fn is not None for tensor in tensors)
 
 
@@ -263,7 +263,7 @@ def _run(kernel: MCMCKernel, args: tuple[Any, ...], seed: int | None = 0, cpus: 
 
 
 def _watch(sampler: Any, finished: threading.Event) -> None:
-    """Pyro would wait forever for chains whose process ended without a word, or hangs."""
+    """Ends runs of parallel chains whose processes have ended silently, or hang: Pyro would wait forever."""
     started = time.monotonic()
     while not finished.wait(PATIENCE):
         workers = getattr(sampler, "workers", ())

@@ -53,7 +53,7 @@ def _impossible(distribution: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def refused_log_prob(case: DistributionCase) -> None:
-    """Where ``log_prob`` is not implemented, the error says what to use instead."""
+    """Where ``log_prob`` is not implemented, the error names an alternative."""
     refusal = log_prob_refusal(case.make())
     if refusal is not None:
         says = re.search(r"\b(use|instead)\b", refusal)
@@ -76,7 +76,7 @@ def out_of_support(case: DistributionCase) -> None:
 def sampler(case: DistributionCase) -> None:
     """Samples follow ``log_prob``, also along sample axes and expanded batch axes, which must not be copies."""
     distribution = case.make()
-    # Nearest neighbours of continuous vectors need more.
+    # Tests by nearest neighbours of continuous vectors need more samples.
     size = NUM_SAMPLES if distribution.support.is_discrete else 1000 * (1 + distribution.event_shape.numel())
     _fits(distribution, distribution.sample((size,)), "sample")
     _fits(distribution, distribution.expand((size, *case.batch_shape)).sample(), "expand(...).sample")
@@ -151,11 +151,11 @@ def moments(case: DistributionCase) -> None:
     """Mean, variance, marginals, mode and entropy, where there are any, equal the enumerated ones."""
     distribution = case.make()
     shape = (*case.batch_shape, *distribution.event_shape)
-    found = {
+    results = {
         name: optional_query(distribution, name)
         for name in ("mean", "variance", "stddev", "mode", "entropy", "marginals")
     }
-    for name, result in found.items():
+    for name, result in results.items():
         if result is not None:
             expected_shape = case.batch_shape if name == "entropy" else shape
             if name == "marginals" and not distribution.sample().is_floating_point():
@@ -164,7 +164,7 @@ def moments(case: DistributionCase) -> None:
             dtype = distribution.sample().dtype if name == "mode" else case.dtype
             expect(result.dtype == dtype, f"{name}: expected {dtype}, got {result.dtype}")
     if not distribution.has_enumerate_support:
-        _sampled_moments(distribution, found)
+        _sampled_moments(distribution, results)
         return
     table = SupportTable.of(distribution)
     mean = table.expectation(table.values)
@@ -172,21 +172,21 @@ def moments(case: DistributionCase) -> None:
     entropy = -table.expectation(table.log_probs.masked_fill(table.log_probs == -torch.inf, 0.0))
     is_binary = bool(((table.values == 0) | (table.values == 1)).all())
     references = {"mean": mean, "variance": variance, "stddev": variance.sqrt(), "entropy": entropy}
-    if found["marginals"] is not None and not distribution.sample().is_floating_point():
+    if results["marginals"] is not None and not distribution.sample().is_floating_point():
         categories = torch.arange(_num_categories(distribution), device=table.values.device)
         references["marginals"] = table.expectation((table.values.unsqueeze(-1) == categories).double())
     elif is_binary and event_rank(distribution):
         references["marginals"] = mean
     for name, expected in references.items():
-        if found[name] is not None:
-            expect_close(name, found[name].double(), expected, 10 * case.tolerance)
-    if found["mode"] is not None:
-        best = distribution.log_prob(found["mode"])
+        if results[name] is not None:
+            expect_close(name, results[name].double(), expected, 10 * case.tolerance)
+    if results["mode"] is not None:
+        best = distribution.log_prob(results["mode"])
         expect_close("log_prob(mode)", best, table.log_probs.amax(0), case.tolerance)
 
 
 def _num_categories(distribution: Any) -> int:
-    """Values of an entry that is an integer: those of its support, the largest of all entries."""
+    """Number of values of an integer entry: that of its support, the largest of all entries."""
     return int(torch.as_tensor(entry_constraint(distribution.support).upper_bound).max()) + 1
 
 
@@ -242,7 +242,7 @@ def _check_icdf(distribution: Any, table: SupportTable, below: Tensor) -> None:
 
 
 def conditional(case: DistributionCase) -> None:
-    """``condition`` and ``marginal_log_prob``, unless refused, equal what enumeration says, and each other."""
+    """``condition`` and ``marginal_log_prob``, unless refused, equal the enumerated results, and each other."""
     distribution = case.make()
     if not (hasattr(distribution, "condition") and distribution.has_enumerate_support):
         return

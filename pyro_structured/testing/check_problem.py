@@ -1,4 +1,4 @@
-"""Suite of checks of optimisation problems whose costs are to be random."""
+"""Suite of checks of the contract of an optimisation problem whose costs can be random."""
 
 __all__ = ["check_problem"]
 
@@ -66,11 +66,11 @@ def _check_optima(case: ProblemCase) -> None:
     problem, values = case.problem, case.values
     for tied in (False, True):
         costs = random_costs(problem, 200, tied=tied)
-        found = problem.solve(costs)
-        assert found.shape == (200, *problem.event_shape), f"solve: unexpected shape {tuple(found.shape)}"
+        solved = problem.solve(costs)
+        assert solved.shape == (200, *problem.event_shape), f"solve: unexpected shape {tuple(solved.shape)}"
         losses = case.losses(costs)
         optimal = losses <= losses.amin(-1, keepdim=True) + 1e-7
-        chosen = _same(found, values)
+        chosen = _same(solved, values)
         agree("solve: values are optimal", (chosen & optimal).any(-1), torch.ones(200, dtype=torch.bool))
         agree("contains", problem.contains(costs.unsqueeze(1), values), optimal)
         if problem.is_linear:
@@ -89,7 +89,7 @@ def _check_second_best(case: ProblemCase) -> None:
     half = (torch.arange(200) < 100).reshape(-1, *(1,) * len(problem.event_shape))
     given = torch.where(half, optimal, chosen)
     try:
-        found = problem.second_best(costs, given)
+        second = problem.second_best(costs, given)
     except NotImplementedError:
         return
     except ValueError:
@@ -100,8 +100,8 @@ def _check_second_best(case: ProblemCase) -> None:
         return
     losses, same = case.losses(costs), _same(given, values)
     best = losses.masked_fill(same, torch.inf).amin(-1)
-    reached = losses.masked_fill(~_same(found, values), torch.inf).amin(-1)
-    assert not bool((_same(found, values) & same).any()), "second_best: expected other values, got the same"
+    reached = losses.masked_fill(~_same(second, values), torch.inf).amin(-1)
+    assert not bool((_same(second, values) & same).any()), "second_best: expected other values, got the same"
     torch.testing.assert_close(reached, best)
 
 
@@ -127,7 +127,7 @@ def _check_values(case: ProblemCase) -> None:
 
 
 def _other_values(values: Tensor) -> Tensor:
-    """Integers at random, and values with one entry changed, or two exchanged."""
+    """Values that may be infeasible: random integers, and values with one entry changed, or two exchanged."""
     shape, flat = values.shape[1:], values.long().flatten(1)
     low, high, size = int(flat.min()) - 1, int(flat.max()) + 2, flat.shape[1]
     noise = torch.randint(low, high, (500, size))
@@ -139,12 +139,12 @@ def _other_values(values: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, values: Tensor) -> Tensor:
-    """Equality of each value with each of the listed ones, booleans of shape ``(N, V)``."""
+    """Whether N found values equal V listed ones, booleans of shape ``(N, V)``."""
     return (found.unsqueeze(1) == values).flatten(2).all(-1)
 
 
 def _check_batches(problem: Problem, singles: list[Problem]) -> None:
-    """Rows of a batch do not know of each other, however it is put together."""
+    """Rows of a batch are independent of each other, however the batch is put together."""
     batch, count = problem.batch_shape, len(singles)
     costs, directions = (random_costs(problem, 2, *batch) for _ in range(2))
     value = problem.solve(costs)
@@ -158,14 +158,14 @@ def _check_batches(problem: Problem, singles: list[Problem]) -> None:
     agree("flatten: solve", flat.solve(rows), row_values)
     agree("indexing by booleans: solve", flat[picked].solve(rows[picked]), row_values[picked])
     agree("slicing: solve", flat[1:].solve(rows[1:]), row_values[1:])
-    other = rows.flip(0)
-    contained = problem.contains(other.reshape(costs.shape), value)
+    flipped_costs = rows.flip(0)
+    contained = problem.contains(flipped_costs.reshape(costs.shape), value)
     feasible = problem.is_feasible(value.flip(0)).expand(contained.shape)
     ends = problem.chord(costs, value, directions) if problem.is_linear else ()
     for row in range(2 * count):
         single, own = singles[row % count], row_values[row]
         agree("rows of a batch: solve", single.solve(rows[row]), own)
-        agree("rows of a batch: contains", contained.reshape(-1)[row], single.contains(other[row], own))
+        agree("rows of a batch: contains", contained.reshape(-1)[row], single.contains(flipped_costs[row], own))
         flipped = value.flip(0).reshape(row_values.shape)[row]
         agree("rows of a batch: is_feasible", feasible.reshape(-1)[row], single.is_feasible(flipped))
         if problem.is_linear:
@@ -177,8 +177,8 @@ def _check_batches(problem: Problem, singles: list[Problem]) -> None:
 
 
 def _check_copies(problem: Problem) -> None:
-    for name, other in (("pickle", pickle.loads(pickle.dumps(problem))), ("deepcopy", copy.deepcopy(problem))):
-        assert other == problem and hash(other) == hash(problem), f"{name}: expected an equal problem"
+    for name, copied in (("pickle", pickle.loads(pickle.dumps(problem))), ("deepcopy", copy.deepcopy(problem))):
+        assert copied == problem and hash(copied) == hash(problem), f"{name}: expected an equal problem"
     assert problem != problem.expand((7, *problem.batch_shape)), "==: expected problems of other batch shapes to differ"
     assert problem != 0, "==: expected a problem and a number to differ"
 

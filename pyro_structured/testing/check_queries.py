@@ -17,7 +17,7 @@ from pyro_structured.testing.support_table import SupportTable, event_rank
 DIFFERENTIABLE_QUERIES = ("entropy", "mean", "variance", "marginals", "marginal_logits", "count_marginals")
 # Steps of finite differences: their errors are near 1e-10 for the first derivative.
 _STEP = 1e-5
-# More than messages name.
+# More rows than messages name.
 NUM_ROWS = 13
 
 _Tensors = Mapping[str, Tensor]
@@ -28,16 +28,16 @@ def count_marginals(case: DistributionCase) -> None:
     subsets.
     """
     distribution = case.make()
-    found = optional_query(distribution, "count_marginals")
-    if found is None or not (hasattr(distribution, "subsets") and distribution.has_enumerate_support):
+    result = optional_query(distribution, "count_marginals")
+    if result is None or not (hasattr(distribution, "subsets") and distribution.has_enumerate_support):
         return
     table = SupportTable.of(distribution)
     counts = distribution.subsets.counts(table.values).unsqueeze(-1)
     parts = [table.probs.new_zeros((*case.batch_shape, 0))]
     for index, size in enumerate(distribution.subsets.sizes):
         parts.append(table.expectation(counts[..., index, :] == torch.arange(size + 1, device=counts.device)))
-    expect(found.dtype == case.dtype, f"count_marginals: expected {case.dtype}, got {found.dtype}")
-    expect_close("count_marginals", found, torch.cat(parts, -1), 10 * case.tolerance)
+    expect(result.dtype == case.dtype, f"count_marginals: expected {case.dtype}, got {result.dtype}")
+    expect_close("count_marginals", result, torch.cat(parts, -1), 10 * case.tolerance)
 
 
 def marginal_logits(case: DistributionCase) -> None:
@@ -45,17 +45,17 @@ def marginal_logits(case: DistributionCase) -> None:
     log-probabilities.
     """
     distribution = case.make()
-    found = optional_query(distribution, "marginal_logits")
-    if found is None or not distribution.has_enumerate_support:
+    result = optional_query(distribution, "marginal_logits")
+    if result is None or not distribution.has_enumerate_support:
         return
     table = SupportTable.of(distribution)
     joint = table.log_probs.double()[(...,) + (None,) * event_rank(distribution)]
     is_binary = distribution.sample().is_floating_point()
-    number = 2 if is_binary else found.shape[-1]
+    number = 2 if is_binary else result.shape[-1]
     logs = [torch.logsumexp(joint.masked_fill(table.values != y, -torch.inf), 0) for y in range(number)]
     expected = logs[1] - logs[0] if is_binary else torch.stack(logs, -1)
-    expect(found.dtype == case.dtype, f"marginal_logits: expected {case.dtype}, got {found.dtype}")
-    expect_close("marginal_logits", found, expected, 10 * case.tolerance)
+    expect(result.dtype == case.dtype, f"marginal_logits: expected {case.dtype}, got {result.dtype}")
+    expect_close("marginal_logits", result, expected, 10 * case.tolerance)
 
 
 def conjugate_update(case: DistributionCase) -> None:
@@ -85,12 +85,12 @@ class _Query(NamedTuple):
     compute: Callable[[_Tensors], Tensor]
 
     def energy(self, changed: _Tensors) -> Tensor:
-        """A number to which all entries contribute differently, and not linearly."""
+        """Scalar to which all entries contribute with different weights, and not linearly."""
         result = self.compute(changed)
         return (result * (_weights(result) + result / 2)).sum()
 
     def replacing(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """All parameters, with one exchanged."""
+        """All differentiable parameters by name, with one exchanged."""
         return {**self.tensors, name: tensor}
 
 
@@ -100,7 +100,7 @@ def _weights(result: Tensor) -> Tensor:
 
 
 def _queries(case: DistributionCase) -> list[_Query]:
-    """All differentiable queries that there are, in double precision and without a batch."""
+    """All differentiable queries of a distribution in double precision and without a batch; none of others."""
     distribution = case.make()
     tensors = _differentiable(distribution)
     if torch.finfo(case.dtype).bits < 64 or case.batch_shape or not tensors:
@@ -131,7 +131,7 @@ def _leaves(tensors: _Tensors) -> dict[str, Tensor]:
 
 
 def _derivatives(output: Tensor, leaves: _Tensors, create_graph: bool = False) -> dict[str, Tensor]:
-    """The derivatives of a number, zeros where it does not depend on a parameter; the graph is kept."""
+    """Derivatives of a scalar, zeros where it does not depend on a parameter; the graph is kept."""
     if not output.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     found = torch.autograd.grad(
@@ -155,7 +155,7 @@ def _along(gradients: _Tensors, direction: _Tensors) -> Tensor:
 
 
 def _moved(tensors: _Tensors, direction: _Tensors) -> list[dict[str, Tensor]]:
-    """A step forwards and one backwards."""
+    """Parameters after a step forwards, and after a step backwards."""
     return [{name: t + sign * _STEP * direction[name] for name, t in tensors.items()} for sign in (1, -1)]
 
 
@@ -260,10 +260,12 @@ def impossible_rows(case: DistributionCase) -> None:
     except NotImplementedError:
         return
     chosen = different.float().argmax(0)
-    other = others.gather(0, chosen.reshape(1, *chosen.shape, *(1,) * event_rank(distribution)).expand_as(value[:1]))
+    impossible_value = others.gather(
+        0, chosen.reshape(1, *chosen.shape, *(1,) * event_rank(distribution)).expand_as(value[:1])
+    )
     odd = (torch.arange(NUM_ROWS, device=value.device) != 1).reshape(-1, *(1,) * len(case.batch_shape))
     odd = odd & different.any(0)
-    again = torch.where(odd.reshape(odd.shape + (1,) * event_rank(distribution)), other, value)
+    again = torch.where(odd.reshape(odd.shape + (1,) * event_rank(distribution)), impossible_value, value)
     log_probs = given.marginal_log_prob(again, observed)
     impossible = (log_probs == -torch.inf).expand(odd.shape)
     expect((impossible == odd).all(), f"marginal_log_prob: expected -inf in rows {odd.nonzero()}, got {log_probs}")

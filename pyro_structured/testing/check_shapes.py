@@ -1,4 +1,4 @@
-"""Shapes, types and copies: what Pyro relies on before any number is computed."""
+"""Checks of shapes, types and copies, on which Pyro relies before any number is computed."""
 
 __all__ = ["SHAPE_CHECKS"]
 
@@ -29,7 +29,7 @@ from pyro_structured.testing.distribution_case import (
 from pyro_structured.testing.expectation import expect, expect_close, expect_raises, expect_shape
 from pyro_structured.testing.support_table import event_rank
 
-# Looked at before copies are made, so that what is cached is seen to travel, or to be made anew.
+# Attributes read before copies are made, so that caches are seen to travel, or to be made anew.
 CACHED_QUERIES = (
     "log_partition_function",
     "marginals",
@@ -70,7 +70,7 @@ def support(case: DistributionCase) -> None:
     rank = event_rank(distribution)
     wraps = any(isinstance(argument, Distribution) for argument in arguments(distribution).values())
     for name, constraint in (("support", distribution.support), ("class's support", type(distribution).support)):
-        if name == "support" or not wraps:  # The class of a wrapper cannot know what is wrapped.
+        if name == "support" or not wraps:  # The class of a wrapper cannot know the wrapped distribution.
             expect(constraint.event_dim == rank, f"{name}.event_dim: expected {rank}, got {constraint.event_dim}")
     value = distribution.sample((4,))
     valid = distribution.support.check(value)
@@ -106,8 +106,8 @@ def sample(case: DistributionCase) -> None:
     expect(value.requires_grad, "rsample: expected a differentiable value, as has_rsample is True")
     weights = torch.arange(1.0, 1.0 + value.numel()).to(value).reshape(value.shape)
     gradients = torch.autograd.grad((value * weights).sum(), list(leaves.values()), allow_unused=True)
-    found = [g for g in gradients if g is not None]
-    is_fine = bool(found) and all(bool(g.isfinite().all()) for g in found)
+    present = [g for g in gradients if g is not None]
+    is_fine = bool(present) and all(bool(g.isfinite().all()) for g in present)
     expect(is_fine, "rsample: expected finite gradients with respect to parameters")
 
 
@@ -126,9 +126,9 @@ def log_prob(case: DistributionCase) -> None:
     expect_close("log_prob of one of the values", distribution.log_prob(value[1]), whole[1], tolerance)
     for axis in range(len(case.batch_shape)):
         # A value that lacks the leading batch axes is one for all of them.
-        part = value[(0,) * (axis + 2)]
-        expected = distribution.log_prob(part.expand(distribution.batch_shape + distribution.event_shape))
-        expect_close("log_prob of a value with fewer batch axes", distribution.log_prob(part), expected, tolerance)
+        single = value[(0,) * (axis + 2)]
+        expected = distribution.log_prob(single.expand(distribution.batch_shape + distribution.event_shape))
+        expect_close("log_prob of a value with fewer batch axes", distribution.log_prob(single), expected, tolerance)
         shape = tuple(1 if i == axis + 1 else n for i, n in enumerate(value.shape))
         narrow = value.narrow(axis + 1, 0, 1).reshape(shape)
         expected = distribution.log_prob(narrow.expand_as(value))
@@ -258,7 +258,7 @@ def empty_batch(case: DistributionCase) -> None:
 
 
 def _empty_results(distribution: Any, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Names and results of what can be asked for, with the batch shape in front."""
+    """Yields names and results of all queries, whose shapes start with the batch shape."""
     yield "log_prob", distribution.log_prob(value)[0]
     yield "expand", distribution.expand(distribution.batch_shape).log_prob(value[0])
     queries: dict[str, Callable[[], Any]] = {
@@ -276,9 +276,9 @@ def _empty_results(distribution: Any, value: Tensor) -> Iterator[tuple[str, Tens
         queries["marginal_log_prob"] = partial(distribution.marginal_log_prob, value[0], nothing)
     for name, query in queries.items():
         with contextlib.suppress(NotImplementedError):
-            found = query()
-            if isinstance(found, Tensor):
-                yield name, found
+            result = query()
+            if isinstance(result, Tensor):
+                yield name, result
 
 
 def copies(case: DistributionCase) -> None:

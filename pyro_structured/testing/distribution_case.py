@@ -33,7 +33,7 @@ class DistributionCase:
     :param factory: Called as ``factory(batch_shape, dtype, device=device)``.
     :param torch.Size batch_shape: The batch shape to ask for.
     :param torch.dtype dtype: The dtype of the parameters.
-    :param str device: Where the parameters lie.
+    :param str device: Device of the parameters.
 
     Example::
 
@@ -56,7 +56,7 @@ class DistributionCase:
 
     @property
     def tolerance(self) -> float:
-        """Largest difference of a result from the same number computed in another way."""
+        """Tolerance of a result beside the same number computed in another way: 1e-4 or, in float64, 1e-8."""
         return 1e-4 if torch.finfo(self.dtype).bits < 64 else 1e-8
 
     def __str__(self) -> str:
@@ -66,9 +66,9 @@ class DistributionCase:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor that a distribution, or one that it is made of, was constructed with.
+    """A tensor with which a distribution, or a distribution among its arguments, was constructed.
 
-    ``name`` is that of the argument, such as ``"logits"``, or ``"selector.logits"`` in a distribution that is an
+    ``name`` is the argument's, such as ``"logits"``, or ``"selector.logits"`` in a distribution that is an
     argument itself. ``trailing`` counts the axes behind those of the batch shape of the whole distribution.
     """
 
@@ -79,7 +79,7 @@ class Parameter:
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether log-probabilities have derivatives with respect to it."""
+        """Whether log-probabilities have derivatives with respect to the parameter."""
         return self.tensor.is_floating_point() and not self.constraint.is_discrete
 
 
@@ -194,7 +194,7 @@ def narrow(distribution: Any) -> Any:
 def nudge(parameter: Parameter, amount: Tensor) -> Tensor:
     """Moves a parameter a little, differentiably, within its constraint.
 
-    Infinite entries stay what they are, such as potentials of -inf.
+    Infinite entries stay the same, such as potentials of -inf.
 
     :param Parameter parameter: The parameter.
     :param Tensor amount: Size of the move, of a shape that broadcasts with the batch shape.
@@ -252,5 +252,5 @@ def log_prob_refusal(distribution: Any) -> str | None:
     except NotImplementedError as error:
         return str(error)
     except Exception:
-        return None  # The checks say what is wrong.
+        return None  # The checks report the error.
     return None

@@ -1,4 +1,4 @@
-"""Comparisons that say what was expected and what came."""
+"""Comparisons whose errors tell the expected and the actual result."""
 
 __all__ = ["expect", "expect_close", "expect_raises", "expect_shape"]
 

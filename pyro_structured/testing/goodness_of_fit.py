@@ -1,4 +1,4 @@
-"""Whether samples follow the probabilities or densities that they are said to have.
+"""Goodness-of-fit tests of samples against probabilities or densities.
 
 As in :mod:`pyro.distributions.testing.gof`, the p-values of good samples are about uniform, those of bad ones close to
 zero. The survival function of chi square is scipy's: that of Pyro 1.9 sums a truncated series, and tends to 1, not to
@@ -15,15 +15,15 @@ from scipy.spatial import cKDTree
 from scipy.stats import chi2
 from torch import Tensor
 
-# Pearson's statistic follows its limit well where this many draws are expected.
+# Number of expected draws of a cell for which Pearson's statistic is close to its limit.
 _EXPECTED_DRAWS = 5.0
 
 
 def discrete_goodness_of_fit(probs: Tensor, counts: Tensor) -> float:
-    """Pearson's chi-square test; rare values are pooled.
+    """P-value of Pearson's chi-square test; rare values are pooled.
 
     :param Tensor probs: Probabilities of all values, shape ``(n,)``.
-    :param Tensor counts: How often each was drawn, shape ``(n,)``.
+    :param Tensor counts: Numbers of draws of all values, shape ``(n,)``.
     :return: The p-value; 0 if an impossible value was drawn.
 
     Example::
@@ -38,7 +38,7 @@ def discrete_goodness_of_fit(probs: Tensor, counts: Tensor) -> float:
         return 0.0
     expected, order = (probs * counts.sum()).sort(descending=True)
     drawn = counts[order]
-    # The rarest are pooled, with the smallest of the others if they are too rare even together.
+    # The rarest values are pooled, with the smallest other one if they are too rare even together.
     tail = expected.flip(0).cumsum(0).flip(0)
     num_cells = int(((expected >= _EXPECTED_DRAWS) & (tail - expected >= _EXPECTED_DRAWS)).sum()) + 1
     last = num_cells - 1
@@ -48,9 +48,9 @@ def discrete_goodness_of_fit(probs: Tensor, counts: Tensor) -> float:
 
 
 def density_goodness_of_fit(samples: Tensor, densities: Tensor) -> float:
-    """Compares the distances between neighbouring samples with those that their densities let expect.
+    """P-value of a test that compares distances of neighbouring samples with those expected from their densities.
 
-    :param Tensor samples: Shape ``(n,)`` or ``(n, dim)``.
+    :param Tensor samples: Samples, shape ``(n,)`` or ``(n, dim)``.
     :param Tensor densities: Probability densities at the samples, shape ``(n,)``.
     :return: The p-value, approximate in more than one dimension: small ones are more frequent than they should be.
 
@@ -71,7 +71,7 @@ def density_goodness_of_fit(samples: Tensor, densities: Tensor) -> float:
         distance = cKDTree(points).query(points, k=2)[0][:, 1]
         unit_ball = math.pi ** (0.5 * dim) / math.gamma(0.5 * dim + 1)
         surprise = len(points) * heights * unit_ball * distance**dim
-    # Standard exponential for good samples, so that this is uniform.
+    # The surprise is standard exponential for good samples, so that these numbers are uniform.
     uniform = np.exp(-surprise)
     drawn, _ = np.histogram(uniform, bins=max(7, round(len(uniform) ** (1 / 3))), range=(0.0, 1.0))
     return _chi_square(drawn.astype(np.float64), np.full(len(drawn), len(uniform) / len(drawn)))

@@ -14,7 +14,7 @@ Draw = Callable[[], tuple[dict[str, Tensor], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class KernelCase:
-    """Factory of kernels, their model, and draws of its latent sites and its data."""
+    """Factory of kernels, a model, and exact draws of the model's latent sites and data."""
 
     factory: Callable[[Callable[..., Any]], MCMCKernel]
     model: Callable[..., Any]
@@ -25,17 +25,17 @@ class KernelCase:
         return self.factory(self.model)
 
     def unconstrained(self, latents: dict[str, Tensor], args: tuple[Any, ...]) -> dict[str, Tensor]:
-        """Values as the kernel takes them."""
+        """Values of latent sites in the kernel's unconstrained space."""
         transforms = self.transforms(args)
         return {name: transforms[name](value) if name in transforms else value for name, value in latents.items()}
 
     def transforms(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Transforms of the latent sites to unconstrained space."""
+        """Transforms of latent sites to the kernel's unconstrained space, by name."""
         kernel = self.new()
         kernel.setup(0, *args)
-        found = dict(kernel.transforms)
+        transforms = dict(kernel.transforms)
         kernel.cleanup()
-        return found
+        return transforms
 
     def started(self, params: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
         """A new kernel at the start of a chain without warm-up."""

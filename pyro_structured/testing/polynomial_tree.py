@@ -60,13 +60,13 @@ def _product(left: Numbers, right: Numbers) -> Numbers:
 
     coefficients = (arb_poly(left) * arb_poly(right)).coeffs()
     coefficients += [ball(0.0)] * (len(left) + len(right) - 1 - len(coefficients))
-    present = [np.array([not x.is_zero() for x in part], dtype=np.float64) for part in (left, right)]
+    present = [np.array([not x.is_zero() for x in factor], dtype=np.float64) for factor in (left, right)]
     possible = np.convolve(present[0], present[1]) > 0.5
     return [x if p else ball(0.0) for x, p in zip(coefficients, possible.tolist(), strict=True)]
 
 
 def _correlation(whole: Numbers, other: Numbers) -> Numbers:
-    """Sums over j of ``whole[i + j] * other[j]``, for every i."""
+    """Correlation of two vectors of balls: for every i the sum over j of ``whole[i + j] * other[j]``."""
     return _product(whole, other[::-1])[len(other) - 1 : len(whole)]
 
 
@@ -83,8 +83,8 @@ class _Node:
 class PolynomialTree:
     """The polynomials whose coefficient k is the weight of the vectors in which a set of variables has the count k.
 
-    :param logits: Balls; infinite floats clamp their variables.
-    :param count_logits: Balls, or -inf, of all tables.
+    :param logits: Log-odds of the variables, as balls; infinite floats clamp their variables.
+    :param count_logits: Entries of all tables, as balls or -inf.
     :param subsets: Integers of each subset, nested; ``None`` is one subset of all variables.
 
     Example::
@@ -153,7 +153,7 @@ class PolynomialTree:
         return None if result.is_zero() else result.log()
 
     def pass_down(self) -> None:
-        """Computes for every node and count the weight of what is outside the node."""
+        """Computes for every node and count the weight of everything outside the node."""
         for root in self._roots:
             self.nodes[root].outside = [ball(1.0)] * len(self.nodes[root].inside)
         for node in reversed(self.nodes):

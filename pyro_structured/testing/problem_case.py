@@ -30,7 +30,7 @@ def random_costs(problem: Problem, *shape: int, tied: bool = False) -> Tensor:
 
 
 def reflected(costs: Tensor, low: float | Tensor) -> Tensor:
-    """Costs of at least the least that the solver can handle."""
+    """Costs, reflected at the least ones that the solver can handle."""
     least = torch.as_tensor(low, dtype=torch.double)
     return torch.where(costs < least, 2 * least - costs, costs)
 

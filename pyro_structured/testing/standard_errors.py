@@ -1,20 +1,20 @@
-"""Largest distances of right estimates from the truth, at a stated rate of false alarms."""
+"""Largest errors of correct estimates, in standard errors, at a stated rate of false alarms."""
 
 __all__ = ["FAILURE_RATE", "most_standard_errors"]
 
 from scipy.special import stdtrit
 
-# Of each comparison, as that of six standard errors: all of a correct sampler together fail less often than 1e-6.
+# Probability that a comparison of a correct sampler fails, as for six standard errors; for all comparisons, below 1e-6.
 FAILURE_RATE = 2e-9
 
 
 def most_standard_errors(number: float) -> float:
     """The distance from the truth that a mean exceeds with a probability of 2e-9, in its own standard errors.
 
-    That is six if they are known. Where they are found from the spread of the numbers themselves, it is a quantile of
-    Student's distribution, far more for few numbers.
+    The distance is six if standard errors are known. Where they are estimated from the spread of the numbers, it is a
+    quantile of Student's distribution, far more for few numbers.
 
-    :param float number: How many independent numbers the standard error is found from, at least 2.
+    :param float number: Number of independent numbers from which the standard error is estimated, at least 2.
 
     Example::
 

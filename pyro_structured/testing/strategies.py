@@ -16,7 +16,7 @@ from torch import Tensor
 
 class CardinalityModel(NamedTuple):
     """Arguments of :class:`~pyro_structured.distributions.RecursiveCardinality`; ``subsets`` as lists of integers, or
-    ``None``. Those of ``logits`` and ``count_logits`` that are finite are at most some ten thousand in size.
+    ``None``. Finite entries of ``logits`` and ``count_logits`` are at most some ten thousand in size.
     """
 
     logits: Tensor

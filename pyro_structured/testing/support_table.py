@@ -48,7 +48,7 @@ class SupportTable(NamedTuple):
 
     @staticmethod
     def of(distribution: Any) -> "SupportTable":
-        """Enumerates a distribution that can be."""
+        """Table of a distribution with ``enumerate_support``."""
         values = distribution.enumerate_support(expand=False)
         return SupportTable(values, distribution.log_prob(values))
 
@@ -60,8 +60,8 @@ class SupportTable(NamedTuple):
     def expectation(self, function: Tensor) -> Tensor:
         """Averages a function of the value.
 
-        :param Tensor function: Its results for the n values, shape ``(n,)``, then the batch shape, or ones, and any
-            axes.
+        :param Tensor function: Values of the function, one for each value of the support, shape ``(n,)`` and then the
+            batch shape, or ones, and any axes.
         :return: Shape ``batch_shape`` and the further axes.
         """
         rank = function.dim() - self.log_probs.dim()
@@ -72,6 +72,6 @@ class SupportTable(NamedTuple):
         rank = self.log_probs.dim() - 1
         events = self.values.reshape(self.values.shape[0], -1)
         batch = value.shape[: value.dim() - (self.values.dim() - 1 - rank)]
-        found = value.reshape(batch + (1, -1)) == events
-        hit = found.all(-1)
+        equal = value.reshape(batch + (1, -1)) == events
+        hit = equal.all(-1)
         return torch.where(hit.any(-1), hit.to(torch.uint8).argmax(-1), -1)

@@ -7,7 +7,7 @@ from pyro_structured.datasets import moved_copies
 
 
 def shift(picture, down, across):
-    """What comes in at a border repeats it."""
+    """Picture moved by numbers of pixels; new pixels repeat the border."""
     padded = np.pad(picture, [(3, 3), (3, 3)] + [(0, 0)] * (picture.ndim - 2), mode="edge")
     height, width = picture.shape[:2]
     return padded[3 - down : 3 - down + height, 3 - across : 3 - across + width]

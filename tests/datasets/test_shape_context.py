@@ -6,7 +6,7 @@ from pyro_structured.datasets.shape_context import shape_contexts
 
 
 def contexts_of(*others):
-    """Counts other than zero of a point at the origin, by ring and sector."""
+    """Shape context of a point at the origin: its nonzero counts by ring and sector."""
     counts = shape_contexts(np.array([[(0, 0), *others]], float))[0, 0].reshape(5, 12)
     assert counts.dtype == np.int64
     return {(int(ring), int(sector)): int(counts[ring, sector]) for ring, sector in np.argwhere(counts)}

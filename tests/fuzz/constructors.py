@@ -43,7 +43,8 @@ PACKAGES = (
     "ops",
     "datasets",
 )
-# Readers of files are in mutated_files.py; to_arviz wants a whole run, and moved_copies takes arrays by their places.
+# Functions that read files are in mutated_files.py; to_arviz wants a whole run, and moved_copies takes arrays by
+# their places.
 ELSEWHERE = {
     *("models.read_bif", "models.write_bif", "datasets.network_file", "inference.Checkpoint.resume"),
     *("inference.to_arviz", "datasets.moved_copies"),
@@ -717,7 +718,7 @@ def changed(value, generator):
 
 
 def mutated_call(number):
-    """Name and arguments of a call: a valid one in which an argument or two were changed."""
+    """Name and arguments of a call: a valid one, one or two arguments of which were changed."""
     generator = random.Random(number)
     name = sorted(EXAMPLES)[number % len(EXAMPLES)]
     arguments = generator.choice(EXAMPLES[name])()
@@ -738,7 +739,7 @@ def mutated_call(number):
 
 
 def public(name):
-    """Object of a public name, as ``structures.Grid``."""
+    """Object of a public name, such as ``structures.Grid``."""
     package, *rest = name.split(".")
     found = importlib.import_module(f"pyro_structured.{package}")
     for part in rest:
@@ -801,7 +802,7 @@ def names_an_argument(error, names):
 
 
 def outcome(make, arguments, seconds=DEADLINE_SECONDS):
-    """Outcome of a call; any error that does not name an argument is raised."""
+    """Outcome of a call: "result", or the kind of its error; errors that name no argument are raised."""
     torch.manual_seed(0)
     pyro.clear_param_store()
     faulthandler.dump_traceback_later(seconds, exit=True)
@@ -822,7 +823,7 @@ def outcome(make, arguments, seconds=DEADLINE_SECONDS):
 
 
 def make_all(seeds):
-    """Counts of the outcomes of calls, and the failed ones: their numbers, names, arguments and errors."""
+    """Numbers of calls by outcome, and failed calls: their numbers, names, arguments and errors."""
     found, failures = Counter(), []
     for number in seeds:
         name, arguments = mutated_call(number)

@@ -288,7 +288,7 @@ def outcome(call, paths):
 
 
 def read_mutated_networks(folder, numbers):
-    """Counts of the outcomes of reading mutated networks."""
+    """Numbers of mutated networks by the outcome of reading them."""
     found = Counter()
     for number in numbers:
         path = mutated_network(folder, number)
@@ -300,7 +300,7 @@ def read_mutated_networks(folder, numbers):
 
 
 def load_mutated_data(folder, numbers):
-    """Counts of the outcomes of loading mutated files; the folder becomes that of local data."""
+    """Numbers of mutated files by the outcome of loading them; the folder becomes that of local data."""
     os.environ["PYRO_STRUCTURED_DATA"] = str(folder)
     found = Counter()
     for number in numbers:
@@ -317,7 +317,7 @@ def normal():
 
 
 def read_mutated_chains(folder, numbers):
-    """Counts of the outcomes of going on with mutated files of a chain, and whether any led to other draws."""
+    """Numbers of mutated files of a chain by the outcome of going on with them; asserts that no draws differ."""
     found, whole, path = Counter(), folder / "whole.pt", folder / "mutated.pt"
     MCMC(Checkpoint(NUTS(normal), whole), num_samples=4, warmup_steps=3, disable_progbar=True).run()
     content, expected = whole.read_bytes(), Checkpoint.load_samples(whole)["x"]

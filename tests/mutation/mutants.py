@@ -83,7 +83,7 @@ def _place(mutation) -> tuple[str, int, str, int]:
 
 
 def annotation_lines(path: Path) -> set[int]:
-    """Lines of signatures, aliases of types and overloads: what stands there is for type checkers."""
+    """Lines of signatures, aliases of types and overloads, which are for type checkers."""
     found: set[int] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -104,7 +104,7 @@ def try_mutant() -> int:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]
     if "ops.compiled import" not in (ROOT / path).read_text():
         return subprocess.run(command, cwd=ROOT).returncode
-    # What is compiled already does not see that a function which it calls, of another file, has changed.
+    # Functions compiled before do not see that a function of another file, which they call, has changed.
     with tempfile.TemporaryDirectory() as cache:
         return subprocess.run(command, cwd=ROOT, env={**os.environ, "NUMBA_CACHE_DIR": cache}).returncode
 

@@ -27,7 +27,7 @@ class Chain(dist.TorchDistribution):
 
     def __init__(self, logits, coupling, validate_args=None):
         batch_shape = torch.broadcast_shapes(logits.shape[:-1], coupling.shape)
-        # What is not expanded stays a leaf, which can be copied.
+        # Parameters that are not expanded stay leaves, which can be copied.
         self.logits, self.coupling = logits, coupling
         if logits.shape[:-1] != coupling.shape:
             self.logits, self.coupling = logits.expand(batch_shape + (3,)), coupling.expand(batch_shape)

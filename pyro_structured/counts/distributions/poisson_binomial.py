@@ -122,7 +122,7 @@ class PoissonBinomial(DiscreteVector):
         """Log-probability of counts; -inf for numbers that are not counts from 0 to D."""
         if self._validate_args:
             self._validate_sample(value)
-        # Weights are probabilities.
+        # The weights are normalised: they are probabilities.
         return self._score(value)
 
     def _score(self, value: Tensor) -> Tensor:

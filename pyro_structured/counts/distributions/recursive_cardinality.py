@@ -138,7 +138,7 @@ class RecursiveCardinality(DiscreteVector):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
-        """Zeros and ones; also vectors of probability zero."""
+        """Vectors of zeros and ones, also those of probability zero."""
         return constraints.independent(constraints.boolean, 1)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -165,7 +165,7 @@ class RecursiveCardinality(DiscreteVector):
     def log_prob(self, value: Tensor) -> Tensor:
         """Normalised log-probability; -inf for impossible values, also for those that are not zeros and ones."""
         log_prob = super().log_prob(value)
-        # Without what rounding has put above zero; derivatives stay.
+        # Rounding must not lead above zero; derivatives stay.
         return log_prob - log_prob.detach().clamp(min=0.0)
 
     def _score(self, value: Tensor) -> Tensor:
@@ -299,7 +299,7 @@ class RecursiveCardinality(DiscreteVector):
         the error of log Z as it is in :meth:`log_prob`, where constants and the weight of the heaviest vector cancel.
 
         Where the last one is above 1e-6, or that of a log-odds above 1e-3, a
-        :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the processor, and not under
+        :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the CPU, and not under
         ``torch.vmap`` or ``torch.compile``).
         """
         bounds = certify_centred(self._centred, self.subsets.forest)._asdict()
@@ -337,7 +337,7 @@ class RecursiveCardinality(DiscreteVector):
         return self.reweight(*self._clamps(value, observed))
 
     def _clamps(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-likelihoods of observations, if the variable is 0 and if it is 1, shapes broadcast to ``(..., D)``."""
+        """Log-likelihoods of observations if a variable is 0, and if it is 1; shapes broadcast to ``(..., D)``."""
         known, observed = self._observations(value, observed)
         is_on = known.bool()
         zero = torch.zeros((), dtype=torch.double, device=self.logits.device)
@@ -348,7 +348,7 @@ class RecursiveCardinality(DiscreteVector):
 
         :param Tensor log_off: Log-likelihoods of the evidence if the variable is 0, shape broadcasts to ``(...,
             D)``; -inf is allowed.
-        :param Tensor log_on: The same for 1.
+        :param Tensor log_on: Log-likelihoods of the evidence if the variable is 1.
         :return: The distribution given the evidence, whose partition function keeps the evidence's weight.
         """
         return self._reweight(log_off, log_on)[0]
@@ -361,7 +361,7 @@ class RecursiveCardinality(DiscreteVector):
                 require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
         (logits, log_weight), count_logits = self._evidence, self._parameter("count_logits")
         if self._centred.is_moved:
-            # Constants that have cancelled must not come back when evidence changes the heaviest vector.
+            # Terms that have cancelled must not come back when evidence changes the heaviest vector.
             logits, count_logits, *_ = self._centred
             log_weight = log_weight + self._centred.constant
         shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
@@ -388,7 +388,7 @@ class RecursiveCardinality(DiscreteVector):
         """
         before, after = self._centred, updated._centred
         if before.is_moved or after.is_moved:
-            # Evidence was added to what has been centred, or else to the parameters as they came.
+            # Evidence was added to centred parameters, or else to the given ones.
             own = before.weights if before.is_moved else torch.cat(broadcast_rows(before.weights, before.terms), -1)
             terms = broadcast_rows(after.weights, after.terms, -own, added.unsqueeze(-1))
             gained = compensated_sum(torch.cat(terms, -1))
@@ -427,7 +427,7 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
         raise NotImplementedError(
             "kl_divergence: expected two distributions with the same subsets; others can be estimated from samples of p"
         )
-    # Both exponents are subtracted before they are summed, in double precision: what they have in common costs no
+    # Both exponents are subtracted before they are summed, in double precision: their common terms cost no
     # digits beyond the rounding of log Z.
     beliefs = p._beliefs
     of_p, of_q = (distribution._energies(beliefs) for distribution in (p, q))

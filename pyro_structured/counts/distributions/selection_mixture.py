@@ -33,7 +33,7 @@ class _Union(constraints.Constraint):
 
 
 class SelectionMixture(TorchDistribution):
-    r"""Every entry comes from one of two components, and which one is a structured selector, summed out exactly.
+    r"""Vectors whose entries come from one of two components each, chosen by a structured selector, summed out exactly.
 
     .. math::
         p(v) = \sum_{y} p_{\mathrm{sel}}(y) \prod_{d=1}^D p_{y_d,d}(v_d)
@@ -98,7 +98,7 @@ class SelectionMixture(TorchDistribution):
         self.component0, self.component1 = component0.expand(shape), component1.expand(shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State with the components as given: expanded parameters that require gradients cannot be copied."""
+        """State with the given components: expanded parameters that require gradients cannot be copied."""
         return {name: value for name, value in self.__dict__.items() if name not in ("component0", "component1")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

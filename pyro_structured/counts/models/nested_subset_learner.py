@@ -24,7 +24,7 @@ from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 Tree = dict[int, tuple[int, int]]
 Score = Callable[[int, int], float]
 SMALLEST_GAIN = 1e-9  # relative to the scores: rounding must not move blocks to and fro
-# Sizes of the caches: enough for the tree of a few hundred variables, at some 100 MB.
+# Sizes of caches: enough for the tree of a few hundred variables, at some 100 MB.
 CACHED_BLOCKS, CACHED_PAIRS = 2**14, 2**19
 
 
@@ -76,11 +76,11 @@ def learn_nested_subsets(
     weights = values.new_ones(len(values), 1) if memberships is None else memberships
     data, weights = values.detach().double().cpu(), weights.detach().double().cpu()
     weights = weights[:, weights.sum(0) > 1e-9]  # a component without rows says nothing about the tree
-    each = float(penalty) / len(data)
+    unit_penalty = float(penalty) / len(data)
     covariance = _covariance_within(data, weights)
     with verbosity(verbose):
-        tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, each))
-        tree = _interchange(tree, _count_score(data, weights, each))
+        tree = _prune_and_regraft(_cluster(covariance), _correlation_score(covariance, unit_penalty))
+        tree = _interchange(tree, _count_score(data, weights, unit_penalty))
     blocks = sorted((_members(block) for block in tree), key=lambda members: (len(members), members))
     return NestedSubsets(blocks, data.shape[1])
 
@@ -99,7 +99,7 @@ def _covariance_within(data: Tensor, weights: Tensor) -> np.ndarray:
 
 
 def _cluster(covariance: np.ndarray) -> Tree:
-    """Average linkage; the distance of two variables is the square of one minus their correlation."""
+    """Tree by average linkage; the distance of two variables is the square of one minus their correlation."""
     deviation = np.sqrt(covariance.diagonal().clip(min=1e-9))
     distance = (1 - covariance / deviation / deviation[:, None]).clip(min=0.0) ** 2
     np.fill_diagonal(distance, 0.0)
@@ -120,8 +120,8 @@ def _correlation_score(covariance: np.ndarray, penalty: float) -> Score:
     @_symmetric
     def score(left: int, right: int) -> float:
         _, sums, variance = row_sums(left)
-        members, _, other = row_sums(right)
-        product = variance * other
+        members, _, right_variance = row_sums(right)
+        product = variance * right_variance
         share = min(float(sums[members].sum()) ** 2 / product, 1.0) if product > 1e-12 else 0.0
         # No two counts can tell more about each other than the smaller one's entropy.
         most = math.log(1 + min(left.bit_count(), right.bit_count()))
@@ -150,7 +150,7 @@ def _count_score(data: Tensor, weights: Tensor, penalty: float) -> Score:
 
 
 def _symmetric(score: Score) -> Score:
-    """Remembers a score, whatever the order of its arguments is."""
+    """Cached score, independent of the order of its arguments."""
     cached = lru_cache(maxsize=CACHED_PAIRS)(score)
     return lambda left, right: cached(min(left, right), max(left, right))
 

@@ -1,4 +1,4 @@
-r"""Potentials on counts, written so that large terms which cancel are gone.
+r"""Potentials on counts, written without large terms that cancel.
 
 A straight line :math:`a c` in the table of a subset is the same as a in the logits of its variables. Among all ways to
 write a distribution, one is best for floating point numbers: at a most probable vector, no table has a slope that the
@@ -23,13 +23,13 @@ from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, map_rows, m
 
 # Sums of smaller numbers have errors of no more than 1e-10; log-potentials are rarely larger.
 LARGE = 2.0**16
-# A line that the first round leaves, because it looked at rounded sums or at one table at a time, the next ones find.
+# Rounds of moving lines: a round may leave lines, as its sums are rounded, and tables come one at a time.
 ROUNDS = 3
 LARGEST_SLOPE = 2.0**960
 
 
 class CentredCounts(NamedTuple):
-    """Other parameters of the same distribution, in double precision.
+    """Equivalent parameters of a distribution, in double precision, without large terms that cancel.
 
     ``logits`` have shape ``(..., D)``, ``tables`` ``(..., table_size)``; the logarithm of the sum of all weights is
     that under these parameters, plus the sum of ``terms``, shape ``(..., n)``. ``is_moved`` says whether lines were
@@ -43,12 +43,12 @@ class CentredCounts(NamedTuple):
 
     @property
     def constant(self) -> Tensor:
-        """Constant in log Z and in the logarithm of every weight, shape ``(...)``."""
+        """Constant that adds to log Z and to the logarithm of every weight, shape ``(...)``."""
         return compensated_sum(self.terms) if self.is_moved else self.terms.sum(-1)
 
     @property
     def weights(self) -> Tensor:
-        """Term of each variable in the log-weight of the heaviest vector without tables, shape ``(..., D)``."""
+        """Log-weight of each variable in the heaviest vector without tables, max(x_d, 0), shape ``(..., D)``."""
         return torch.relu(self.logits.masked_fill(self.logits.isinf(), 0.0))
 
     @property
@@ -62,12 +62,12 @@ class CentredCounts(NamedTuple):
 def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> CentredCounts:
     r"""Moves constants out of the tables and, if numbers are large, straight lines from the tables to the logits.
 
-    Nothing is rounded but the results: products are exact, and sums carry what they lose along. Derivatives are those
-    of the identity.
+    Nothing is rounded but the results: products are exact, and sums carry their rounding errors along. Derivatives are
+    those of the identity.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
     :param Tensor count_logits: Log-potentials of all tables, shape ``(..., forest.table_size)``; -inf is allowed.
-    :param CountForest forest: Which counts the tables weigh.
+    :param CountForest forest: The counts that the tables weigh.
     :return: Parameters of the same distribution. Cost O(D) for ordinary numbers; for large ones that of the mode.
 
     Example::
@@ -87,7 +87,7 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
 def has_large(numbers: Tensor) -> bool:
     """Whether some finite numbers are so large that their sums lose digits."""
     if numbers.device.type == "cpu" and numbers.numel() and not is_transformed():
-        # Nearly always the answer, in the least time.
+        # A fast check, which nearly always suffices.
         low, high = torch.aminmax(numbers.detach())
         if -LARGE <= low.item() and high.item() <= LARGE:
             return False
@@ -99,12 +99,12 @@ def _are_large(numbers: Tensor) -> Tensor:
 
 
 def _find_slopes(*arguments: Any) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...] = _Slopes.apply(*arguments)  # type: ignore[no-untyped-call]
-    return found
+    slopes: tuple[Tensor, ...] = _Slopes.apply(*arguments)  # type: ignore[no-untyped-call]
+    return slopes
 
 
 class _Slopes(torch.autograd.Function):
-    """Looks at values, whatever function transforms are active outside."""
+    """Slopes and modes from concrete numbers, opaque to function transforms."""
 
     @staticmethod
     def forward(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[Tensor, Tensor]:
@@ -122,8 +122,8 @@ class _Slopes(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], logits: Tensor, count_logits: Tensor, forest: CountForest
     ) -> tuple[tuple[Tensor, ...], tuple[int, int]]:
-        found = _find_slopes(*merge_mapped(info.batch_size, in_dims, logits, count_logits), forest)
-        return tuple(tensor.unflatten(0, (info.batch_size, -1)) for tensor in found), (0, 0)
+        merged = _find_slopes(*merge_mapped(info.batch_size, in_dims, logits, count_logits), forest)
+        return tuple(tensor.unflatten(0, (info.batch_size, -1)) for tensor in merged), (0, 0)
 
 
 def _slopes(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[Tensor, Tensor]:
@@ -132,10 +132,10 @@ def _slopes(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[
     """
     large = (_are_large(logits).any(-1) | _are_large(count_logits).any(-1)).unsqueeze(-1)
     splits = [size + 1 for _, size in forest.tables]
-    found: list[Tensor] = []
+    rounds: list[Tensor] = []
     modes = torch.zeros(len(logits), len(splits), dtype=torch.long, device=logits.device)
     for _ in range(ROUNDS):
-        past = torch.stack(found, 1) if found else logits.new_zeros(len(logits), 0, len(splits))
+        past = torch.stack(rounds, 1) if rounds else logits.new_zeros(len(logits), 0, len(splits))
         x, f, *_ = _moved(logits, count_logits, past, modes, forest)
         mode = most_probable(x, f, forest)
         modes = forest.counts(mode).where(large, modes)
@@ -155,13 +155,13 @@ def _slopes(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[
                 slope = _slope(tables[table], modes[:, table, None], -least_on[:, table], -most_off[:, table])
                 slopes[:, table] = slope.masked_fill(~large.squeeze(-1), 0.0)
             x = x.index_add(1, level.variables, slopes[:, level.owners])
-        found.append(slopes)
+        rounds.append(slopes)
     peaks = torch.stack([table.argmax(-1) for table in count_logits.split(splits, -1)], -1)
-    return torch.stack(found, 1), modes.where(large, peaks)
+    return torch.stack(rounds, 1), modes.where(large, peaks)
 
 
 def _slope(table: Tensor, mode: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The slope of a table at its count in a most probable vector, between bounds by the logits if it can be."""
+    """Slope of a table at its count in a most probable vector, between bounds by the logits where possible."""
     edged = torch.nn.functional.pad(table, (1, 1), value=-math.inf)
     before, here, after = (edged.gather(-1, mode + shift).squeeze(-1) for shift in range(3))
     falling, rising = (after - here).nan_to_num(nan=0.0), (here - before).nan_to_num(nan=0.0)
@@ -177,7 +177,7 @@ def _slope(table: Tensor, mode: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _moved(logits: Tensor, count_logits: Tensor, slopes: Tensor, modes: Tensor, forest: CountForest) -> CentredCounts:
-    """Moves lines, and what tables are at given counts, exactly."""
+    """Parameters with lines, and the tables' entries at given counts, moved exactly."""
     batch = modes.shape[:-1]
     x, f = (tensor.expand(batch + tensor.shape[-1:]) for tensor in (logits, count_logits))
     x_rest, f_rest = torch.zeros_like(x.detach()), torch.zeros_like(f.detach())
@@ -196,8 +196,8 @@ def _moved(logits: Tensor, count_logits: Tensor, slopes: Tensor, modes: Tensor, 
             x_rest = x_rest + rest
         terms.append(slope * always)
     cells = modes + first
-    for part in (f.detach(), f_rest):
-        level_of = part.gather(-1, cells)
+    for table in (f.detach(), f_rest):
+        level_of = table.gather(-1, cells)
         level_of = level_of.masked_fill(level_of == -math.inf, 0.0)
         terms.append(level_of)
         f, rest = two_sum(f, -level_of[..., owner])

@@ -31,7 +31,7 @@ from pyro_structured.foundation.ops.row_function import apply_rows, known_tangen
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.ops.vmap_rows import map_rows, merge_mapped
 
-# Certified errors that a warning tells of, unless a probability is as near to 0 or 1 as numbers can be.
+# Least certified errors that are warned of, unless a probability is as near to 0 or 1 as numbers can be.
 LOG_PARTITION_LOST = 1e-6
 LOG_ODDS_LOST = 1e-3
 UNDERFLOW_EXPONENT = 745.0
@@ -44,8 +44,8 @@ _MESSAGES = (
 class PrecisionWarning(UserWarning):
     """Log-potentials are so large, and cancel so badly, that probabilities have lost digits.
 
-    The attribute ``certificate`` of the distribution tells the bounds on the errors. It is given on the processor only,
-    and not under ``torch.vmap`` or ``torch.compile``: there, only the certificate tells.
+    The attribute ``certificate`` of the distribution tells the bounds on the errors. The warning is given on the CPU
+    only, and not under ``torch.vmap`` or ``torch.compile``: there, only the certificate tells.
 
     Example::
 
@@ -66,14 +66,14 @@ class Beliefs(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Bounds on the errors of rounding, and how the results were reached.
+    """Bounds on the errors of rounding, and the number of nodes that were convolved directly.
 
     ``log_partition_error`` (shape ``batch``) bounds the error of the log partition function; ``marginal_logits_error``
     (shape ``batch + (num_variables,)``), that of every posterior log-odds; ``num_fallback_nodes`` (shape ``batch``)
     counts the nodes of the tree that had to be convolved directly, in log space, because a fast convolution was not
     accurate enough; ``count_marginals_error`` (shape ``batch``) bounds the error of every probability of a count;
-    ``excess_error`` (shape ``batch``), that of log Z less the weight of the heaviest vector and constants, which is
-    what probabilities depend on. Every transform is taken to round as badly as it can (Higham 2002, Theorem 24.2), and
+    ``excess_error`` (shape ``batch``), that of log Z less the weight of the heaviest vector and constants, on
+    which probabilities depend. Every transform is taken to round as badly as it can (Higham 2002, Theorem 24.2), and
     different transforms to round independently of each other (Higham and Mary 2019).
     """
 
@@ -97,7 +97,7 @@ class _Solution(NamedTuple):
 
     @property
     def lost(self) -> Tensor:
-        """Rows whose log Z, and whose log-odds, have lost digits, ``(rows, 2)``; certain values cannot lose any."""
+        """Whether log Z, and whether a log-odds, lost digits, shape ``(rows, 2)``; certain values cannot lose any."""
         odds, error = self.marginal_logits, self.marginal_logits_error
         lost = torch.stack([self.excess_error > LOG_PARTITION_LOST, error.amax(-1) > LOG_ODDS_LOST], -1)
         if lost.device.type == "cpu" and not bool(lost.any()):
@@ -113,7 +113,7 @@ def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
     :param Tensor logits: Log-odds, shape ``batch + (num_variables,)``; an infinite one clamps its variable without a
         weight of its own.
     :param Tensor count_logits: Log-potentials of all tables, shape ``batch + (forest.table_size,)``; -inf is allowed.
-    :param CountForest forest: Which counts the tables weigh.
+    :param CountForest forest: The counts that the tables weigh.
     :return: Shape ``batch``, -inf where the support is empty. Differentiable; the first derivatives are the
         posterior probabilities, and where they are wanted too, :func:`infer_counts` needs one pass for both. Cost
         :math:`O(D\log^2 D)` for one potential, :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, whatever the
@@ -135,10 +135,10 @@ def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> B
 
 
 def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = True) -> Beliefs:
-    """Posterior quantities as :func:`infer_counts` has them, but log Z less ``centred.offset``: a number of the size of
-    log-probabilities. Its derivative along the logits is how much a variable differs from the heaviest vector.
+    """Posterior quantities as of :func:`infer_counts`, but log Z less ``centred.offset``: a number of the size of
+    log-probabilities, whose derivative along the logits is a variable's expected difference from the heaviest vector.
 
-    :param bool marginals: Whether the posterior is wanted; it has no meaning otherwise.
+    :param bool marginals: Whether the posterior is wanted; without, it has no meaning.
     """
     *beliefs, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
     _warn_of_lost_digits(lost)
@@ -180,7 +180,7 @@ def _solve(
         fast.log_posterior.exp(),
         fast.excess_error,
         fast.marginal_logits_error,
-        # Errors of a weight, and of the sum of weights.
+        # Relative errors of a weight, and of the sum of weights.
         2 * fast.excess_error,
         torch.zeros_like(fast.certified, dtype=torch.long),
     )

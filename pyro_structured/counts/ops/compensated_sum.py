@@ -1,4 +1,4 @@
-"""Sums of floating point numbers of which large ones may cancel."""
+"""Sums of floating point numbers, the largest of which may cancel."""
 
 __all__ = ["compensated_sum", "two_sum"]
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def two_sum(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """A sum, and what rounding took from it; both exact together, and the second a constant of differentiation.
+    """A rounded sum and its rounding error, exact together; the error is a constant of differentiation.
 
     :param Tensor left: Any numbers; shapes broadcast.
-    :param Tensor right: Likewise.
+    :param Tensor right: Further numbers, which are added.
     :return: The rounded sum, and the rest, 0 where the sum is not finite.
 
     **References**
@@ -24,8 +24,8 @@ def two_sum(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """
     total = left + right
     with torch.no_grad():
-        part = total - left
-        rest = (left - (total - part)) + (right - part)
+        added = total - left
+        rest = (left - (total - added)) + (right - added)
         rest = rest.masked_fill(~total.isfinite(), 0.0)
     return total, rest
 
@@ -44,8 +44,8 @@ def compensated_sum(terms: Tensor) -> Tensor:
     rest = torch.zeros_like(terms.detach())
     while terms.shape[-1] > 1:
         if terms.shape[-1] % 2:
-            terms, rest = (torch.nn.functional.pad(part, (0, 1)) for part in (terms, rest))
-        (left, right), (left_rest, right_rest) = (part.chunk(2, -1) for part in (terms, rest))
+            terms, rest = (torch.nn.functional.pad(tensor, (0, 1)) for tensor in (terms, rest))
+        (left, right), (left_rest, right_rest) = (tensor.chunk(2, -1) for tensor in (terms, rest))
         terms, lost = two_sum(left, right)
         rest = left_rest + right_rest + lost
     return (terms + rest).sum(-1)

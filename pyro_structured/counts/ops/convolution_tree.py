@@ -53,7 +53,7 @@ class ConvolutionTree(NamedTuple):
 
     @property
     def direct_size(self) -> int:
-        """Variables of the largest nodes that were convolved directly."""
+        """Number of variables of the largest nodes that were convolved directly."""
         return int(2 ** (len(self.direct) - 1))
 
 
@@ -63,7 +63,7 @@ def fourier_error(size: int) -> float:
 
 
 def _norm_bound(message: Tensor) -> Tensor:
-    """Upper bound of the 2-norm, whose squares could underflow: geometric mean of the 1-norm and the maximum norm."""
+    """Upper bound of the 2-norm, whose squares could underflow: the geometric mean of 1-norm and maximum norm."""
     message = message.detach()
     return message.sum(-1).sqrt() * message.amax(-1).sqrt()
 
@@ -205,13 +205,13 @@ def _fourier_split(
 
 
 def _exchange(outside: Tensor, spectrum: Tensor) -> Tensor:
-    """Multiplies a parent's spectrum with those of its right children, for the left ones, and with the left ones'."""
+    """Products of a parent's spectrum with those of the siblings: right ones for left children, and vice versa."""
     left, right = spectrum.chunk(2)
     if torch.is_grad_enabled():
         return torch.cat([outside * right, outside * left])
     product = torch.empty_like(spectrum)
-    for part, sibling in zip(product.chunk(2), (right, left), strict=True):
-        torch.mul(outside, sibling, out=part)
+    for target, sibling in zip(product.chunk(2), (right, left), strict=True):
+        torch.mul(outside, sibling, out=target)
     return product
 
 

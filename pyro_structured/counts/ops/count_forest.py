@@ -1,4 +1,4 @@
-"""The plan of nested count potentials: which counts are added, and which tables weigh them."""
+"""Plans of nested count potentials: the counts that are added, and the tables that weigh them."""
 
 __all__ = ["CountForest", "balanced_merges"]
 
@@ -34,7 +34,7 @@ def balanced_merges(num_variables: int) -> np.ndarray:
 
 
 class Level(NamedTuple):
-    """Disjoint subsets with tables, and what is in them: variables, and for each of them its table."""
+    """Tables of disjoint subsets, the variables in these subsets, and the table of each variable."""
 
     tables: list[int]
     variables: Tensor
@@ -97,7 +97,7 @@ class CountForest:
 
     @cached_property
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Variables in an order in which the tables' are together, and the first place of each table."""
+        """Variables in an order in which those of every table are together, and the first place of each table."""
         if self.is_single:
             return np.arange(self.num_variables), np.zeros(1, dtype=np.int64)
         number, pairs = self.num_variables, self.merges.tolist()
@@ -120,7 +120,7 @@ class CountForest:
         :param Tensor value: Zeros and ones, shape ``(..., num_variables)``.
         :return: Integers (long), without derivatives, shape ``(..., number of tables)``.
         """
-        order, first = (torch.as_tensor(part, device=value.device) for part in self._ranges)
+        order, first = (torch.as_tensor(range_array, device=value.device) for range_array in self._ranges)
         sizes = torch.tensor([size for _, size in self.tables], dtype=torch.long, device=value.device)
         sums = torch.nn.functional.pad(value[..., order].long().cumsum(-1), (1, 0))
         return sums[..., first + sizes] - sums[..., first]
@@ -129,15 +129,15 @@ class CountForest:
         """All tables with variables, those of the innermost subsets first."""
         order, first = self._ranges
         depth = np.zeros(self.num_variables, dtype=np.int64)
-        found: list[list[int]] = []
+        groups: list[list[int]] = []
         for table in sorted(range(len(self.tables)), key=lambda index: self.tables[index][1]):
             inside = slice(first[table], first[table] + self.tables[table][1])
             if not len(depth[inside]):
                 continue
             height = int(depth[inside].max())
             depth[inside] = height + 1
-            found += [[]] * (height == len(found))
-            found[height] = [*found[height], table]
+            groups += [[]] * (height == len(groups))
+            groups[height] = [*groups[height], table]
         return [
             Level(
                 tables,
@@ -146,7 +146,7 @@ class CountForest:
                 ),
                 torch.tensor(tables).repeat_interleave(torch.tensor([self.tables[t][1] for t in tables])).to(device),
             )
-            for tables in found
+            for tables in groups
         ]
 
     def _build(self, limits: tuple[int, ...], device: torch.device) -> CountTree:

@@ -1,4 +1,4 @@
-"""Information of two groups of binary variables about each other through their counts."""
+"""Information that two groups of binary variables have about each other through their counts."""
 
 __all__ = ["count_information"]
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 
 def count_information(left: Tensor, right: Tensor, total: Tensor, rounds: int = 50) -> Tensor:
-    r"""Computes how much two counts must depend on each other, given the distributions of both and of their sum.
+    r"""Least mutual information I of two counts, given the distributions of both and of their sum.
 
     .. math::
         I = \min_q \mathrm{KL}\big(q(i, j) \,\|\, p_l(i)\, p_r(j)\big) \quad\text{subject to}\quad
         q(i) = p_l(i),\; q(j) = p_r(j),\; q(i + j = c) = p_t(c).
 
-    This is what a tree of counts gains in likelihood by a potential on the sum: in the
+    A tree of counts gains :math:`I` in mean log-likelihood by a potential on the sum: in the
     :class:`~pyro_structured.distributions.RecursiveCardinality` of largest likelihood, all tables have the counts'
     observed distributions, so the joint distribution of the counts of two children is the minimiser above, whatever
     the rest of the tree is. The mean log-likelihood of a binary tree is therefore that of independent variables plus
@@ -46,8 +46,8 @@ def count_information(left: Tensor, right: Tensor, total: Tensor, rounds: int = 
     zeros = torch.zeros_like(total)
     factors = [torch.ones_like(margin) for margin in (left, right, total)]
     for _ in range(rounds):
-        found = zeros.index_add(-1, cells, joint.flatten(-2))
-        step = _ratio(total, found)
+        present = zeros.index_add(-1, cells, joint.flatten(-2))
+        step = _ratio(total, present)
         joint = joint * step[..., cells].view(joint.shape)
         factors[2] = factors[2] * step
         step = _ratio(right, joint.sum(-2))
@@ -56,11 +56,11 @@ def count_information(left: Tensor, right: Tensor, total: Tensor, rounds: int = 
         step = _ratio(left, joint.sum(-1))
         joint = joint * step.unsqueeze(-1)
         factors[0] = factors[0] * step
-    # The likelihood of the model with these factors: never more than that of the best ones.
+    # Log-likelihood gain of the model with these factors: never more than that of the best factors.
     gains = (torch.special.xlogy(p, g).sum(-1) for p, g in zip((left, right, total), factors, strict=True))
     return sum(gains, -joint.sum((-2, -1)).log())
 
 
-def _ratio(wanted: Tensor, found: Tensor) -> Tensor:
+def _ratio(wanted: Tensor, present: Tensor) -> Tensor:
     # Where the product of two tiny probabilities has underflowed, there is nothing left to scale.
-    return torch.where(found > 0, wanted / found, 1.0)
+    return torch.where(present > 0, wanted / present, 1.0)

@@ -30,14 +30,14 @@ from pyro_structured.counts.ops.count_windows import (
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
 # bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.
 LOG_PARTITION_TOLERANCE = 5e-13
-# Whatever the unit: a mass that is lost for the most part says nothing of its logarithm.
+# Largest relative error of Z, in any unit: the logarithm of a mass that is mostly lost is unknown.
 LARGEST_SHARE = 1e-6
 LARGEST_EXPONENT = 800.0
 LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**16
 # More windows would take longer than a direct convolution.
 MAX_WINDOWS = 256
-# Variables that are processed at once: as many as a processor's cache holds, or as keep a device busy.
+# Number of variables that are processed at once: as many as a CPU's cache holds, or as keep a device busy.
 CHUNK_VARIABLES = 2**17
 DEVICE_CHUNK_VARIABLES = 2**22
 # Bytes: just below the largest block that the C library of Linux takes into account.
@@ -88,13 +88,13 @@ def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool 
     _keep_freed_memory()
     step = rows_at_once(logits)
     return _concatenate(
-        [_solve_rows(*part, marginals) for part in zip(logits.split(step), count_logits.split(step), strict=True)]
+        [_solve_rows(*chunk, marginals) for chunk in zip(logits.split(step), count_logits.split(step), strict=True)]
     )
 
 
 @cache
 def _keep_freed_memory() -> None:
-    """Lets the next pass reuse the memory that one has freed.
+    """Lets a pass reuse the memory that the pass before has freed.
 
     The C library of Linux returns freed memory to the system beyond twice the largest block freed so far, 32 MB at
     most. Small blocks alone would be returned after every pass, and a good part of the next one be spent on page
@@ -104,7 +104,7 @@ def _keep_freed_memory() -> None:
 
 
 def rows_at_once(logits: Tensor, num_windows: int = 1) -> int:
-    """Rows that are processed together."""
+    """Number of rows that are processed together."""
     return max(1, _chunk(logits) // max(1, logits.shape[1] * num_windows))
 
 
@@ -185,33 +185,33 @@ def _solve_windows(logits: Tensor, count_logits: Tensor, windows: Windows, margi
 
 
 def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, marginals: bool) -> CountSolution:
-    found = sum_windows(logits, count_logits, windows, marginals, _chunk(logits))
+    sums = sum_windows(logits, count_logits, windows, marginals, _chunk(logits))
     clamped = logits.isinf()
-    odds = found.odds.masked_fill(clamped, 0.0)
+    odds = sums.odds.masked_fill(clamped, 0.0)
     free = logits.detach().masked_fill(clamped, 0.0).abs()
-    # Rarer vectors have no weight in double precision, and no error.
+    # Rarer values have no weight in double precision, and no error.
     size = free.clamp(max=LARGEST_EXPONENT).sum(-1)
-    odds_error = found.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
+    odds_error = sums.odds_error.masked_fill(clamped, 0.0).nan_to_num(nan=math.inf)
     certified = (
-        (found.mass_error <= log_partition_tolerance(torch.maximum(found.log_partition.abs(), size)))
+        (sums.mass_error <= log_partition_tolerance(torch.maximum(sums.log_partition.abs(), size)))
         & (odds_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
-        & found.log_partition.isfinite()
+        & sums.log_partition.isfinite()
     )
-    rounding = _rounding(size, logits.shape[1], windows, found.log_partition)
+    rounding = _rounding(size, logits.shape[1], windows, sums.log_partition)
     if windows.guards is not None:
-        rounding = rounding + _extreme_rounding(logits, count_logits, found.log_posterior)
+        rounding = rounding + _extreme_rounding(logits, count_logits, sums.log_posterior)
     return CountSolution(
-        found.log_partition,
+        sums.log_partition,
         torch.where(clamped, logits, odds),
-        found.log_posterior,
-        found.mass_error + rounding,
+        sums.log_posterior,
+        sums.mass_error + rounding,
         odds_error + (2 * rounding.unsqueeze(-1) + UNIT_ROUNDOFF * (4 * free + 8 * odds.detach().abs())) * marginals,
         certified | (count_logits == -math.inf).all(-1),
     )
 
 
 def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition: Tensor) -> Tensor:
-    """Bounds what the rounding of the tilted odds, of the tilted potential and of the logarithms does to log Z.
+    """Bound on the error of log Z by rounding of the tilted odds, of the tilted potential and of the logarithms.
 
     A relative error of the odds of one variable changes log Z, and a log-odds of another, by no more than itself. No
     convolution can reduce these errors: they are reported, but do not decide about the certificate.
@@ -223,7 +223,7 @@ def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition:
 
 
 def _used(windows: Windows) -> Tensor:
-    """Windows that are responsible for any count, booleans of shape ``(rows, num_windows)``."""
+    """Whether windows are responsible for any count, booleans of shape ``(rows, num_windows)``."""
     member = windows.assignment >= 0
     used = torch.zeros_like(windows.tilts, dtype=torch.bool)
     return used.scatter_reduce(1, windows.assignment.clamp(min=0), member, "amax")
@@ -231,7 +231,7 @@ def _used(windows: Windows) -> Tensor:
 
 @torch.no_grad()
 def _extreme_rounding(logits: Tensor, count_logits: Tensor, log_posterior: Tensor) -> Tensor:
-    """Bounds what the rounding of the weights of the two vectors without any sum does, which are sums of logits."""
+    """Bound on the error of log Z by rounding of the two extreme vectors' weights, which are sums of logits."""
     cells = extreme_counts(logits).clamp(max=count_logits.shape[-1] - 1)
     sizes = torch.stack([heaviest(logits), heaviest(-logits)], -1) + count_logits.gather(-1, cells).abs()
     error = (32 * UNIT_ROUNDOFF * sizes).nan_to_num(posinf=0.0)

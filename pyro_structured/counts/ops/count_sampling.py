@@ -27,8 +27,8 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
 
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64.
     :param Tensor count_logits: Log-potentials of all tables, shape ``(rows, forest.table_size)``.
-    :param CountForest forest: Which counts the tables weigh.
-    :param int num_samples: Samples for each row.
+    :param CountForest forest: The counts that the tables weigh.
+    :param int num_samples: Number of samples for each row.
     :return: Zeros and ones of shape ``(num_samples, rows, num_variables)``. Cost :math:`O(D \log D)` a sample for one
         potential; :math:`O(\sum_v n_v)` for nested ones.
     """
@@ -39,9 +39,9 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
         certified = solution.certified.nonzero().squeeze(-1)
         failed = rows[~solution.certified]
         step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))
-        for part in certified.split(step) if len(certified) else ():
-            samples[:, rows[part]] = _sample_windows(
-                logits[rows[part]], windows.rows(part), solution.log_posterior[part], num_samples
+        for chunk in certified.split(step) if len(certified) else ():
+            samples[:, rows[chunk]] = _sample_windows(
+                logits[rows[chunk]], windows.rows(chunk), solution.log_posterior[chunk], num_samples
             )
     if len(failed):
         samples[:, failed] = _fill_tree_samples(samples[:, failed], logits[failed], count_logits[failed], forest)
@@ -60,7 +60,7 @@ def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num
     for start in range(0, num_samples, step):
         size = min(step, num_samples - start)
         total = draw_log(log_posterior.expand(size, *log_posterior.shape)).unsqueeze(-1)
-        # The tree whose tilt suits the drawn count: the window must be the count's own.
+        # The tree of the window that is responsible for the drawn count.
         window = windows.assignment.expand(size, -1, -1).gather(-1, total)
         table = torch.arange(rows, device=logits.device) * num_windows + window.squeeze(-1).clamp(min=0)
         # Extreme counts belong to no tree: another count is split in their place, and not used.
@@ -107,8 +107,8 @@ def _fill_tree_samples(samples: Tensor, logits: Tensor, count_logits: Tensor, fo
     widest = max([m.nodes * m.left.shape[1] for m in tree.merges], default=1)
     step = max(1, CHUNK_ELEMENTS // max(1, logits.shape[0] * widest))
     for start in range(0, samples.shape[0], step):
-        part = samples[start : start + step]
-        part.copy_(_descend(tree, messages, part.shape[0], draw_log))
+        chunk = samples[start : start + step]
+        chunk.copy_(_descend(tree, messages, chunk.shape[0], draw_log))
     return samples
 
 
@@ -147,8 +147,8 @@ def _descend(tree: CountTree, messages: Tensor, num_samples: int, choose: Callab
         total = counts[..., merge.node_ids].unsqueeze(-1)
         rest = total - torch.arange(left.shape[-1], device=messages.device)
         possible = (rest >= 0) & (rest < right.shape[-1])
-        other = right.expand(num_samples, -1, -1, -1).gather(-1, rest.clamp(0, right.shape[-1] - 1))
-        to_left = choose((left + other).masked_fill(~possible, -math.inf))
+        right_weights = right.expand(num_samples, -1, -1, -1).gather(-1, rest.clamp(0, right.shape[-1] - 1))
+        to_left = choose((left + right_weights).masked_fill(~possible, -math.inf))
         counts[..., merge.left_ids] = to_left
         counts[..., merge.right_ids] = total.squeeze(-1) - to_left
     return counts[..., : tree.num_variables].to(messages.dtype)

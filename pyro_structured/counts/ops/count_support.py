@@ -1,4 +1,4 @@
-"""Counts that have a positive probability, however small."""
+"""Support of counts: whether they have positive probability, however small."""
 
 __all__ = ["reaches"]
 
@@ -19,8 +19,8 @@ def reaches(logits: Tensor, count_logits: Tensor, cells: Tensor, forest: CountFo
     :param Tensor logits: Log-odds, shape ``batch + (num_variables,)``.
     :param Tensor count_logits: Log-potentials of all tables, shape ``batch + (forest.table_size,)``.
     :param Tensor cells: Booleans that mark entries of the tables, of the same shape.
-    :param CountForest forest: Which counts the tables weigh.
-    :return: Booleans of shape ``batch``. Only what is finite and what is not matters, so that nothing underflows. Cost
+    :param CountForest forest: The counts that the tables weigh.
+    :return: Booleans of shape ``batch``. Nothing underflows, as only the finiteness of numbers matters. Cost
         :math:`O(D)` for one potential, :math:`O(D^2)` for nested ones if any cell is marked.
     """
     return map_rows(_reaches, logits, count_logits, cells, forest)[0]
@@ -31,7 +31,7 @@ def _reaches(*arguments: Any) -> tuple[Tensor]:
 
 
 class _Reaches(torch.autograd.Function):
-    """Looks at values, whatever function transforms are active outside."""
+    """Reachability from concrete numbers, opaque to function transforms."""
 
     @staticmethod
     def forward(logits: Tensor, count_logits: Tensor, cells: Tensor, forest: CountForest) -> Tensor:
@@ -50,8 +50,8 @@ class _Reaches(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         *tensors, forest = inputs
-        (found,) = _reaches(*merge_mapped(info.batch_size, in_dims, *tensors), forest)
-        return found.unflatten(0, (info.batch_size, -1)), 0
+        (merged,) = _reaches(*merge_mapped(info.batch_size, in_dims, *tensors), forest)
+        return merged.unflatten(0, (info.batch_size, -1)), 0
 
 
 def _possible(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:

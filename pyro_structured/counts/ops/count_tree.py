@@ -16,7 +16,7 @@ from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 UNIT_ROUNDOFF = 2.0**-53
-# An entry this far below others of its node, and further by this share of its potential, has no weight in log Z.
+# An entry RARE_DROP nats, and RARE_DOUBT of its potential, below others of its node has no weight in log Z.
 RARE_DROP = 100.0
 RARE_DOUBT = 2.0**-40
 
@@ -179,7 +179,7 @@ def upward(
     :param convolve: :func:`log_convolve` sums over the counts, :func:`max_convolve` maximises.
     :return: ``(messages, potentials, log_scale)``: messages and potentials of shape ``(rows, num_cells + 2)``. Every
         message includes its node's potential and is scaled so that its largest entry is 0; ``log_scale``, shape
-        ``(rows,)``, holds what the scaling took away, relative to the heaviest vector without tables.
+        ``(rows,)``, holds the sum of all subtracted peaks, relative to the heaviest vector without tables.
         Cost :math:`O(\sum_v n_{l(v)} n_{r(v)})`.
     """
     rows = logits.shape[0]
@@ -292,21 +292,22 @@ def rounding_errors(
     rare = _rare_cells(tree, joint, sizes)
     relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, sizes, outside)]
     depth = len(tree.merges) + 2
-    every, some = _largest_errors(tree, messages, sizes, outside), _largest_errors(tree, *relevant)
+    all_errors, relevant_errors = _largest_errors(tree, messages, sizes, outside), _largest_errors(tree, *relevant)
     log_z_errors = (
-        every[0] + depth * log_scale.abs(),
-        some[0] + depth * (log_scale.abs() + relevant[0].masked_fill(rare | relevant[0].isinf(), 0.0).abs().sum(-1)),
+        all_errors[0] + depth * log_scale.abs(),
+        relevant_errors[0]
+        + depth * (log_scale.abs() + relevant[0].masked_fill(rare | relevant[0].isinf(), 0.0).abs().sum(-1)),
     )
     per_odds = 24 * tree.num_nodes * odds.masked_fill(~odds.isfinite(), 0.0).abs()
     odds_errors = (
-        (every[0] + every[1]).unsqueeze(-1).expand_as(odds),
-        (some[0] + some[1]).unsqueeze(-1) + per_odds,
+        (all_errors[0] + all_errors[1]).unsqueeze(-1).expand_as(odds),
+        (relevant_errors[0] + relevant_errors[1]).unsqueeze(-1) + per_odds,
     )
     return UNIT_ROUNDOFF * (torch.minimum(*log_z_errors) + 64), UNIT_ROUNDOFF * 2 * torch.minimum(*odds_errors)
 
 
 def _rare_cells(tree: CountTree, joint: Tensor, sizes: Tensor) -> Tensor:
-    """Entries whose weight, with everything outside of their node, is far below that of others."""
+    """Booleans that mark entries whose weight, with all outside of their node, is far below that of others."""
     rare = torch.ones_like(joint, dtype=torch.bool)
     groups = [(slice(0, 2 * tree.num_variables), 2)]
     groups += [(slice(merge.start, merge.stop), merge.width) for merge in tree.merges]
@@ -318,7 +319,7 @@ def _rare_cells(tree: CountTree, joint: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _largest_errors(tree: CountTree, messages: Tensor, sizes: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
-    """Errors of log Z, and those that the way down adds, in units of rounding; shape ``(rows,)``."""
+    """Errors of log Z, and errors that the downward pass adds, in units of rounding; both of shape ``(rows,)``."""
     rows = messages.shape[0]
 
     def size(tensor: Tensor) -> Tensor:

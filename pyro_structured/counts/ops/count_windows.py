@@ -32,7 +32,7 @@ LEFT_OUT, EXTREME = -1, -2
 WINDOW_DROP = 8.0
 # Counts whose posterior is below exp(-RELEVANT_DROP) of the largest cannot change any result.
 RELEVANT_DROP = 60.0
-# Windows that a device chooses between two looks at whether any count is left.
+# Number of windows that a device chooses between two checks whether any count is left.
 DEVICE_LOOKS = 16
 _MIDDLE_ATOMS = 256
 _END_ATOMS = 64
@@ -168,7 +168,7 @@ def _passes(logits: Tensor, count_logits: Tensor, windows: Windows, chosen: Tens
 
 
 def _odds_of_one(logits: Tensor, tilts: Tensor, passes: _Passes) -> tuple[Tensor, Tensor]:
-    """One window: the prior cancels, and with it the difference of two logarithms near the logit."""
+    """Log-odds and errors from one window: the prior cancels, and with it a difference of logarithms near the logit."""
     on, off, split_error = (t.squeeze(1) for t in (passes.given_on, passes.given_off, passes.split_error))
     return logits + tilts + (safe_log(on) - safe_log(off)), split_error / on + split_error / off
 
@@ -176,7 +176,7 @@ def _odds_of_one(logits: Tensor, tilts: Tensor, passes: _Passes) -> tuple[Tensor
 def _odds_of_all(
     logits: Tensor, tilts: Tensor, passes: _Passes, share: Tensor, remainder: _Remainder
 ) -> tuple[Tensor, Tensor]:
-    """Adds the windows' probabilities of a variable being 0 and 1, and their errors."""
+    """Log-odds and errors from all windows, whose probabilities of a variable being 0 and 1 add up."""
     tilted = logits.unsqueeze(1) + tilts.unsqueeze(-1)
     log_error = safe_log(passes.split_error)
     error = torch.zeros_like(logits)
@@ -188,7 +188,7 @@ def _odds_of_all(
         base = share.unsqueeze(-1) + torch.nn.functional.logsigmoid(sign * tilted)
         alone = remainder.log_extremes[:, extreme, None, None].expand(-1, 1, logits.shape[-1])
         side = logsumexp(torch.cat([base + safe_log(given), alone], 1), 1)
-        # Impossible counts have no error.
+        # Impossible values without an error keep none.
         missed = torch.logaddexp(logsumexp(base + log_error, 1), lost)
         error = error + (missed - side).exp().masked_fill(missed == -math.inf, 0.0)
         sides.append(side)
@@ -362,8 +362,8 @@ def tilt_windows(
 
     :param Tensor logits: Shape ``(rows, num_variables)``, float64.
     :param Tensor count_logits: Log-potentials of the counts, shape ``(rows, max_count + 1)``.
-    :param int max_windows: Windows that may be used for a row.
-    :param float window_drop: How far below its peak, in nats, a window may reach.
+    :param int max_windows: Largest number of windows of a row.
+    :param float window_drop: Largest drop within a window below its peak, in nats.
     :param float relevant_drop: Counts whose posterior is this many nats below the largest need no window.
     :return: ``(tilts, window, guards)``: tilts of shape ``(rows, num_windows)``; for every count the index of its
         window, shape ``(rows, max_count + 1)``, -1 for counts that are irrelevant or did not find one; and further
@@ -389,7 +389,7 @@ def tilt_windows(
         window = torch.where(member, index, window)
         tilts.append(theta)
         pending = pending & ~member
-        # Looking costs nothing on a processor; on a device it is a synchronisation.
+        # The check costs nothing on a CPU; on a device it is a synchronisation.
         if (pending.device.type == "cpu" or index % DEVICE_LOOKS == 0) and not bool(pending.any()):
             break
     return torch.cat(tilts, -1), window, tilt

@@ -35,7 +35,7 @@ _LARGEST_BOUND = 50.0
 
 
 class NodePlan(NamedTuple):
-    """Tilts and exceptions of the convolutions of one merge, both of shape ``(rows, nodes)``."""
+    """Tilts of the nodes of one merge, and exceptions that are convolved directly; both of shape ``(rows, nodes)``."""
 
     tilt: Tensor
     direct: Tensor
@@ -44,8 +44,8 @@ class NodePlan(NamedTuple):
 class FourierPasses(NamedTuple):
     """Messages and logarithms of the bounds on their absolute errors, all of shape ``(rows, num_cells + 2)``.
 
-    ``rounding`` holds, for every merge, what its transforms themselves contribute to the error of a node, of its
-    left and of its right child: logarithms at the count 0 (at others they are tilted like the node), three tensors
+    ``rounding`` holds, for every merge, the contributions of its transforms to the errors of a node, of its left and of
+    its right child: logarithms at the count 0 (at others they are tilted like the node), three tensors
     of shape ``(rows, nodes)``.
     """
 
@@ -78,7 +78,7 @@ def is_fast(tree: CountTree, merge: Merge) -> bool:
 
 
 def initial_plan(tree: CountTree, logits: Tensor) -> list[NodePlan | None]:
-    """No tilts and no exceptions; ``None`` for merges of short messages."""
+    """Plans without tilts and exceptions; ``None`` for merges of short messages."""
     shape = logits.shape[0]
     return [
         NodePlan(logits.new_zeros(shape, m.nodes), torch.zeros(shape, m.nodes, dtype=torch.bool, device=logits.device))
@@ -130,7 +130,7 @@ def _convolve(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Convolves two messages, or correlates a total with a message.
 
-    :return: The result, the bound on its error, and what the transforms contribute to it at the count 0.
+    :return: The result, the bound on its error, and the transforms' contribution to the bound at the count 0.
     """
     if plan is None:
         none = torch.full_like(left[..., 0], -math.inf)
@@ -257,7 +257,7 @@ def _share(constant: Tensor, tilt: Tensor, other: Tensor, joint: Tensor) -> Tens
 
 
 def best_tilts(tree: CountTree, passes: FourierPasses, plans: list[NodePlan | None]) -> list[NodePlan | None]:
-    """Chooses the tilts that minimise kappa, with the upper ends of the bounds for the messages."""
+    """Plans with the tilts that minimise kappa, with the upper bounds of the messages in place of these."""
     inside = torch.logaddexp(passes.messages, passes.message_errors)
     beyond = torch.logaddexp(passes.outside, passes.outside_errors) + passes.potentials
     result: list[NodePlan | None] = []

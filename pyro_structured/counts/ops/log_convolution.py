@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_structured.foundation.ops.log_space import logsumexp
 
-# Terms that are held at once: small enough for a processor's cache, large enough to hide the cost of a call.
+# Number of terms that are held at once: small enough for a CPU's cache, large enough to hide the cost of a call.
 CHUNK_TERMS = 2**18
 
 
@@ -74,4 +74,4 @@ def _correlate(total: Tensor, other: Tensor, reduce: Callable[[Tensor], Tensor])
     step = max(1, CHUNK_TERMS // max(1, rows * other.shape[-1]))
     if step >= windows.shape[-2]:
         return reduce(windows + other.unsqueeze(-2))
-    return torch.cat([reduce(window + other.unsqueeze(-2)) for window in windows.split(step, -2)], -1)
+    return torch.cat([reduce(chunk + other.unsqueeze(-2)) for chunk in windows.split(step, -2)], -1)

@@ -56,8 +56,8 @@ def solve_nested_counts(tree: CountTree, logits: Tensor, count_logits: Tensor) -
     r"""Sums over all binary vectors; see :func:`pyro_structured.counts.ops.certified_counts.log_partition`.
 
     Long messages are convolved by transforms: first without tilts; where the bounds on the errors are too large,
-    with the tilts that the first attempt suggests; then with direct convolutions at the nodes that are to blame, in
-    the end at all.
+    with the tilts that the first attempt suggests; then with direct convolutions at the nodes that cause the
+    errors, and in the end at all nodes.
 
     :param CountTree tree: The schedule.
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64; infinite ones are clamps.
@@ -84,7 +84,7 @@ def _attempt(
         return solution
     plans = [None if p is None else NodePlan(*(x[failed] for x in p)) for p in plans]
     if attempt == 0 and bool((solution.marginal_logits_error[failed] < HOPEFUL_ERROR).all()):
-        # The tilts are right: what remains comes from the potentials themselves.
+        # The tilts are right: the remaining errors come from the potentials themselves.
         attempt = RETILTED_ATTEMPTS
     plans = _revise(tree, logits[failed], passes.select(failed), plans, attempt)
     retried = _attempt(tree, logits[failed], count_logits[failed], plans, attempt + 1)
@@ -105,7 +105,7 @@ def _revise(
 
 
 def _share_of_work(tree: CountTree, blamed: list[Tensor | None]) -> float:
-    """The part of the long nodes' direct convolutions that the blamed nodes need, for the row with the largest."""
+    """Largest share, over the rows, of the long nodes' direct convolutions that the blamed nodes need."""
     work, total = torch.zeros(()), 0.0
     for merge, nodes in zip(tree.merges, blamed, strict=True):
         if nodes is not None:
@@ -117,7 +117,7 @@ def _share_of_work(tree: CountTree, blamed: list[Tensor | None]) -> float:
 def _tilt_trees(
     tree: CountTree, logits: Tensor, passes: FourierPasses, plans: list[NodePlan | None], first: bool
 ) -> list[NodePlan | None]:
-    """One tilt for all nodes of a tree, which moves the count of its root to where the root's potential wants it.
+    """Plans with one tilt for all nodes of a tree, which moves the root's count to where the root's potential wants it.
 
     The tilt that does so without the inner potentials is a start; from there on, the counts' means and variances
     under the tilt, which are accurate although the tails are not, lead to the target as in Newton's method.
@@ -192,7 +192,7 @@ def _summarise(
 
 
 def _ratio(log_error: Tensor, log_value: Tensor) -> Tensor:
-    """Relative error; that of an impossible value without an error is 0."""
+    """Relative error of a value; 0 for an impossible value without an error."""
     exact = log_error == -math.inf
     return (log_error - log_value.masked_fill(exact, 0.0)).exp()
 
@@ -212,7 +212,7 @@ def _count_error(tree: CountTree, passes: FourierPasses) -> Tensor:
 
 
 def _tilt_rounding(tree: CountTree, plans: list[NodePlan | None], log_z: Tensor) -> Tensor:
-    """Relative errors from adding and subtracting tilts of large counts."""
+    """Relative errors from adding and subtracting tilts of large counts, shape ``(rows,)``."""
     total = torch.zeros_like(log_z)
     for merge, plan in zip(tree.merges, plans, strict=True):
         if plan is not None:

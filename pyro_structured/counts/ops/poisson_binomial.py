@@ -1,4 +1,4 @@
-"""The number of successes in independent trials of different probabilities."""
+"""Probabilities of the number of successes in independent trials of different probabilities."""
 
 __all__ = ["bulk_mass", "log_mass", "probs_to_logits"]
 
@@ -39,7 +39,7 @@ def bulk_mass(logits: Tensor) -> Tensor:
         [[0.25, 0.5, 0.25]]
     """
     parts = logits.split(rows_at_once(logits))
-    return torch.cat([upward(torch.sigmoid(part), torch.sigmoid(-part)).root for part in parts])
+    return torch.cat([upward(torch.sigmoid(chunk), torch.sigmoid(-chunk)).root for chunk in parts])
 
 
 def probs_to_logits(probs: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class _LogMass(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor) -> Tensor:
         step = max(1, CHUNK_VARIABLES // logits.shape[-1])
-        return torch.cat([_log_mass(logit) for logit in logits.split(step)])
+        return torch.cat([_log_mass(chunk) for chunk in logits.split(step)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -93,8 +93,8 @@ class _LogMass(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        (found,) = apply_rows(partial(tangents_of, _direct_rows, 1), *ctx.saved_tensors, tangent)
-        return found
+        (derivative,) = apply_rows(partial(tangents_of, _direct_rows, 1), *ctx.saved_tensors, tangent)
+        return derivative
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def _log_mass(logits: Tensor) -> Tensor:
 
 
 def _direct_rows(logits: Tensor) -> tuple[Tensor]:
-    """Log-probabilities of which forward derivatives are taken; certainties differ by less than rounding."""
+    """Log-mass for forward derivatives, where near-certain logits, within rounding, stand for certainties."""
     logits = logits + (logits.clamp(-CERTAIN_LOGIT, CERTAIN_LOGIT) - logits).detach().nan_to_num()
     return (_direct_log_mass(logits, cumulant(logits, logits.new_zeros(len(logits)))),)
 

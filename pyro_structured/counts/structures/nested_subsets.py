@@ -120,7 +120,7 @@ class NestedSubsets(Represented):
 
     @classmethod
     def balanced(cls, num_variables: int) -> "NestedSubsets":
-        """Halves the variables again and again: all subsets of a balanced binary partition, smallest first.
+        """All subsets of a balanced binary partition, which halves the variables again and again, smallest first.
 
         :param int num_variables: Number of variables.
 
@@ -154,7 +154,7 @@ class NestedSubsets(Represented):
 
     @property
     def support(self) -> constraints.Constraint:
-        """Zeros and ones."""
+        """Vectors of zeros and ones."""
         return constraints.independent(constraints.boolean, 1)
 
     def pack(self, tables: Sequence[Tensor]) -> Tensor:
@@ -179,14 +179,14 @@ class NestedSubsets(Represented):
         return torch.cat([table.expand(batch + table.shape[-1:]) for table in tables], -1)
 
     def split(self, count_logits: Tensor) -> tuple[Tensor, ...]:
-        """Splits what :meth:`pack` makes, or ``count_marginals``, into a view for each subset.
+        """Splits packed tables, as of :meth:`pack` or ``count_marginals``, into a view for each subset.
 
-        :param Tensor count_logits: Shape ``(..., table_size)``.
+        :param Tensor count_logits: Packed tables, shape ``(..., table_size)``.
         :return: Tensors of shape ``(..., len(subset) + 1)``.
         """
         check_last_axis("count_logits", count_logits, self.table_size)
-        parts: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
-        return parts
+        tables: tuple[Tensor, ...] = count_logits.split([size + 1 for size in self.sizes], -1)
+        return tables
 
     def counts(self, value: Tensor) -> Tensor:
         """Counts the ones in every subset, in :math:`O(D)` a vector.
@@ -264,13 +264,13 @@ def _build_tree(members: list[np.ndarray], num_variables: int) -> tuple[np.ndarr
 
 
 def _crossing(members: list[np.ndarray], owner: dict[int, int], index: int, parts: list[int], size: list[int]) -> str:
-    for part in parts:
-        if part not in owner:
+    for node in parts:
+        if node not in owner:
             continue
-        other = owner[part]
-        extra = np.setdiff1d(members[other], members[index])
+        owner_index = owner[node]
+        extra = np.setdiff1d(members[owner_index], members[index])
         if len(extra):
-            first, second = sorted((other, index))
+            first, second = sorted((owner_index, index))
             both = np.intersect1d(members[first], members[second])[0]
             only_first = np.setdiff1d(members[first], members[second])[0]
             only_second = np.setdiff1d(members[second], members[first])[0]

@@ -18,7 +18,7 @@ from pyro_structured.foundation.ops.requirements import require_support
 
 
 class ExchangeableBlock(ExchangeableVector):
-    r"""Discrete variables that are all alike: their probability depends on a statistic alone.
+    r"""Partially exchangeable discrete variables: their probability depends on a statistic alone.
 
     .. math::
         p(x) = \frac{w_{T(x)}}{|S_{T(x)}|}, \qquad w = \mathrm{softmax}(\text{statistic\_logits}), \qquad
@@ -36,7 +36,7 @@ class ExchangeableBlock(ExchangeableVector):
 
     :param Tensor statistic_logits: Log-weights of the level sets, shape ``(..., statistic.num_levels)``, less than
         +inf; -inf where a level is impossible.
-    :param Statistic statistic: Statistic that the probability depends on.
+    :param Statistic statistic: The statistic T on which the probability depends.
     :raises ValueError: if a shape is wrong or there is a NaN or +inf. Where no value has a positive probability, the
         first query raises.
 
@@ -74,7 +74,7 @@ class ExchangeableBlock(ExchangeableVector):
         r"""Makes the distribution :math:`p(x) \propto \exp(\text{potentials}_{T(x)})`.
 
         :param Tensor potentials: Log-weights of single values, shape ``(..., statistic.num_levels)``.
-        :param Statistic statistic: Statistic that the probability depends on.
+        :param Statistic statistic: The statistic T on which the probability depends.
         """
         _check_statistic(statistic)
         _check_numbers("potentials", potentials, statistic)
@@ -87,8 +87,8 @@ class ExchangeableBlock(ExchangeableVector):
         r"""Maximises the likelihood: the weight of a level is its share in the data (Theorem 3.2).
 
         :param Tensor values: Shape ``(N, n)``.
-        :param Statistic statistic: Statistic that the probability depends on.
-        :param float smoothing: Added to the number of rows of every level that is not empty, at least 0.
+        :param Statistic statistic: The statistic T on which the probability depends.
+        :param float smoothing: Number of at least 0, added to the number of rows of every level that is not empty.
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``, which makes a batch of
             distributions; ``None``: all are 1.
         """
@@ -112,7 +112,7 @@ class ExchangeableBlock(ExchangeableVector):
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Logits of the levels without a constant, which would swallow their digits, and the constant."""
+        """Logits of the levels less a constant, so that they keep their digits, and the constant."""
         sizes = self.statistic.log_sizes.to(self.statistic_logits.device)
         logits = self.statistic_logits.masked_fill(sizes == -torch.inf, -torch.inf)
         return centre_tables(logits, [self.statistic.num_levels - 1])
@@ -149,7 +149,7 @@ class ExchangeableBlock(ExchangeableVector):
         with torch.no_grad():
             require_support(self._log_z, self._empty)
             full = torch.Size(sample_shape) + self.batch_shape
-            # It draws no empty samples.
+            # Categorical draws no empty samples.
             levels = torch.distributions.Categorical(logits=self._log_levels, validate_args=False)
             level = levels.sample(sample_shape) if full.numel() else self._log_levels.new_zeros(full, dtype=torch.long)
             value, observed, _ = self._evidence

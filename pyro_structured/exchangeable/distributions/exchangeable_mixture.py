@@ -108,7 +108,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
         :param Tensor values: Zeros and ones, shape ``(N, n)``.
         :param Tensor memberships: Probabilities of the classes for every row, shape ``(N, K)``.
         :param Partition partition: The blocks, batch shape ``(K,)``, or ``()`` if they are the same for all classes.
-        :param float smoothing: Added to the number of rows of every count of every block, at least 0.
+        :param float smoothing: Number of at least 0, added to the number of rows of every count of every block.
         """
         check_partition(partition)
         check_rows(values, partition.num_variables)
@@ -131,7 +131,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
     @lazy_property
     def _free(self) -> ExchangeablePartition:
-        """The classes without the evidence."""
+        """Distributions of all classes without the evidence, batch shape ``(..., K)``."""
         return ExchangeablePartition(self._parameter("statistic_logits"), self.partition, validate_args=False)
 
     @lazy_property
@@ -144,7 +144,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
 
     @lazy_property
     def _possible(self) -> ExchangeablePartition:
-        """The classes given the evidence, without the evidence that excludes the class."""
+        """Distributions of all classes given the evidence, but without evidence that excludes the class."""
         value, observed, _ = self._evidence
         return self._free.condition(value.unsqueeze(-2), self._kept) if any_true(observed) else self._free
 
@@ -177,7 +177,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
         shape = self.batch_shape + self.mixture_logits.shape[-1:]
         components = self._possible
-        # An expansion does not know what has been computed.
+        # An expanded instance has no cached results.
         return (components if components.batch_shape == shape else components.expand(shape)).sample(sample_shape)
 
     @property

@@ -22,7 +22,7 @@ from pyro_structured.foundation.ops.requirements import require_support
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
-# Rows of data, times partitions, that are counted at once.
+# Number of rows of data, times partitions, that are counted at once.
 ROWS_AT_ONCE = 2**12
 
 
@@ -91,7 +91,7 @@ class ExchangeablePartition(ExchangeableVector):
 
         :param Tensor values: Zeros and ones, shape ``(N, n)``.
         :param Partition partition: The blocks; a batch of partitions makes a batch of distributions.
-        :param float smoothing: Added to the number of rows of every count of every block, at least 0.
+        :param float smoothing: Number of at least 0, added to the number of rows of every count of every block.
         :param Tensor weights: Weights of the rows, at least 0, shape ``(..., N)``; ``None``: all are 1. Where all are
             zero, counts are uniform.
         """
@@ -119,8 +119,8 @@ class ExchangeablePartition(ExchangeableVector):
 
     @lazy_property
     def _leveled(self) -> tuple[Tensor, Tensor]:
-        """Log-weights of single configurations of the blocks with the cells' counts, -inf in unused cells, without
-        constants, which would swallow their digits; and the sum of the constants.
+        """Log-weights of single configurations of the blocks with the cells' counts, -inf in unused cells, less
+        constants, so that they keep their digits; and the sum of the constants.
         """
         names, num_variables = self.partition.cell_blocks, self.partition.num_variables
         sizes = self.partition.sizes.gather(-1, names)
@@ -259,7 +259,7 @@ class ExchangeablePartition(ExchangeableVector):
 
 
 def check_partition(partition: object) -> None:
-    """Raises a ValueError unless it is a :class:`~pyro_structured.structures.Partition`."""
+    """Raises a ValueError unless the argument is a :class:`~pyro_structured.structures.Partition`."""
     if not isinstance(partition, Partition):
         raise ValueError(f"partition: expected a Partition, got {type(partition).__name__}")
 
@@ -273,7 +273,7 @@ def block_log_partitions(distribution: ExchangeablePartition) -> Tensor:
 
 
 def block_log_weights(distribution: ExchangeablePartition, value: Tensor) -> Tensor:
-    """Log-weights of a value's entries in each block, in double precision, whatever the evidence.
+    """Log-weights of a value's entries in each block, in double precision, regardless of the evidence.
 
     :param Tensor value: Zeros and ones, shape ``(..., n)``.
     :return: Shape ``(..., n)``: a block's number stands at its smallest variable; 0 elsewhere.

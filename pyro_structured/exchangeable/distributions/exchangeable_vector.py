@@ -1,4 +1,4 @@
-"""Queries that distributions of vectors with exchangeable entries have in common."""
+"""Base class of distributions of vectors with exchangeable entries."""
 
 __all__ = ["EMPTY_SUPPORT", "ExchangeableVector"]
 
@@ -19,7 +19,7 @@ EMPTY_SUPPORT = (
 
 
 class ExchangeableVector(DiscreteVector):
-    """Queries of vectors whose entries all have the same states."""
+    """Base class of distributions of vectors whose entries all have the same states."""
 
     statistic_logits: Tensor
     # Advice where values are too many to be enumerated.
@@ -40,7 +40,7 @@ class ExchangeableVector(DiscreteVector):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
-        """Zeros and ones, or integers below the number of categories; also values of probability zero."""
+        """Vectors of zeros and ones, or of integers below the number of categories; also those of probability zero."""
         if self._num_categories == 2:
             return constraints.independent(constraints.boolean, 1)
         return constraints.independent(constraints.integer_interval(0, self._num_categories - 1), 1)

@@ -1,4 +1,4 @@
-"""Base of estimators of binary data."""
+"""Base classes of estimators of binary data."""
 
 __all__ = ["BinaryEstimator", "BlockEstimator"]
 
@@ -26,7 +26,7 @@ SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
 class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
-    """Reads dense and sparse data, of which values may be missing (NaN), as zeros and ones."""
+    """Base class of estimators that read dense and sparse data, with missing values (NaN), as zeros and ones."""
 
     binarize: float | str | None
 
@@ -40,7 +40,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         return read_numbers(self, nan_for_missing(X), reset, **SPARSE_OR_NAN, **y)
 
     def _validate_held_out(self, X_val: Any, **options: Any) -> Any:
-        """Validation rows: errors name them, where those of ``validate_data`` would speak of X."""
+        """Checked validation rows; errors name ``X_val``, where those of ``validate_data`` would name X."""
         X_val = nan_for_missing(X_val, "X_val")
         try:
             values = check_array(X_val, input_name="X_val", dtype=np.float64, **options)
@@ -56,7 +56,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         return checked_weights(sample_weight, X.shape[0])
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
-        """Zeros, ones and NaN in place of numbers, dense or sparse; the numbers stay as they are."""
+        """Zeros, ones and NaN in place of numbers, dense or sparse, in a copy."""
         automatic = isinstance(self.binarize, str) and self.binarize == "auto"
         number = 0.0 if automatic or self.binarize is None else self.binarize
         if not isinstance(number, Real) or np.isnan(float(number)):
@@ -65,11 +65,11 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
             values = csr_matrix(values, copy=True)
             values.sum_duplicates()
         data = values.data if issparse(values) else values
-        other = ~((data == 0) | (data == 1) | np.isnan(data))
-        if self.binarize is None and other.any():
+        is_other = ~((data == 0) | (data == 1) | np.isnan(data))
+        if self.binarize is None and is_other.any():
             raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
-        if automatic and other.any():
-            columns = np.unique(values.indices[other]) if issparse(values) else np.flatnonzero(other.any(0))
+        if automatic and is_other.any():
+            columns = np.unique(values.indices[is_other]) if issparse(values) else np.flatnonzero(is_other.any(0))
             warnings.warn(
                 f"{name}: numbers other than 0 and 1 are taken for 1 if they are above 0, otherwise for 0, in "
                 f"{listed_columns(self, columns)}; binarize=0.0 says that they should be",
@@ -91,7 +91,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class BlockEstimator(BinaryEstimator):
-    """Has the parameters of :class:`StructuralEM`, and a mixture once it is fitted."""
+    """Base class of estimators with the parameters of :class:`StructuralEM` and, once fitted, a mixture."""
 
     structure: str
     smoothing: float

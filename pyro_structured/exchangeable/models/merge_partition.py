@@ -1,4 +1,4 @@
-"""Blocks of exchangeable variables, found by merging as long as that makes the partition more probable."""
+"""Blocks of exchangeable variables, found by merging blocks as long as the partition becomes more probable."""
 
 __all__ = ["merge_labels", "merge_partition"]
 
@@ -12,11 +12,11 @@ from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_weights
 from pyro_structured.foundation.models.argument_checks import check_binary, plain_array
 
-# Share of all weights whose rows, the lightest, do not tell which blocks to merge.
+# Share of all weights whose rows, the lightest, are left out.
 NEGLIGIBLE = 1e-4
-# So many rows do.
+# Number of rows that are enough; of more, a sample is taken.
 ENOUGH_ROWS = 2**14
-# Blocks whose largest counts are between two of these are compared with a block at once.
+# Ends of ranges of largest counts: the blocks of one range are compared with a block at once.
 MAGNITUDES = np.array([1, 4, 16, 64, 256])
 
 
@@ -64,8 +64,10 @@ def merge_partition(values: Tensor, weights: Tensor | None = None, start: Partit
     classes = weights.detach().double().cpu().reshape(-1, len(values)).numpy()
     labels = (Partition(torch.arange(values.shape[1])) if start is None else start).expand(weights.shape[:-1]).labels
     first = labels.cpu().reshape(len(classes), -1).numpy()
-    found = np.stack([merge_labels(rows, each, blocks) for each, blocks in zip(classes, first, strict=True)])
-    return Partition(torch.from_numpy(found).reshape(shape).to(values.device))
+    merged = np.stack(
+        [merge_labels(rows, class_weights, blocks) for class_weights, blocks in zip(classes, first, strict=True)]
+    )
+    return Partition(torch.from_numpy(merged).reshape(shape).to(values.device))
 
 
 def merge_labels(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -82,7 +84,7 @@ def merge_labels(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _telling_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to look at, without the lightest, and their weights; of too many, a systematic sample."""
+    """Rows without the lightest, and their weights; of too many, a systematic sample."""
     order = np.argsort(weights, kind="stable")
     rows = np.sort(order[np.cumsum(weights[order]) > NEGLIGIBLE * weights.sum()])
     if len(rows) <= ENOUGH_ROWS:
@@ -100,8 +102,8 @@ def _merge_best(blocks: "_Blocks", price: float) -> None:
     """Merges the best pair, as long as it gains more than its price."""
     gains = np.empty((len(blocks.sizes), len(blocks.sizes)))
     magnitude = np.searchsorted(MAGNITUDES, blocks.largest)
-    for each in np.unique(magnitude):
-        chosen = np.flatnonzero(magnitude == each)
+    for group in np.unique(magnitude):
+        chosen = np.flatnonzero(magnitude == group)
         gains[chosen] = blocks.gains(chosen)
     best, gain = gains.argmax(1), gains.max(1)
     while gain.max() > price:
@@ -119,10 +121,10 @@ def _merge_best(blocks: "_Blocks", price: float) -> None:
 
 
 class _Blocks:
-    """Blocks, and which rows have which counts.
+    """Blocks, and indicators of their counts in all rows.
 
-    Every positive count that occurs in a block has a column of indicators: where it occurs. A merged block takes the
-    columns of its two parts, of which some may stay unused (owner -1).
+    Every positive count that occurs in a block has a column of indicators of the rows where it occurs. A merged block
+    takes the columns of its two parts, some of which may stay unused (owner -1).
     """
 
     def __init__(self, counts: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> None:
@@ -136,8 +138,8 @@ class _Blocks:
         self.rows = [np.flatnonzero(column) for column in counts.T]
         self.counts = [column[rows] for column, rows in zip(counts.T, self.rows, strict=True)]
         self.indicators = np.zeros((len(counts), ends[-1]))
-        for rows, each, columns in zip(self.rows, self.counts, self.columns, strict=True):
-            self.indicators[rows, columns[each - 1]] = 1
+        for rows, block_counts, columns in zip(self.rows, self.counts, self.columns, strict=True):
+            self.indicators[rows, columns[block_counts - 1]] = 1
         self.mass = weights @ self.indicators
         self.log_factorials = gammaln(np.arange(2 * sizes.sum() + 1) + 1.0)
         histograms = np.zeros((len(sizes), self.largest.max() + 1))
@@ -178,17 +180,17 @@ class _Blocks:
         self.evidence[first] = self._evidence(histogram[None], self.sizes[first : first + 1])[0]
 
     def gains(self, chosen: np.ndarray) -> np.ndarray:
-        """Gains of merging each of the chosen blocks with every other block; -inf for itself, and where is none."""
+        """Gains of merging the chosen blocks with all others, shape ``(chosen, blocks)``; -inf where there is none."""
         mine = np.concatenate([self.columns[block] for block in chosen])
         rows = self.rows[chosen[0]] if len(chosen) == 1 else np.arange(len(self.weights))
-        some = self.indicators[rows]
-        joint = (some[:, mine] * self.weights[rows, None]).T @ some
+        selected = self.indicators[rows]
+        joint = (selected[:, mine] * self.weights[rows, None]).T @ selected
         gains = np.full((len(chosen), len(self.sizes)), -np.inf)
         # Blocks with small counts apart from those with large ones, which would make all histograms long.
         magnitude = np.searchsorted(MAGNITUDES, self.largest)
-        for each in np.unique(magnitude[self.sizes > 0]):
-            others = np.flatnonzero((magnitude == each) & (self.sizes > 0))
-            theirs = np.flatnonzero((self.owner >= 0) & (magnitude[self.owner] == each))
+        for group in np.unique(magnitude[self.sizes > 0]):
+            others = np.flatnonzero((magnitude == group) & (self.sizes > 0))
+            theirs = np.flatnonzero((self.owner >= 0) & (magnitude[self.owner] == group))
             histograms = self._joined_histograms(chosen, mine, others, theirs, joint[:, theirs])
             sizes = self.sizes[chosen][:, None] + self.sizes[others]
             joined = self._evidence(histograms.reshape(-1, histograms.shape[-1]), sizes.ravel()).reshape(sizes.shape)
@@ -206,17 +208,17 @@ class _Blocks:
         :param joint: Weights of the rows where both of two columns are 1, shape ``(mine, theirs)``.
         """
         place, owner = np.searchsorted(chosen, self.owner[mine]), np.searchsorted(others, self.owner[theirs])
-        count, other = self.count[mine], self.count[theirs]
-        width = count.max(initial=0) + other.max(initial=0) + 1
+        count, their_count = self.count[mine], self.count[theirs]
+        width = count.max(initial=0) + their_count.max(initial=0) + 1
         histograms = np.zeros((len(chosen), len(others), width))
         # At first as if one of the two had no ones in any row, then corrected where both have.
         histograms[place, :, count] += self.mass[mine][:, None]
-        histograms[:, owner, other] += self.mass[theirs]
+        histograms[:, owner, their_count] += self.mass[theirs]
         pairs = ((place * len(others))[:, None] + owner) * width
         for sign, mine_too, theirs_too in ((1, 1, 1), (-1, 1, 0), (-1, 0, 1)):
-            cells = pairs + (mine_too * count[:, None] + theirs_too * other)
-            found = np.bincount(cells.ravel(), joint.ravel(), histograms.size)
-            histograms += sign * found.reshape(histograms.shape)
+            cells = pairs + (mine_too * count[:, None] + theirs_too * their_count)
+            added = np.bincount(cells.ravel(), joint.ravel(), histograms.size)
+            histograms += sign * added.reshape(histograms.shape)
         histograms = np.maximum(histograms, 0)
         histograms[..., 0] = np.maximum(self.total - histograms[..., 1:].sum(-1), 0)
         return histograms

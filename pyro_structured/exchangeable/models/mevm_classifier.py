@@ -44,7 +44,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         in every class.
     :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations, at least 1.
-    :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
+    :param binarize: Number above which values are ones. ``"auto"``: 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param unlabeled: The label, such as -1 or ``"?"``, but neither ``None`` nor NaN, that marks rows whose class is not
         known; they are learned from by expectation maximisation. ``None``: all are known.
@@ -105,8 +105,8 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Labels, shape ``(N,)``.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
-            counts.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: the numbers of times
+            that they count.
         """
         self._check_parameters()
         y = plain_array(y, "y")
@@ -141,7 +141,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         return self
 
     def _number(self, y: np.ndarray) -> np.ndarray:
-        """Places of the labels among the classes; -1 for missing ones."""
+        """Indices of the labels among the classes, integers of shape ``(N,)``; -1 for missing labels."""
         label = np.asarray(plain_array(self.unlabeled), dtype=object)
         if label.ndim or self.unlabeled is not None and find_missing(label):
             raise ValueError(f"unlabeled: expected a label or None, got {self.unlabeled!r}")

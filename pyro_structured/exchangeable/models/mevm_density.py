@@ -21,17 +21,17 @@ from pyro_structured.foundation.models.random_states import checked_generator, t
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
-# Classes beyond the number of rows are empty, and so many numbers of theirs no memory holds.
+# Bounds of the number of classes: more than rows are empty, and more probabilities do not fit into memory.
 FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 
 
 class _Start(NamedTuple):
     """Result of a random start.
 
-    :ivar best: Its best mixture; ``None`` if it was interrupted before there was one.
-    :ivar float score: Log-likelihood by which that is the best.
-    :ivar bool converged: Whether there were iterations enough.
-    :ivar bool interrupted: Whether it was interrupted from the keyboard.
+    :ivar best: The best mixture; ``None`` if the start was interrupted before there was one.
+    :ivar float score: Log-likelihood of the best mixture.
+    :ivar bool converged: Whether there were enough iterations.
+    :ivar bool interrupted: Whether the start was interrupted from the keyboard.
     """
 
     best: Phase | None
@@ -81,14 +81,14 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     :param int n_components: Number K of classes, at least 1.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and
         starts with independent variables. ``"welch"`` finds them by :func:`welch_partition` in every iteration, as in
-        the paper. ``"welch+merge"`` merges the latter's. ``"independent"`` is a latent naive Bayes model.
+        the paper. ``"welch+merge"`` merges Welch's blocks. ``"independent"`` is a latent naive Bayes model.
     :param float smoothing: Positive number, added to the number of rows of every value, and of every count of a block,
         in every class.
     :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations, at least 1.
     :param int n_init: Number of random starts, at least 1. The best mixture has the largest log-likelihood: of the
         validation rows, if there are any.
-    :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
+    :param binarize: Number above which values are ones. ``"auto"``: 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param float level: Significance level of Welch's tests, between 0 and 1.
     :param str linkage: Pairs of means that are compared, ``"anchor"`` or ``"single"``, as for :func:`welch_partition`.
@@ -98,7 +98,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of the random starts, and of samples.
-    :ivar n_iter\_: Iterations that led to the mixture, from its start.
+    :ivar n_iter\_: Number of iterations that led to the mixture, from its start.
     :ivar weights\_: Probabilities of the classes, shape ``(K,)``.
     :ivar partition\_: Blocks of all classes, a :class:`~pyro_structured.structures.Partition` of batch shape ``(K,)``.
 
@@ -156,8 +156,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
 
         :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
         :param y: Not used.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
-            counts.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: the numbers of times
+            that they count.
         :param X_val: Validation rows, shape ``(M, n)``. The best of all starts, and of all numbers of structure steps,
             is chosen by them.
         """
@@ -202,7 +202,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         return best
 
     def _deal(self, number: int, rng: np.random.Generator) -> np.ndarray:
-        """Rows dealt to the classes at random, as probabilities of the classes."""
+        """Rows dealt to the classes at random, as probabilities of the classes, shape ``(K, R)``."""
         classes = rng.permutation(np.arange(number) % self.n_components)
         posterior: np.ndarray = np.equal.outer(np.arange(self.n_components), classes).astype(np.float64)
         return posterior
@@ -240,7 +240,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         :param int n_samples: Number of rows, at least 1.
         :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
             generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is none of these.
+        :raises ValueError: if an argument is of another kind.
         """
         density = self.to_pyro()
         check_count("n_samples", n_samples)

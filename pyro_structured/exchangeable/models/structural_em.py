@@ -24,7 +24,7 @@ from pyro_structured.exchangeable.ops.packed_counts import PackedCounts
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.ops.progress import progress_bar
 
-# So many times what an iteration has to gain, a phase with merged blocks has to gain.
+# Gain that a phase with merged blocks needs, in units of the gain that an iteration needs.
 WORTHWHILE = 10
 STRUCTURES = ("merge", "welch+merge", "welch", "independent")
 
@@ -34,8 +34,8 @@ class Phase(NamedTuple):
 
     :ivar BlockMixture mixture: The mixture.
     :ivar float log_likelihood: Log-likelihood of the training rows.
-    :ivar int num_iterations: Since the start.
-    :ivar bool converged: Whether there were iterations enough.
+    :ivar int num_iterations: Number of iterations since the start.
+    :ivar bool converged: Whether there were enough iterations.
     """
 
     mixture: BlockMixture
@@ -46,7 +46,7 @@ class Phase(NamedTuple):
 
 @dataclass(frozen=True)
 class _State:
-    """A mixture, and what it expects of the training rows."""
+    """A mixture, and the result of its E-step for the training rows."""
 
     mixture: BlockMixture
     posterior: np.ndarray
@@ -55,7 +55,7 @@ class _State:
 
     @property
     def objective(self) -> float:
-        """The log-likelihood with the logarithm of the prior that the smoothing amounts to."""
+        """Log-likelihood plus the logarithm of the prior that the smoothing amounts to."""
         return self.log_likelihood + self.mixture.parameters.log_prior
 
 
@@ -63,9 +63,9 @@ class StructuralEM:
     """Alternates the steps for parameters with steps for the structure, which are taken only if they are better.
 
     :param BinaryRows rows: The training rows.
-    :param str structure: How blocks are found; ``"welch"`` in every iteration, ``"merge"`` and ``"welch+merge"``
+    :param str structure: Method to find blocks: ``"welch"`` in every iteration, ``"merge"`` and ``"welch+merge"``
         whenever the parameters have settled, ``"independent"`` never.
-    :param float smoothing: Added to all counts.
+    :param float smoothing: Number added to all counts.
     :param float tol: Nats per row; a smaller increase of the objective ends a phase.
     :param int max_iter: Largest number of iterations.
     :param np.ndarray allowed: One for the classes that a row can be of, zero for the others, shape ``(K, R)``.
@@ -90,11 +90,11 @@ class StructuralEM:
         self.largest_gap = rows.largest_gap
 
     def run(self, posterior: np.ndarray, rng: np.random.Generator) -> Iterator[Phase]:
-        """Mixtures whose parameters have settled, one after each change of the structure.
+        """Yields mixtures whose parameters have settled, one after each change of the structure.
 
         :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
-        :return: The last mixture has the largest objective. An interrupt from the keyboard comes after what the last
-            iteration led to.
+        :return: The last mixture has the largest objective. An interrupt from the keyboard is raised after the
+            mixture of the last iteration.
         """
         state = self._start(self._single_labels(len(posterior)), posterior)
         if "welch" in self.structure:
@@ -109,12 +109,12 @@ class StructuralEM:
                     if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
                         return
                     reached = best.objective
-                # Where all classes are known, they never change, and the blocks depend on nothing else.
+                # Blocks depend on the classes' probabilities alone, which never change where all classes are known.
                 changing = tried is None or not np.array_equal(tried, state.posterior)
                 if changing and (self.structure == "welch" or ("merge" in self.structure and settled)):
                     tried = state.posterior
                     changed = self._start(self._labels(state, rng), state.posterior)
-                    best = max(best, changed, key=lambda each: each.objective)
+                    best = max(best, changed, key=lambda candidate: candidate.objective)
                 if best.objective - state.objective < self.smallest:
                     return
                 state = best
@@ -124,7 +124,7 @@ class StructuralEM:
         yield Phase(state.mixture, state.log_likelihood, self.max_iter, converged=False)
 
     def _start(self, labels: np.ndarray, posterior: np.ndarray) -> _State:
-        """The best parameters for a structure and probabilities of the classes."""
+        """State with the best parameters for a structure and probabilities of the classes."""
         counts = PackedCounts(labels, self.largest_gap)
         statistics = accumulate(counts, self.rows, posterior)
         return self._evaluate(BlockMixture(counts, maximize(counts, statistics, self.smoothing)))
@@ -137,16 +137,16 @@ class StructuralEM:
         return _State(mixture, *expect(mixture.counts, mixture.parameters, self.rows, self.log_allowed))
 
     def _labels(self, state: _State, rng: np.random.Generator) -> np.ndarray:
-        """Blocks for the present probabilities of the classes."""
+        """Labels of the blocks for the present probabilities of the classes, shape ``(K, n)``."""
         labels = self._welch_labels(state) if "welch" in self.structure else self._single_labels(len(state.posterior))
         if "merge" not in self.structure:
             return labels
         weights, mixture = state.posterior * self.rows.weights, state.mixture
         filled = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
-        return np.stack([merge_labels(*each) for each in zip(filled, weights, labels, strict=True)])
+        return np.stack([merge_labels(*arguments) for arguments in zip(filled, weights, labels, strict=True)])
 
     def _welch_labels(self, state: _State) -> np.ndarray:
-        """Blocks by Welch's tests; variables that are never 1 in any class are left out, and are one block."""
+        """Labels by Welch's tests; variables that are never 1 in any class are left out, and are one block."""
         statistics = state.statistics
         known = statistics.classes[:, None] - statistics.gaps
         means = np.divide(statistics.ones, known, out=np.zeros_like(known), where=known > 0).clip(0, 1)

@@ -31,10 +31,10 @@ def welch_partition(
     where Welch's test rejects equal means. Which pair is tested, the paper does not say, and not being rejected is not
     transitive: so choose.
 
-    They also have equal covariances: condition (3), tested if there are means of pairs. A variable then joins the first
-    block whose first two variables occur together as often, up to significance, as it does with each of the block's
-    variables. That the covariance is at least ``-variance / (n - 1)`` needs no test: the mean covariance of a block
-    always is.
+    Exchangeable variables also have equal covariances: condition (3), tested if there are means of pairs. A variable
+    then joins the first block whose first two variables occur together as often, up to significance, as it does with
+    each of the block's variables. That the covariance is at least ``-variance / (n - 1)`` needs no test: the mean
+    covariance of a block always is.
 
     :param Tensor means: Means of the variables in every class, between 0 and 1, shape ``(..., n)``.
     :param Tensor sizes: Numbers of examples in every class, or sums of their weights, shape ``(...)``.
@@ -42,8 +42,8 @@ def welch_partition(
     :param str linkage: ``"anchor"`` tests against the block's smallest mean; ``"single"``, against the neighbour, which
         makes few and large blocks.
     :param str correction: ``"none"``, or ``"bonferroni"`` for the level divided by the number of variables.
-    :param Tensor pair_means: How often two variables are both 1, shape ``(..., n, n)``; ``None``: condition (3) is not
-        tested.
+    :param Tensor pair_means: Means of the products of two variables, shape ``(..., n, n)``; ``None``: condition (3) is
+        not tested.
     :return: Partitions of the same batch shape. Cost O(n) for every block, after sorting; with pairs, O(n) for every
         variable and block.
     :raises ValueError: if an argument is out of range or shapes do not fit.
@@ -60,13 +60,13 @@ def welch_partition(
     """
     _check(means, sizes, level, linkage, correction)
     _check_pairs(pair_means, means)
-    each = level / means.shape[-1] if correction == "bonferroni" else level
+    test_level = level / means.shape[-1] if correction == "bonferroni" else level
     rows = means.detach().double().cpu().reshape(-1, means.shape[-1]).numpy()
     numbers = sizes.detach().double().cpu().expand(means.shape[:-1]).reshape(-1).numpy()
-    labels = np.stack([_label(row, number, each, linkage) for row, number in zip(rows, numbers, strict=True)])
+    labels = np.stack([_label(row, number, test_level, linkage) for row, number in zip(rows, numbers, strict=True)])
     if pair_means is not None:
         pairs = pair_means.detach().double().cpu().reshape(-1, *pair_means.shape[-2:]).numpy()
-        labels = np.stack([_split(*row, each) for row in zip(labels, rows, pairs, numbers, strict=True)])
+        labels = np.stack([_split(*row, test_level) for row in zip(labels, rows, pairs, numbers, strict=True)])
     return Partition(torch.from_numpy(labels).reshape(means.shape).to(means.device))
 
 
@@ -124,19 +124,19 @@ def _label(means: np.ndarray, size: float, level: float, linkage: str) -> np.nda
 
 
 def _split(labels: np.ndarray, means: np.ndarray, pairs: np.ndarray, size: float, level: float) -> np.ndarray:
-    """Labels of blocks in which pairs of variables also occur equally often."""
-    found: list[list[int]] = []
+    """Labels, shape ``(n,)``, of blocks in which pairs of variables also occur equally often."""
+    blocks: list[list[int]] = []
     for variable in np.lexsort((np.arange(len(means)), means)).tolist():
-        for block in found:
+        for block in blocks:
             if labels[block[0]] != labels[variable]:
                 continue
             if len(block) == 1 or not _rejected(pairs[block[0], block[1]], pairs[block, variable], size, level).any():
                 block.append(variable)
                 break
         else:
-            found.append([variable])
+            blocks.append([variable])
     split = np.empty_like(labels)
-    for number, block in enumerate(found):
+    for number, block in enumerate(blocks):
         split[block] = number
     return split
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from pyro_structured.exchangeable.ops.level_sets import normalize
 from pyro_structured.foundation.ops.log_space import logsumexp
 
-# More log weights of states are not kept, but computed twice.
+# Largest number of log weights of states that are kept; more are computed twice.
 STATES_AT_ONCE = 2**24
 
 
 class Automaton:
-    """Reads one letter a step; the state at the end says the level of the word.
+    """A layered automaton that reads one letter a step; the state at the end tells the level of the word.
 
     :param int length: Number of steps.
     :param Tensor transitions: Integers of shape ``(steps, states, letters)``: the state after reading a letter in a
@@ -76,13 +76,13 @@ class Automaton:
         return start
 
     def _advance(self, state: Tensor, step: int, log_weights: Tensor) -> Tensor:
-        """Log-sums of words that end in each state, shape ``(..., states)``, after one more symbol."""
+        """Log sums of the words that end in every state, one step after those of ``state``, ``(..., states)``."""
         sources, _, _ = self._on_device(log_weights.device)
         cells = _pad((state.unsqueeze(-1) + log_weights[..., step, None, :]).flatten(-2))
         return logsumexp(cells[..., sources[step]])
 
     def _retreat(self, log_weights: Tensor) -> Iterator[Tensor]:
-        """Log weights of the states after the last step, then of those before every step, from last to first."""
+        """Yields log weights of the states after the last step, then of those before every step, from last to first."""
         state, kept = self._start(log_weights), []
         # If all are too many, those before some steps are kept, from which the following ones are computed again.
         stride = 1 if state.numel() * self.length <= STATES_AT_ONCE else math.isqrt(self.length)
@@ -109,12 +109,12 @@ class Automaton:
         states = self._retreat(log_weights)
         next(states)
         following = level_weights[..., self.levels.to(log_weights.device)]
-        found = []
+        marginals = []
         for step, state in zip(reversed(range(self.length)), states, strict=True):
             ways = log_weights[..., step, None, :] + following[..., transitions[step]]
-            found.append(normalize(logsumexp(state.unsqueeze(-1) + ways, -2)))
+            marginals.append(normalize(logsumexp(state.unsqueeze(-1) + ways, -2)))
             following = logsumexp(ways)
-        return torch.stack(found[::-1], -2)
+        return torch.stack(marginals[::-1], -2)
 
     def sample(self, level: Tensor, log_weights: Tensor) -> Tensor:
         """Draws words of given levels with probabilities proportional to their weights.
@@ -130,7 +130,7 @@ class Automaton:
         return self._trace(level, log_weights, lambda weights: weights.isfinite().int())
 
     def _trace(self, level: Tensor, log_weights: Tensor, preference: Callable[[Tensor], Tensor]) -> Tensor:
-        """Goes back from the levels to the start, by the largest preference among the candidates' log weights."""
+        """Words, traced back from the levels to the start by the largest preference among candidates' log weights."""
         batch = torch.broadcast_shapes(level.shape, log_weights.shape[:-2])
         sources, ends, _ = self._on_device(log_weights.device)
         states = self._retreat(log_weights)
@@ -157,18 +157,18 @@ def _pad(weights: Tensor) -> Tensor:
 
 
 def _draw(log_weights: Tensor) -> Tensor:
-    """The largest of independent Gumbel variables around log weights is a draw in proportion to the weights."""
+    """Gumbel variables around log weights, the argmax of which is a draw in proportion to the weights."""
     return log_weights - (-torch.rand_like(log_weights).log()).log()
 
 
 def _group(targets: Tensor, num_targets: int) -> Tensor:
-    """Positions that map to every row and target, padded with the number of positions."""
+    """Positions that map to every target in every row, padded with the number of positions: (rows, targets, width)."""
     rows, positions = targets.shape
     order = targets.argsort(dim=-1, stable=True)
     counts = torch.zeros(rows, num_targets, dtype=torch.long).scatter_add_(1, targets, torch.ones_like(targets))
     starts = counts.cumsum(-1) - counts
     slots = torch.arange(int(counts.max()))
     index = (starts.unsqueeze(-1) + slots).clamp(max=positions - 1)
-    found = order.gather(1, index.flatten(1)).view(rows, num_targets, -1)
-    padded: Tensor = found.masked_fill(slots >= counts.unsqueeze(-1), positions)
+    grouped = order.gather(1, index.flatten(1)).view(rows, num_targets, -1)
+    padded: Tensor = grouped.masked_fill(slots >= counts.unsqueeze(-1), positions)
     return padded

@@ -11,18 +11,18 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 Matrix: TypeAlias = np.ndarray | csr_matrix
-# Rows that are counted at once; their counts have to stay in the cache.
+# Number of rows that are counted at once; their counts have to stay in the cache.
 ROWS_AT_ONCE = 2**14
-# With fewer ones, products with sparse matrices are faster.
+# Share of ones below which products with sparse matrices are faster.
 DENSE = 0.2
 
 
 @dataclass(frozen=True)
 class BinaryRows:
-    """Zeros and ones with weights, some of them missing.
+    """Weighted rows of zeros and ones, some of which are missing.
 
     :ivar ones: Ones, shape ``(R, n)``, float64; zero where missing.
-    :ivar gaps: Ones where values are missing, or ``None``.
+    :ivar gaps: Ones where values are missing, shape ``(R, n)``, or ``None``.
     :ivar weights: Weights of the rows, at least 0, shape ``(R,)``.
     """
 
@@ -32,7 +32,7 @@ class BinaryRows:
 
     @classmethod
     def from_matrix(cls, values: Matrix, weights: np.ndarray | None = None) -> "BinaryRows":
-        """Reads zeros, ones and, for missing values, NaN."""
+        """Rows from zeros, ones and, for missing values, NaN, shape ``(R, n)``."""
         weights = np.ones(values.shape[0]) if weights is None else weights
         if not issparse(values):
             missing = np.isnan(values)
@@ -62,7 +62,7 @@ class BinaryRows:
         return 0 if self.gaps is None else int(np.max(self.gaps.sum(1)))
 
     def merged(self, groups: np.ndarray | None = None) -> tuple["BinaryRows", np.ndarray]:
-        """Equal rows of equal groups made one whose weight is the sum, and a row's place in the result.
+        """Distinct rows of every group, with the sums of the weights of equal rows, and every row's place among them.
 
         :param np.ndarray groups: Integers of shape ``(R,)``; ``None``: all rows are of one group.
         """
@@ -76,7 +76,7 @@ class BinaryRows:
         return BinaryRows(self.ones[kept], None if self.gaps is None else self.gaps[kept], weights), place
 
     def chunks(self) -> Iterator[tuple[slice, "BinaryRows"]]:
-        """Some rows at a time."""
+        """Yields slices of the rows, and the rows in these."""
         if len(self) <= ROWS_AT_ONCE:
             yield slice(None), self  # slices of sparse matrices would be copies
             return
@@ -86,14 +86,14 @@ class BinaryRows:
 
 
 def _lighter(values: Matrix) -> Matrix:
-    """The form in which products are faster."""
+    """The matrix in the form, dense or sparse, in which products are faster."""
     if isinstance(values, np.ndarray):
         return values if np.count_nonzero(values) > DENSE * values.size else csr_matrix(values)
     return values.toarray() if values.nnz > DENSE * np.prod(values.shape) else values
 
 
 def _row_keys(matrix: Matrix) -> list[object]:
-    """Keys that are equal for equal rows: their bits, or their columns in order."""
+    """Hashable keys of rows, equal for equal rows: their bits, or their columns in order."""
     if isinstance(matrix, np.ndarray):
         return [row.tobytes() for row in np.packbits(matrix.astype(bool), axis=1)]
     matrix.sort_indices()

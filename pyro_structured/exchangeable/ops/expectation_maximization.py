@@ -27,9 +27,9 @@ class BlockParameters:
     :ivar log_classes: Logarithms of the probabilities of the classes, shape ``(K,)``.
     :ivar log_ones: Logarithms of the probabilities that variables are 1, shape ``(K, n)``; used where a variable is
         left out of the counts.
-    :ivar log_zeros: Logarithms of the probabilities that they are 0.
+    :ivar log_zeros: Logarithms of the probabilities that variables are 0, shape ``(K, n)``.
     :ivar log_cells: Logarithms of the probabilities of single configurations of the blocks, shape ``(cells,)``.
-    :ivar log_prior: Term of the smoothing in the log-likelihood.
+    :ivar log_prior: Logarithm, up to a constant, of the prior that the smoothing amounts to.
     """
 
     log_classes: np.ndarray
@@ -62,17 +62,17 @@ class BlockStatistics:
 def log_joint(counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows) -> np.ndarray:
     """Log-probabilities of rows together with each class, shape ``(K, R)``; gaps are summed out."""
     score = _scorer(counts, parameters)
-    return np.concatenate([score(some)[0] for _, some in rows.chunks()], 1)
+    return np.concatenate([score(chunk)[0] for _, chunk in rows.chunks()], 1)
 
 
 def _scorer(
     counts: PackedCounts, parameters: BlockParameters
 ) -> Callable[[BinaryRows], tuple[np.ndarray, list[np.ndarray]]]:
-    """A function of rows that returns their scores and words; what does not depend on rows is computed once."""
+    """Function from rows to their scores and words; terms that do not depend on rows are computed once."""
     tables = counts.tables(counts.levels(parameters.log_cells))
     offsets, weights = parameters.log_classes, None
     if counts.single.any():
-        on, off = (np.where(counts.single, each, 0.0) for each in (parameters.log_ones, parameters.log_zeros))
+        on, off = (np.where(counts.single, log_probs, 0.0) for log_probs in (parameters.log_ones, parameters.log_zeros))
         offsets, weights = offsets + off.sum(1), counts.weights((on - off).T, -off.T)
 
     def score(rows: BinaryRows) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -88,7 +88,7 @@ def _scorer(
 def expect(
     counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows, log_allowed: np.ndarray | None = None
 ) -> tuple[np.ndarray, float, BlockStatistics]:
-    """The E-step.
+    """E-step: probabilities of the classes of all rows, log-likelihood, and expected statistics.
 
     :param np.ndarray log_allowed: Zero for the classes that a row can be of, -inf for the others, shape ``(K, R)``;
         ``None``: all.
@@ -96,8 +96,8 @@ def expect(
     """
     posterior, total, statistics = np.empty((len(counts.labels), len(rows))), 0.0, None
     score = _scorer(counts, parameters)
-    for place, some in rows.chunks():
-        scores, words = score(some)
+    for place, chunk in rows.chunks():
+        scores, words = score(chunk)
         if log_allowed is not None:
             scores += log_allowed[:, place]
         peak = scores.max(0)
@@ -106,22 +106,22 @@ def expect(
         mass = scores.sum(0)
         scores /= mass
         posterior[:, place] = scores
-        total += float(some.weights @ (np.log(mass) + peak))
-        found = _sums(counts, some, scores * some.weights, words)
-        statistics = found if statistics is None else statistics + found
+        total += float(chunk.weights @ (np.log(mass) + peak))
+        sums = _sums(counts, chunk, scores * chunk.weights, words)
+        statistics = sums if statistics is None else statistics + sums
     assert statistics is not None
     return posterior, total, statistics
 
 
 def accumulate(counts: PackedCounts, rows: BinaryRows, posterior: np.ndarray) -> BlockStatistics:
-    """The statistics for :func:`maximize`, for given probabilities of the classes, shape ``(K, R)``."""
-    parts = (
-        _sums(counts, some, posterior[:, place] * some.weights, counts.words(some.ones, some.gaps)[0])
-        for place, some in rows.chunks()
+    """Statistics for :func:`maximize`, given probabilities of the classes of all rows, shape ``(K, R)``."""
+    sums_of_chunks = (
+        _sums(counts, chunk, posterior[:, place] * chunk.weights, counts.words(chunk.ones, chunk.gaps)[0])
+        for place, chunk in rows.chunks()
     )
-    total = next(parts)
-    for part in parts:
-        total = total + part
+    total = next(sums_of_chunks)
+    for sums in sums_of_chunks:
+        total = total + sums
     return total
 
 
@@ -136,7 +136,7 @@ def maximize(
 ) -> BlockParameters:
     """The M-step: closed form (Theorem 4.2), with smoothing added to all counts of ones, of zeros and of cells.
 
-    :param previous: The parameters that the statistics were expected with: they say what the gaps may have been.
+    :param previous: The parameters with which the statistics were expected, which give the distribution of the gaps.
         ``None``, for another partition: variables with gaps count as if they were independent.
     """
     classes, gaps = statistics.classes, statistics.gaps
@@ -165,7 +165,7 @@ def _log_shares(ones: np.ndarray, zeros: np.ndarray, smoothing: float) -> tuple[
 
 def _independent(counts: PackedCounts, ones: np.ndarray, zeros: np.ndarray) -> np.ndarray:
     """Log-probabilities of the cells' configurations if all variables of a block are independent, with one mean."""
-    on, off = (np.log(counts.block_means(each))[counts.cell_block] for each in (ones, zeros))
+    on, off = (np.log(counts.block_means(probabilities))[counts.cell_block] for probabilities in (ones, zeros))
     log_cells: np.ndarray = counts.cell_count * on + (counts.cell_size - counts.cell_count) * off
     return log_cells
 
@@ -176,7 +176,7 @@ def fill_gaps(
     """Rows whose missing values are drawn given the others and a class, shape ``(R, n)``; sparse if the ones are."""
     if rows.gaps is None:
         return rows.ones
-    parts = [_filled(counts, parameters, some, k, rng) for _, some in rows.chunks()]
+    parts = [_filled(counts, parameters, chunk, k, rng) for _, chunk in rows.chunks()]
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, "csr")
 
 

@@ -12,9 +12,9 @@ def forest_score(log_conditionals: Tensor, parents: Tensor, value: Tensor) -> Te
     """Log-probabilities of the variables given their parents.
 
     :param Tensor log_conditionals: Log-probabilities of a variable's value (last axis) given its parent's, shape
-        ``(..., n, 2, 2)``; a root's is that given 0.
-    :param Tensor parents: Integers of shape ``(..., n)``; roots are their own.
-    :param Tensor value: Booleans of shape ``(..., n)``; shapes broadcast.
+        ``(..., n, 2, 2)``; a root's are those given 0.
+    :param Tensor parents: Parents of the variables, integers of shape ``(..., n)``; roots are their own parents.
+    :param Tensor value: Values of the variables, booleans of shape ``(..., n)``; shapes broadcast.
     :return: Shape ``(..., n)``.
     """
     value, parents = torch.broadcast_tensors(value, parents)
@@ -30,10 +30,10 @@ def forest_upward(
     """Sums variables out, from the last level to the roots; arguments as for :func:`forest_score`.
 
     :param Tensor levels: Levels of the variables in the forest, shape ``(..., n)``.
-    :param int num_levels: Their number.
-    :param Tensor possible: Which values of the variables the evidence allows, shape ``(..., n, 2)``.
-    :return: ``(beliefs, messages)`` of shape ``(..., n, 2)``: log-weights of the variable's values with all below;
-        log-weights of all of it given the parent's value.
+    :param int num_levels: Number of levels.
+    :param Tensor possible: Whether the evidence allows the values of the variables, shape ``(..., n, 2)``.
+    :return: ``(beliefs, messages)`` of shape ``(..., n, 2)``: log-weights of a variable's values with its subtree;
+        log-weights of a variable with its subtree given the parent's value.
     """
     shape = torch.broadcast_shapes(log_conditionals.shape[:-1], parents.shape + (2,), possible.shape)
     beliefs = log_conditionals.new_zeros(shape).masked_fill(~possible, -torch.inf)
@@ -55,8 +55,8 @@ def forest_downward(
     above = parents.unsqueeze(-1).expand(log_probs.shape)
     for level in range(1, num_levels):
         upper = (log_probs.gather(-2, above) - messages).unsqueeze(-1)
-        found = logsumexp(upper + log_conditionals, -2) + beliefs
-        log_probs = torch.where((levels == level).unsqueeze(-1), found, log_probs)
+        updated = logsumexp(upper + log_conditionals, -2) + beliefs
+        log_probs = torch.where((levels == level).unsqueeze(-1), updated, log_probs)
     return log_probs
 
 

@@ -11,7 +11,7 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 def log_binomial(total: Tensor, chosen: Tensor, largest: int) -> Tensor:
     r"""Logarithm of :math:`\binom{n}{k}` in float64, -inf where k is not among ``0, ..., n``; arguments are integers.
 
-    :param int largest: No n is larger.
+    :param int largest: Upper bound of all n.
 
     Example::
 
@@ -20,8 +20,8 @@ def log_binomial(total: Tensor, chosen: Tensor, largest: int) -> Tensor:
     """
     log_factorials = torch.lgamma(torch.arange(largest + 1, dtype=torch.double, device=total.device) + 1)
     total, chosen = torch.broadcast_tensors(total, chosen)
-    parts = (_look_up(log_factorials, number) for number in (chosen, total - chosen))
-    return (_look_up(log_factorials, total) - sum(parts)).masked_fill((chosen < 0) | (chosen > total), -torch.inf)
+    terms = (_look_up(log_factorials, number) for number in (chosen, total - chosen))
+    return (_look_up(log_factorials, total) - sum(terms)).masked_fill((chosen < 0) | (chosen > total), -torch.inf)
 
 
 def _look_up(table: Tensor, index: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ def choose_places(free: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
     """Gives the free places, in the order of their keys, to the categories: to the last one first.
 
     :param Tensor free: Booleans of shape ``(..., places)``.
-    :param Tensor counts: Integers of shape ``(..., categories)``: how many places of each category; they add up to the
-        number of free places, or the result is arbitrary.
+    :param Tensor counts: Numbers of places of each category, integers of shape ``(..., categories)``; they add up to
+        the number of free places, or the result is arbitrary.
     :param Tensor keys: Numbers of shape ``(..., places)``; random ones make the choice uniform.
     :return: Categories of the free places, shape ``(..., places)``; arbitrary elsewhere.
     """
@@ -56,11 +56,11 @@ def choose_places(free: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
 
 
 def complete_counts(value: Tensor, observed: Tensor, missing: Tensor, keys: Tensor) -> Tensor:
-    """Fills in what was not observed, with given numbers of every category.
+    """Fills in the unobserved places, with given numbers of every category.
 
     :param Tensor value: Categories where ``observed``, shape ``(..., places)``.
     :param Tensor observed: Booleans of a shape that broadcasts with it.
-    :param Tensor missing: How many free places each category gets, shape ``(..., categories)``.
+    :param Tensor missing: Numbers of free places that each category gets, shape ``(..., categories)``.
     :param Tensor keys: The order in which places are filled, shape ``(..., places)``; see :func:`choose_places`.
     :return: Integers of shape ``(..., places)``.
     """

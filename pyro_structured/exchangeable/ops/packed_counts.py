@@ -11,31 +11,31 @@ from pyro_structured.exchangeable.ops.binary_rows import Matrix
 COLUMN_BITS = 52
 # Tables of words have to stay in the cache, and must not be longer than there are rows.
 WORD_BITS = 10
-# More variables that are alone, in a class, are better left to a product with their log-odds.
+# Largest number of single variables in a class that are counted; more are left to a product with their log-odds.
 FEW_SINGLES = 16
 
 
 class PackedCounts:
-    r"""Counts of ones, and of gaps, in all blocks of K partitions; many variables that are alone are left out.
+    r"""Counts of ones, and of gaps, in all blocks of K partitions, packed into words, without many single variables.
 
     A count of a block of s variables is a digit of :math:`\lceil\log_2(s + 1)\rceil` bits; gaps count for
-    :math:`s + 1` ones each. Digits make words, words make columns of a matrix, one product with which counts
-    everything; and one look-up gives the sum of the log-weights of all counts in a word. So a row costs little more
+    :math:`s + 1` ones each. Digits make words, and words make columns of a matrix, one product with which gives
+    all counts; and one look-up gives the sum of the log-weights of all counts in a word. So a row costs little more
     than in a naive Bayes model. A block whose digit is too long for a word with others has a *long* word.
 
     Blocks are numbered class by class, from 0 to B - 1, without those that are left out.
 
     *Cells* are the counts :math:`0, \dots, s` of all blocks, one after the other: their log-weights are those of single
-    configurations. Gaps are missing values. They make *levels*: a cell at level m is a number of ones beside m gaps;
-    the cells themselves are level 0. There are C cells, :math:`\sum_b (s_b + 1)`.
+    configurations. Gaps are missing values. Their numbers make *levels*: a cell at level m is a number of ones beside m
+    gaps; the cells themselves are level 0. There are C cells, :math:`\sum_b (s_b + 1)`.
 
-    :param np.ndarray labels: The smallest variables of the blocks that variables are in, integers of shape ``(K, n)``.
+    :param np.ndarray labels: Smallest variables of the blocks that variables are in, integers of shape ``(K, n)``.
     :param int largest_gap: The largest number of gaps in a row, at least 0.
 
-    Arrays are of integers where nothing else is said.
+    Arrays are of integers, unless stated otherwise.
 
-    :ivar labels: As given.
-    :ivar single: Which variables are alone and left out, booleans of shape ``(K, n)``.
+    :ivar labels: The parameter of this name.
+    :ivar single: Whether variables are alone and left out, booleans of shape ``(K, n)``.
     :ivar blocks: Blocks that the variables are in, shape ``(K, n)``; arbitrary for those that are left out.
     :ivar sizes: Numbers of variables of the blocks, shape ``(B,)``.
     :ivar classes: Classes of the blocks, in increasing order, shape ``(B,)``.
@@ -43,7 +43,7 @@ class PackedCounts:
     :ivar starts: First cells of the blocks, where they have no ones, shape ``(B,)``.
     :ivar cell_block: Blocks of the cells, shape ``(C,)``.
     :ivar cell_count: Numbers of ones that the cells stand for, shape ``(C,)``.
-    :ivar cell_size: Sizes of their blocks, shape ``(C,)``.
+    :ivar cell_size: Sizes of the cells' blocks, shape ``(C,)``.
     :ivar log_choices: Logarithms of the numbers of configurations with so many ones, float64, shape ``(C,)``.
     :ivar num_levels: Number of levels: 1 more than the largest number of gaps that a block can have in a row.
     """
@@ -69,30 +69,30 @@ class PackedCounts:
         self._pack(width)
 
     def with_gaps(self, largest_gap: int) -> "PackedCounts":
-        """Counts with the same cells, and levels for up to ``largest_gap`` gaps in a row."""
+        """The same cells, with levels for up to ``largest_gap`` gaps in a row."""
         enough = largest_gap < self.num_levels or self.num_levels > self.sizes.max(initial=0)
         return self if enough else PackedCounts(self.labels, largest_gap)
 
     @property
     def cell_class(self) -> np.ndarray:
-        """Classes whose cells they are, shape ``(C,)``."""
+        """Classes of the cells, shape ``(C,)``."""
         classes: np.ndarray = self.classes[self.cell_block]
         return classes
 
     def block_means(self, means: np.ndarray) -> np.ndarray:
-        """Means over the variables of each block, of numbers of shape ``(K, n)``."""
+        """Means over the variables of each block, shape ``(B,)``, of numbers of shape ``(K, n)``."""
         classes, variables = np.nonzero(~self.single)
         owner = self.blocks[classes, variables]
-        found: np.ndarray = np.bincount(owner, means[classes, variables], len(self.sizes)) / self.sizes
-        return found
+        block_means: np.ndarray = np.bincount(owner, means[classes, variables], len(self.sizes)) / self.sizes
+        return block_means
 
     def _pack(self, width: int) -> None:
         """Gives digits places in words, and words in columns.
 
         Arrays over the W words: ``_word_bits``, their lengths; ``_word_class``; ``_word_column`` and ``_word_shift``,
-        where they are in the columns; ``_lengths``, how many values they have, zero for long words. ``_long`` are pairs
-        of a long word and its block. ``_ones`` and ``_gaps``, float64, shape ``(n, columns)``, are what a one or a gap
-        of a variable adds to columns.
+        their places in the columns; ``_lengths``, their numbers of values, zero for long words. ``_long`` are pairs
+        of a long word and its block. ``_ones`` and ``_gaps``, float64, shape ``(n, columns)``, are the amounts that a
+        one or a gap of a variable adds to columns.
         """
         self._block_levels = np.minimum(self.sizes, self.num_levels - 1) + 1
         bits = np.array([int(n - 1).bit_length() for n in self._block_levels * (self.sizes + 1)], dtype=np.int64)
@@ -113,7 +113,7 @@ class PackedCounts:
         self._index_entries(word, offset, bits)
 
     def _index_entries(self, word: np.ndarray, offset: np.ndarray, bits: np.ndarray) -> None:
-        """Finds the cells of the values of the short words: ``_cells``, at their levels, and ``_entries`` of the
+        """Cells of the digits of all values of the short words: ``_cells``, at their levels, and ``_entries`` of the
         list of all values, a pair for each digit of each value.
         """
         entries, cells = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
@@ -132,7 +132,7 @@ class PackedCounts:
         return cells[: self._block_levels[block], start : start + self.sizes[block] + 1]
 
     def weights(self, ones: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of ones and of gaps, for :meth:`words`: those that count, and others of shape ``(n, K)``."""
+        """Weights of ones and of gaps, for :meth:`words`: the counting weights, and others of shape ``(n, K)``."""
         return np.hstack([self._ones, ones]), np.hstack([self._gaps, gaps])
 
     def words(
@@ -142,7 +142,7 @@ class PackedCounts:
 
         :param ones: Zeros and ones, dense or sparse, shape ``(R, n)``; zero where values are missing.
         :param gaps: Ones where values are missing, the same shape.
-        :param weights: From :meth:`weights`; ``None``: those that count.
+        :param weights: Result of :meth:`weights`; ``None``: the counting weights only.
         :return: An integer for each row and word; and the sums of the other weights, shape ``(K, R)``.
         """
         for_ones, for_gaps = (self._ones, self._gaps) if weights is None else weights
@@ -170,30 +170,32 @@ class PackedCounts:
     def add_scores(self, words: list[np.ndarray], tables: list[np.ndarray], scores: np.ndarray) -> None:
         """Adds to the scores of all classes, shape ``(K, R)``, the log-weights of their counts."""
         for index, table, row in zip(words, tables, self._word_class.tolist(), strict=True):
-            each = scores[row]
-            each += table.take(index)
+            row_scores = scores[row]
+            row_scores += table.take(index)
 
     def histogram(self, words: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
         """Weights of all cells at all levels, shape ``(levels, cells)``, from weights of shape ``(K, R)``."""
-        found: list[np.ndarray] = [np.zeros(0)]
+        of_words: list[np.ndarray] = [np.zeros(0)]
         for word in np.flatnonzero(self._lengths).tolist():
-            found.append(np.bincount(words[word], weights[self._word_class[word]], self._lengths[word]))
+            of_words.append(np.bincount(words[word], weights[self._word_class[word]], self._lengths[word]))
         size = self.num_levels * len(self.cell_block)
-        histogram = np.bincount(self._cells, np.concatenate(found)[self._entries], size).astype(np.float64, copy=False)
+        histogram = np.bincount(self._cells, np.concatenate(of_words)[self._entries], size).astype(
+            np.float64, copy=False
+        )
         histogram = histogram.reshape(self.num_levels, -1)
         for word, block in self._long:
-            part = self._block_cells(block, histogram)
-            part += np.bincount(words[word], weights[self._word_class[word]], part.size).reshape(part.shape)
+            rows = self._block_cells(block, histogram)
+            rows += np.bincount(words[word], weights[self._word_class[word]], rows.size).reshape(rows.shape)
         return histogram
 
     def levels(self, log_cells: np.ndarray) -> np.ndarray:
-        """Log-weights of numbers of ones beside gaps: the last gap is a zero or a one; shape ``(levels, cells)``."""
-        found = np.full((self.num_levels, len(log_cells)), -np.inf)
-        found[0] = log_cells
+        """Log-weights of numbers of ones beside gaps, the last being a zero or a one; shape ``(levels, cells)``."""
+        log_sums = np.full((self.num_levels, len(log_cells)), -np.inf)
+        log_sums[0] = log_cells
         for level in range(1, self.num_levels):
             possible = np.flatnonzero(self.cell_count + level <= self.cell_size)
-            found[level, possible] = np.logaddexp(found[level - 1, possible], found[level - 1, possible + 1])
-        return found
+            log_sums[level, possible] = np.logaddexp(log_sums[level - 1, possible], log_sums[level - 1, possible + 1])
+        return log_sums
 
     def fill(self, histogram: np.ndarray, log_levels: np.ndarray) -> np.ndarray:
         """Expected weights of the cells if all gaps are filled in at random, given the ones; shape ``(cells,)``."""
@@ -209,7 +211,7 @@ class PackedCounts:
 
 
 def _fill(bits: np.ndarray, groups: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Puts digits into words, no word having digits of two groups: word and offset of each, and bits of the words.
+    """Words and offsets of all digits, and bits of the words; no word has digits of two groups.
 
     A digit that is longer than the capacity has a word of its own.
     """

@@ -21,8 +21,8 @@ from pyro_structured.foundation.structures.argument_checks import (
 class AutomatonStatistic(Statistic):
     r"""A statistic that is computed by reading the variables one after the other and remembering a state.
 
-    Run lengths, changes, patterns, sums modulo m, thresholds: whatever few states can compute is counted, completed
-    and sampled by dynamic programs, at a cost of O(n · states · categories).
+    Run lengths, changes, patterns, sums modulo m, thresholds: every statistic that few states compute is counted,
+    completed and sampled by dynamic programs, at a cost of O(n · states · categories).
 
     :param int num_variables: Number of variables n, at least 1.
     :param Tensor transitions: Integers of shape ``(states, categories)``, the state after a variable's value in a
@@ -84,19 +84,19 @@ class AutomatonStatistic(Statistic):
         return self._automaton.read(x[..., self._order.to(x.device)].long())
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Counted by a sum over the states after each variable."""
+        """Logarithms of the numbers of completions, by sums over the states after each variable."""
         return self._automaton.log_mass(self._evidence(value, observed))
 
     def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """Drawn from the last variable to the first."""
+        """Uniform draws from level sets, from the last variable to the first."""
         return self._unread(self._automaton.sample(level, self._evidence(value, observed)), -1)
 
     def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """Found from the last variable to the first."""
+        """One member of each level set, found from the last variable to the first."""
         return self._unread(self._automaton.find(level, self._evidence(value, observed)), -1)
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """Derivatives of the log of all weights with respect to the log weights of single values."""
+        """Log-probabilities of the single variables' values, by a forward and a backward pass."""
         read = self._automaton.log_marginals(log_weights.double(), self._evidence(value, observed))
         return self._unread(read, -2)
 
@@ -104,7 +104,7 @@ class AutomatonStatistic(Statistic):
         return read.index_select(axis, self._rank.to(read.device))
 
     def _evidence(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Log weights of all values: -inf for those that contradict the evidence."""
+        """Log weights of all values: 0, or -inf for values that contradict the evidence."""
         categories = torch.arange(self.num_categories, device=value.device)
         value, observed = (x[..., self._order.to(x.device)].unsqueeze(-1) for x in (value, observed))
         wrong = observed & (value != categories)
@@ -112,8 +112,8 @@ class AutomatonStatistic(Statistic):
 
 
 class NestedThreshold(AutomatonStatistic):
-    r"""Number of groups in which more than a threshold of the variables are ones (Niepert and Domingos 2014, Example
-    A.4): with a threshold of 0, the number of ones after max-pooling.
+    r"""The number of groups in which more than a threshold of the binary variables are ones (Niepert and Domingos 2014,
+    Example A.4): with a threshold of 0, the number of ones after max-pooling.
 
     Every query costs O(n · groups · threshold).
 
@@ -151,12 +151,13 @@ class NestedThreshold(AutomatonStatistic):
 
 
 class Transitions(AutomatonStatistic):
-    r"""Number of 0s followed by a 1 in a sequence of n binary variables: its runs of ones but a first one
+    r"""The number of times that a 1 follows a 0 in a sequence of n binary variables: its runs of ones but a first one
     (Niepert and Domingos 2014, Example A.3).
 
-    Without evidence :math:`|S_t| = \binom{n + 1}{2t + 1}`. Every query costs :math:`O(n^2)`. Which levels evidence
-    allows is counted by the same dynamic program; the bounds printed in the paper's example leave out free variables
-    before the first and behind the last observed one, and are too large for neighbours that are both observed.
+    Without evidence :math:`|S_t| = \binom{n + 1}{2t + 1}`. Every query costs :math:`O(n^2)`. The levels that
+    evidence allows are counted by the same dynamic program; the bounds printed in the paper's example leave out
+    free variables before the first and behind the last observed one, and are too large for neighbours that are both
+    observed.
 
     :param int num_variables: Number of variables n, at least 1. Levels are ``0, ..., n // 2``.
     :raises ValueError: if it is not an integer of at least 1.

@@ -19,7 +19,7 @@ from pyro_structured.foundation.structures.argument_checks import check_levels, 
 
 
 class CountVectors(Statistic):
-    """A statistic that tells how many variables are in every category, and nothing else: full exchangeability.
+    """Base class of statistics that are the numbers of variables in every category: full exchangeability.
 
     :ivar Tensor counts: Count vectors of all levels, integers of shape ``(num_levels, num_categories)``.
     """
@@ -31,7 +31,7 @@ class CountVectors(Statistic):
         """Logarithms of the numbers of ways to fill the free places; arguments as :meth:`_missing` returns them."""
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Binomial or multinomial coefficients; see :meth:`Statistic.log_completions`."""
+        """Logarithms of binomial or multinomial coefficients; see :meth:`Statistic.log_completions`."""
         missing, free = self._missing(value, observed)
         return self._log_ways(free, missing)
 
@@ -41,7 +41,7 @@ class CountVectors(Statistic):
         return self._fill(level, value, observed, torch.rand(shape, dtype=torch.double, device=value.device))
 
     def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """The last category at the first free places, and so on; see :meth:`Statistic.complete`."""
+        """Vectors with the last category at the first free places, and so on; see :meth:`Statistic.complete`."""
         return self._fill(level, value, observed, torch.arange(float(self.num_variables), device=value.device))
 
     def _fill(self, level: Tensor, value: Tensor, observed: Tensor, keys: Tensor) -> Tensor:
@@ -53,20 +53,20 @@ class CountVectors(Statistic):
         """The expected shares of the categories among the free places; see :meth:`Statistic.log_marginals`."""
         missing, free = self._missing(value, observed)
         levels = normalize(log_weights.double() + self._log_ways(free, missing))
-        part = missing.clamp(min=0).double() / free.clamp(min=1).unsqueeze(-1)
-        share = logsumexp(levels.unsqueeze(-1) + part.log(), -2)
+        level_share = missing.clamp(min=0).double() / free.clamp(min=1).unsqueeze(-1)
+        share = logsumexp(levels.unsqueeze(-1) + level_share.log(), -2)
         fixed = value.unsqueeze(-1) == torch.arange(self.num_categories, device=value.device)
         return torch.where(observed.unsqueeze(-1), fixed.double().log(), share.unsqueeze(-2))
 
     def _missing(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Places that every level needs beside the observed ones, shape ``(..., levels, categories)``, and the number
-        of free ones, shape ``(..., 1)``.
+        """Numbers of places that every level needs beside the observed ones, shape ``(..., levels, categories)``; and
+        of free places, shape ``(..., 1)``.
         """
         missing = self.counts.to(value.device) - self._count(value, observed).unsqueeze(-2)
         return missing, (~observed).sum(-1, keepdim=True)
 
     def _count(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Observed places of every category, shape ``(..., categories)``."""
+        """Numbers of observed places of every category, shape ``(..., categories)``."""
         categories = torch.arange(self.num_categories, device=value.device)
         return (observed.unsqueeze(-1) & (value.unsqueeze(-1) == categories)).sum(-2)
 
@@ -104,7 +104,7 @@ class Count(CountVectors):
 
 
 class CategoryCounts(CountVectors):
-    r"""Counts of n variables in each of r categories: full exchangeability of categorical variables.
+    r"""The numbers of variables, among n, in each of r categories: full exchangeability of categorical variables.
 
     :math:`|S_{t,e}| = (\text{free})! / \prod_c (t_c - \text{observed}_c)!`. There are :math:`\binom{n + r - 1}{r - 1}`
     levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r.
@@ -135,8 +135,8 @@ class CategoryCounts(CountVectors):
         ends = np.pad(bars, ((0, 0), (1, 1)), constant_values=-1)
         ends[:, -1] = len(places)
         self.counts = torch.from_numpy(np.diff(ends) - 1)
-        # In how many ways up to m variables can be in one category and the following ones, for all categories but the
-        # last: sums of sums of ones.
+        # Numbers of ways in which up to m variables can be in one category and the following ones, for all categories
+        # but the last: sums of sums of ones.
         sums = [np.ones(self.num_variables + 1, dtype=np.int64)]
         for _ in range(self.num_categories - 1):
             sums.append(np.cumsum(sums[-1]))

@@ -28,7 +28,7 @@ class Partition(Represented):
     their names, in a vector of ``table_size = 2 n`` numbers, whose last ones are not used unless all blocks are single
     variables. Partitions of a batch may differ: ``partition[z]`` chooses those of a class z, also of an enumerated one.
 
-    :param Tensor labels: Integers of shape ``(..., n)``.
+    :param Tensor labels: Labels of the variables' blocks, integers of shape ``(..., n)``.
     :raises ValueError: if they are not integers, or there are no variables.
 
     Example::
@@ -50,7 +50,7 @@ class Partition(Represented):
 
     @classmethod
     def from_blocks(cls, blocks: Sequence[Sequence[int]], num_variables: int) -> "Partition":
-        """Makes a partition of blocks; variables that are in none are blocks of their own.
+        """Makes a partition from blocks; variables in none of them are blocks of their own.
 
         :param blocks: Disjoint sets of variables.
         :param int num_variables: Number of variables n.
@@ -130,10 +130,10 @@ class Partition(Represented):
         """The blocks of a single partition."""
         if self.batch_shape:
             raise ValueError(f"blocks: expected a single partition, got a batch of shape {tuple(self.batch_shape)}")
-        found: dict[int, list[int]] = {}
+        blocks: dict[int, list[int]] = {}
         for variable, label in enumerate(self.labels.tolist()):
-            found.setdefault(label, []).append(variable)
-        return list(found.values())
+            blocks.setdefault(label, []).append(variable)
+        return list(blocks.values())
 
     def pack(self, tables: Sequence[Tensor]) -> Tensor:
         """Concatenates tables, one for each block of a single partition, in the order of :meth:`blocks`.
@@ -151,14 +151,14 @@ class Partition(Represented):
             raise ValueError(f"tables: expected {len(blocks)} tables, one for each block, got {len(tables)}")
         for index, (table, block) in enumerate(zip(tables, blocks, strict=True)):
             check_last_axis(f"tables[{index}]", table, len(block) + 1)
-        parts = [*tables, tables[0].new_zeros(self.num_variables - len(blocks))]
+        padded = [*tables, tables[0].new_zeros(self.num_variables - len(blocks))]
         batch = checked_broadcast("tables", [table.shape[:-1] for table in tables])
-        return torch.cat([part.expand(batch + part.shape[-1:]) for part in parts], -1)
+        return torch.cat([table.expand(batch + table.shape[-1:]) for table in padded], -1)
 
     def split(self, statistic_logits: Tensor) -> tuple[Tensor, ...]:
-        """Splits what :meth:`pack` makes, or ``count_marginals``, into a view for each block of a single partition.
+        """Splits packed tables, as of :meth:`pack` or ``count_marginals``, into views of a single partition's blocks.
 
-        :param Tensor statistic_logits: Shape ``(..., table_size)``.
+        :param Tensor statistic_logits: Packed tables, shape ``(..., table_size)``.
         :return: Tensors of shape ``(..., len(block) + 1)``, in the order of :meth:`blocks`.
         """
         check_last_axis("statistic_logits", statistic_logits, self.table_size)

@@ -23,7 +23,7 @@ class Product(Statistic):
     groups may depend on each other; if they do not,
     :class:`~pyro_structured.distributions.ExchangeablePartition` needs far fewer numbers.
 
-    :param statistics: One for each group, all with the same number of categories.
+    :param statistics: Statistics of the groups, all with the same number of categories.
     :param groups: The variables of every group, a partition of ``range(n)``; the order of a group's variables is that
         in which its statistic sees them.
     :raises ValueError: if groups overlap or leave a variable out, numbers or categories do not fit, or there are more
@@ -67,51 +67,51 @@ class Product(Statistic):
 
     def digits(self, level: Tensor) -> Tensor:
         """Levels of the groups, shape ``(..., groups)``."""
-        found = []
+        digits = []
         for base in reversed(self._bases):
-            found.append(level % base)
+            digits.append(level % base)
             level = level // base
-        return torch.stack(found[::-1], -1)
+        return torch.stack(digits[::-1], -1)
 
     def value(self, x: Tensor) -> Tensor:
         """Levels, shape ``(...)``."""
         level = torch.zeros_like(x[..., 0], dtype=torch.long)
-        for statistic, base, (part,) in zip(self.statistics, self._bases, self._split(x), strict=True):
-            level = level * base + statistic.value(part)
+        for statistic, base, (columns,) in zip(self.statistics, self._bases, self._split(x), strict=True):
+            level = level * base + statistic.value(columns)
         return level
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
-        """Sums of those of the groups."""
+        """Logarithms of the numbers of completions: sums of those of the groups."""
         total: Tensor = torch.zeros(1, dtype=torch.double, device=value.device)
-        for statistic, part in zip(self.statistics, self._split(value, observed), strict=True):
-            total = (total.unsqueeze(-1) + statistic.log_completions(*part).unsqueeze(-2)).flatten(-2)
+        for statistic, columns in zip(self.statistics, self._split(value, observed), strict=True):
+            total = (total.unsqueeze(-1) + statistic.log_completions(*columns).unsqueeze(-2)).flatten(-2)
         return total
 
     def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Independent samples of the groups."""
         digits = self.digits(level).unbind(-1)
         parts = zip(self.statistics, digits, self._split(value, observed), strict=True)
-        return self._join([statistic.sample(digit, *part) for statistic, digit, part in parts])
+        return self._join([statistic.sample(digit, *columns) for statistic, digit, columns in parts])
 
     def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Completions of the groups."""
         digits = self.digits(level).unbind(-1)
         parts = zip(self.statistics, digits, self._split(value, observed), strict=True)
-        return self._join([statistic.complete(digit, *part) for statistic, digit, part in parts])
+        return self._join([statistic.complete(digit, *columns) for statistic, digit, columns in parts])
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
-        """Log-marginals of every group, under the weights of its levels with the others summed out."""
+        """Log-marginals of every group, under the weights of its levels with the other groups summed out."""
         joint = (log_weights.double() + self.log_completions(value, observed)).unflatten(-1, self._bases)
-        found = []
-        for index, (statistic, part) in enumerate(zip(self.statistics, self._split(value, observed), strict=True)):
+        marginals = []
+        for index, (statistic, columns) in enumerate(zip(self.statistics, self._split(value, observed), strict=True)):
             mine = joint.movedim(index - len(self._bases), -1)
             others = math.prod(self._bases) // statistic.num_levels
             alone = logsumexp(mine.reshape(mine.shape[: -len(self._bases)] + (others, statistic.num_levels)), -2)
-            # The group's own completions are part of the sum, and of what its statistic will add again.
-            own = statistic.log_completions(*part)
-            found.append(statistic.log_marginals(alone - own.masked_fill(own == -torch.inf, 0.0), *part))
-        shape = torch.broadcast_shapes(*(marginal.shape[:-2] for marginal in found))
-        whole = torch.cat([marginal.expand(shape + marginal.shape[-2:]) for marginal in found], -2)
+            # The group's own completions are a part of the sum, and its statistic will add them again.
+            own = statistic.log_completions(*columns)
+            marginals.append(statistic.log_marginals(alone - own.masked_fill(own == -torch.inf, 0.0), *columns))
+        shape = torch.broadcast_shapes(*(marginal.shape[:-2] for marginal in marginals))
+        whole = torch.cat([marginal.expand(shape + marginal.shape[-2:]) for marginal in marginals], -2)
         return whole[..., self._rank.to(value.device), :]
 
     def _split(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:

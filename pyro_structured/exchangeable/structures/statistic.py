@@ -1,4 +1,4 @@
-"""Statistics that the probabilities of partially exchangeable variables depend on."""
+"""Sufficient statistics of partially exchangeable variables."""
 
 __all__ = ["Statistic"]
 
@@ -17,8 +17,8 @@ class Statistic(Represented, ABC):
     r"""A function :math:`T` of n discrete variables with few values, whose level sets
     :math:`S_t = \{x : T(x) = t\}` can be counted, completed and sampled.
 
-    Variables whose probability depends on :math:`T(x)` alone are partially exchangeable. What they need to know about
-    the statistic is here: the conditions (1) and (2) of Proposition 3.1, and uniform samples. A statistic of your own
+    Variables whose probability depends on :math:`T(x)` alone are partially exchangeable. This class is their interface
+    to the statistic: the conditions (1) and (2) of Proposition 3.1, and uniform samples. A statistic of your own
     defines the four abstract methods, and gains from its own :meth:`log_marginals`; one
     that a finite automaton computes needs no code at all:
     :class:`~pyro_structured.structures.AutomatonStatistic`.
@@ -33,7 +33,7 @@ class Statistic(Represented, ABC):
 
     :cvar num_variables: Number of variables n, at least 1.
     :cvar num_levels: Number of levels.
-    :cvar num_categories: Values of a variable, 2 for binary ones.
+    :cvar num_categories: Number of values of a variable, 2 for binary variables.
     """
 
     num_variables: int
@@ -82,10 +82,10 @@ class Statistic(Represented, ABC):
 
     def _clamped(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """The evidence with every variable fixed in turn at every value: shapes ``(..., n, categories, n)``."""
-        each = torch.eye(self.num_variables, dtype=torch.bool, device=value.device).unsqueeze(1)
+        fixed = torch.eye(self.num_variables, dtype=torch.bool, device=value.device).unsqueeze(1)
         category = torch.arange(self.num_categories, device=value.device).unsqueeze(-1)
-        fixed_value = torch.where(each, category.to(value.dtype), value[..., None, None, :])
-        return fixed_value, observed[..., None, None, :] | each
+        fixed_value = torch.where(fixed, category.to(value.dtype), value[..., None, None, :])
+        return fixed_value, observed[..., None, None, :] | fixed
 
     @cached_property
     def log_sizes(self) -> Tensor:

@@ -23,11 +23,11 @@ class Argmin(TorchDistribution):
 
     Observed, it constrains the costs to the inverse set of a value: a model that names its costs says
     ``w = pyro.sample("w", base)`` and ``pyro.sample("y", Argmin(w, problem), obs=y)``, and
-    :class:`~pyro_structured.inference.ConstrainedSlice` samples ``w`` there. :class:`RandOM` does not name them.
+    :class:`~pyro_structured.inference.ConstrainedSlice` samples ``w`` there. In :class:`RandOM` they have no site.
 
     :param Tensor costs: Costs, or rewards if the problem is to be maximised, shape ``(..., *problem.cost_shape)``.
-    :param Problem problem: The problem.
-    :ivar Tensor given_costs: The costs as they were given, also after ``expand``: which site they come from.
+    :param Problem problem: The optimisation problem.
+    :ivar Tensor given_costs: The tensor ``costs`` itself, also after ``expand``: it tells the site of the costs.
     :raises ValueError: if shapes do not fit.
 
     ``sample`` and ``log_prob`` call the problem's solver once for every row. Of tied optima, all have log-probability
@@ -41,7 +41,7 @@ class Argmin(TorchDistribution):
         (tensor([0, 1]), tensor([0., -inf]))
     """
 
-    # An instance knows how many axes they have.
+    # Replaced in every instance, which knows the rank of its costs.
     arg_constraints: dict[str, constraints.Constraint] = {"costs": constraints.dependent}
 
     def __init__(self, costs: Tensor, problem: Problem, validate_args: bool | None = None) -> None:
@@ -85,7 +85,7 @@ class Argmin(TorchDistribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
-        """The problem's values; also those that are not optimal."""
+        """Support of the problem, which contains values that are not optimal, too."""
         return self.problem.support
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -105,7 +105,7 @@ class Argmin(TorchDistribution):
         if self._validate_args:
             self._validate_sample(value)
         is_optimal = _Contains.apply(self.costs.detach(), value, self.problem)  # type: ignore[no-untyped-call]
-        # Its derivatives with respect to the costs are zero.
+        # Zeros with derivatives with respect to the costs, which are zero.
         zero = (self.costs.nan_to_num() * 0.0).flatten(-len(self.problem.cost_shape)).sum(-1)
         return zero.to(torch.promote_types(zero.dtype, torch.float32)).masked_fill(~is_optimal, -torch.inf)
 
@@ -115,7 +115,7 @@ class Argmin(TorchDistribution):
 
 
 class _Contains(torch.autograd.Function):
-    """Whether values are optimal, whatever function transforms are active outside: solvers look at numbers."""
+    """Booleans, whether values are optimal; opaque to function transforms, as solvers need concrete numbers."""
 
     @staticmethod
     def forward(costs: Tensor, value: Tensor, problem: Problem) -> Tensor:
@@ -140,6 +140,6 @@ class _Contains(torch.autograd.Function):
 
 
 def _leading(tensor: Tensor, axis: int | None, rank: int) -> Tensor:
-    """An axis, or a new one, before a number of others."""
+    """The tensor with ``axis``, or a new axis, in front of ``rank`` other axes."""
     tensor = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
     return tensor.reshape(tensor.shape[:1] + (1,) * (rank + 1 - tensor.dim()) + tensor.shape[1:])

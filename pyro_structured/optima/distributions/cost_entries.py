@@ -19,27 +19,28 @@ from pyro_structured.optima.ops.line_probability import Terms
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
 from pyro_structured.optima.ops.truncated_normal import log_interval_mass, log_normal_tails
 
-# Between these places, in units of the scale, a density is a polynomial of low degree, but for rounding; outside of
-# them is no more than exp(-40).
+# Breakpoints in units of the scale: between neighbours a density is a polynomial of low degree, up to rounding; the
+# probability outside of all of them is at most exp(-40).
 BELL = (-9.0, -6.0, -4.0, -2.5, -1.25, 0.0, 1.25, 2.5, 4.0, 6.0, 9.0)
 TAIL = (0.25, 0.75, 1.5, 3.0, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0)
 BOTH_TAILS = (*(-place for place in reversed(TAIL)), 0.0, *TAIL)
 GUMBEL = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.25, 3.0, 6.0, 10.0, 16.0, 24.0, 34.0, 45.0)
-# Inside of the codomains of all transforms that are not onto the real line.
+# A number inside the codomain of every transform that is not onto the real line.
 INTERIOR = 0.5
-# Near the ends of a support, in units of the scale: a power of such a number may have a singularity there.
+# Further breakpoints near the ends of a support, as shares of the outermost intervals: the density of a power of a
+# variable may have a singularity there.
 GRADED = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 0.03)
 
 
 class CostEntries(NamedTuple):
-    """Random numbers, one for each element of a batch shape, in double precision.
+    """Univariate distributions, one for each element of a batch shape, in double precision.
 
     ``log_terms`` takes numbers that broadcast with the batch, and returns logarithms of the density, of the
-    distribution function and of the survival function; ``IMPOSSIBLE`` for that of zero. ``points``, shape
-    ``(M,) + batch``, are ends of intervals in which the density is nearly a polynomial; outside of them it does not
-    count. ``corners``, each of the batch's shape, are where it is not smooth. All three are functions whose last
-    arguments are ``parameters``, broadcast and cut in any way; those at the indices ``locations`` move the numbers.
-    ``like`` is a parameter as it was given.
+    distribution function and of the survival function, with ``IMPOSSIBLE`` for log 0. ``points``, shape
+    ``(M,) + batch``, are ends of intervals in which the density is nearly a polynomial; outside of all intervals it is
+    negligible. ``corners``, each of the batch's shape, are points at which the density is not smooth. All three are
+    functions whose last arguments are ``parameters``, broadcast and cut in any way; the parameters at the indices
+    ``locations`` are location parameters. ``like`` is a parameter in the dtype and on the device of the base.
     """
 
     log_terms: Callable[..., Terms]
@@ -51,13 +52,13 @@ class CostEntries(NamedTuple):
 
 
 def cost_entries(base: Any) -> CostEntries | None:
-    """Tails and densities of univariate distributions, or ``None`` where their tails are not known.
+    """Density and both tails of univariate distributions, or ``None`` if the tails are not known.
 
     Relative errors of all three are a few units of rounding for Normal, TruncatedNormal, HalfNormal, Uniform,
     Exponential, Gumbel, Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull.
     """
-    found: CostEntries | None = _entries(base)
-    return None if found is None else found._replace(log_terms=partial(_bounded, found.log_terms))
+    entries: CostEntries | None = _entries(base)
+    return None if entries is None else entries._replace(log_terms=partial(_bounded, entries.log_terms))
 
 
 def _bounded(log_terms: Callable[..., Terms], x: Tensor, *parameters: Tensor) -> Terms:
@@ -71,7 +72,7 @@ def _entries(base: Any) -> CostEntries | None:
 
 
 def _at(places: tuple[float, ...], like: Tensor) -> Tensor:
-    """Numbers along a new first axis."""
+    """Breakpoints along a new first axis, in double precision, shape ``(M, 1, ..., 1)``."""
     return like.new_tensor(places, dtype=torch.double).reshape((-1,) + (1,) * like.dim())
 
 
@@ -80,7 +81,7 @@ def _smooth(*parameters: Tensor) -> tuple[Tensor, ...]:
 
 
 def _with_support(x: Tensor, low: Tensor, high: Tensor, terms: Callable[[Tensor], Terms], inner: Tensor) -> Terms:
-    """Terms between two ends; ``inner`` is any number there."""
+    """Terms of a distribution with support from ``low`` to ``high``; ``inner`` is any number inside."""
     below, above = x <= low, x >= high
     outside = below | above
     density, left, right = terms(x.where(~outside, inner.detach()))
@@ -139,7 +140,7 @@ def _truncated_points(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> 
 
 
 def _truncated_corners(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
-    """Corners of truncated densities: their bounds; where there is none, any number."""
+    """Lower and upper bounds; an infinite bound is replaced by the location, as any number will do."""
     return tuple(bound.where(bound.isfinite(), loc.detach()) for bound in (low, high))
 
 
@@ -238,14 +239,14 @@ def _logistic(base: Any) -> CostEntries:
 
 @_entries.register(td.TransformedDistribution)
 def _transformed(base: td.TransformedDistribution) -> CostEntries | None:
-    found: CostEntries | None = _entries(base.base_dist)
+    entries: CostEntries | None = _entries(base.base_dist)
     for transform in base.transforms:
-        found = found and _through(found, transform)
-    return found
+        entries = entries and _through(entries, transform)
+    return entries
 
 
 def _through(entries: CostEntries, transform: Any) -> CostEntries | None:
-    """After a monotone transform of every number, whose tensors are further parameters."""
+    """Entries after a monotone elementwise transform, whose tensors are further parameters; ``None`` for others."""
     if not isinstance(transform, MONOTONE) or transform.domain.event_dim:
         return None
     tensors = {name: t.double() for name, t in vars(transform).items() if isinstance(t, Tensor)}
@@ -290,7 +291,7 @@ def _transformed_terms(x: Tensor, transform: Any, terms: Callable[[Tensor], Term
 
 
 def _graded(points: Tensor) -> Tensor:
-    """Points, with further ones next to the first and to the last."""
+    """Breakpoints, with further ones next to the first and to the last."""
     points = points.sort(0).values
     shares = _at(GRADED, points[0])
     first, last = points[0] + shares * (points[1] - points[0]), points[-1] - shares * (points[-1] - points[-2])
@@ -298,7 +299,7 @@ def _graded(points: Tensor) -> Tensor:
 
 
 def _image(transform: Any, corner: Tensor) -> Tensor:
-    """Image of a corner by a transform: powers of zero and one, and multiples of zero, have no derivatives."""
+    """Image of a corner under a transform; powers of zero and one, and multiples of zero, have no derivatives."""
     after: Tensor = transform(corner)
     moves = corner.requires_grad | getattr(getattr(transform, "loc", None), "requires_grad", False)
     fixed = (corner == 0) | ((corner == 1) & isinstance(transform, td.PowerTransform))

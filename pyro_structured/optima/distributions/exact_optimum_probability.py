@@ -1,4 +1,4 @@
-"""Probabilities of optima of problems with random costs, where integrals over a line suffice."""
+"""Exact log-probabilities of random optima, in closed form or by integrals over the real line."""
 
 __all__ = ["ExactLogProb", "exact_log_prob"]
 
@@ -27,28 +27,29 @@ from pyro_structured.optima.structures.top_k import TopK
 
 
 class _PlackettLuce(NamedTuple):
-    """Items are drawn one after the other with probabilities in proportion to the exponentials of their logits.
+    """Plackett-Luce distribution: items are drawn without replacement, with probabilities proportional to exp(logits).
 
-    ``ascending`` says whether the first one drawn is that of the least cost; else it is that of the largest.
+    ``logits`` have shape ``(..., n)``; ``ascending`` says whether the first item drawn is that of the least cost, or
+    that of the largest.
     """
 
     logits: Tensor
     ascending: bool
 
     def log_order(self, order: Tensor) -> Tensor:
-        """Log-probability of orders from the least cost on, shape ``(...)``."""
+        """Log-probability of items in the order of their costs, from the least on, shape ``(...)``."""
         drawn = order if self.ascending else order.flip(-1)
         logits, drawn = torch.broadcast_tensors(self.logits, drawn)
         return log_plackett_luce(logits.gather(-1, drawn))
 
     def log_first(self, chosen: Tensor, others: Tensor) -> Tensor:
-        """Log-probability that the one chosen item is drawn before all others."""
+        """Log-probability, shape ``(...)``, that the one ``chosen`` item is drawn before all ``others``."""
         known = self.logits.masked_fill(~(chosen | others), IMPOSSIBLE)
         return self.logits.where(chosen, 0.0).sum(-1) - torch.logsumexp(known, -1)
 
 
 def _plackett_luce(entry: Any, rank: int) -> _PlackettLuce | None:
-    """Recognises exponential costs, and Gumbel costs of one scale, also if their signs have been changed.
+    """Distribution of the order of exponential costs, or of Gumbel costs of one scale, of any sign; else ``None``.
 
     :param entry: Distribution of single costs.
     :param int rank: The number of axes of the costs.
@@ -65,7 +66,7 @@ def _plackett_luce(entry: Any, rank: int) -> _PlackettLuce | None:
     if any_true(scale != scale[..., :1]) or (any_true(scale < 0) and any_true(scale > 0)):
         return None
     # If one scale could change alone, the closed form would have other derivatives.
-    if any(each.requires_grad and not _is_shared(each) for each in (entry.scale, factor)):
+    if any(parameter.requires_grad and not _is_shared(parameter) for parameter in (entry.scale, factor)):
         return None
     # a + b G, where G is a Gumbel variable, is the largest where it is if b > 0, and the smallest if b < 0.
     location = (shift.double() + entry.loc.double() * factor.double()).flatten(-rank)
@@ -85,44 +86,44 @@ def _is_affine(entry: Any) -> bool:
     )
 
 
-# Of all costs, they do not change the order.
+# Transforms that keep the order of all costs.
 INCREASING = (td.ExpTransform, td.SigmoidTransform, td.TanhTransform)
-# The costs of the identity, less those of the other matching of two rows and columns.
+# Coefficients of the cost of the identity, less those of the other matching of two rows and columns.
 EXCHANGE = ((1.0, -1.0), (-1.0, 1.0))
 
 
 class ExactLogProb(NamedTuple):
-    """A function of values, computed in double precision, and a parameter, which tells the dtype and the device."""
+    """Log-probability function of values, in double precision, and a parameter that tells dtype and device."""
 
     log_prob: Callable[[Tensor], Tensor]
     like: Tensor
 
 
 def exact_log_prob(base: Any, problem: Problem) -> ExactLogProb | None:
-    """A function that tells log-probabilities of optima, or ``None`` where there is none.
+    """Exact log-probability function of optima, or ``None`` where there is no exact method.
 
     :param base: Distribution of the costs.
-    :param Problem problem: The problem.
-    :return: Takes values, and returns their log-probabilities in double precision; -inf where they are not feasible.
+    :param Problem problem: The optimisation problem.
+    :return: Function from values to their log-probabilities in double precision, -inf where they are not feasible.
     """
-    found: ExactLogProb | None = _exact(problem, base)
+    exact: ExactLogProb | None = _exact(problem, base)
     certain = problem.has_one_value
-    if not any_true(certain) or (found is None and any_true(~certain)):
-        return found
-    return _partly_certain(base, problem, certain, found)
+    if not any_true(certain) or (exact is None and any_true(~certain)):
+        return exact
+    return _partly_certain(base, problem, certain, exact)
 
 
 def _partly_certain(base: Any, problem: Problem, certain: Tensor, others: ExactLogProb | None) -> ExactLogProb:
-    """Some values are the only ones; others have their log-probabilities."""
+    """Log-probability 0 for the only feasible values of ``certain`` rows, and that of ``others`` for all other rows."""
     if others is None:
         with torch.random.fork_rng(devices=[]):
             drawn = base.sample()
-        # Their derivatives are zero.
+        # Zeros with derivatives with respect to all parameters, which are zero.
         others = ExactLogProb(lambda value: base.log_prob(drawn).double() * 0.0, drawn)
 
     def log_prob(value: Tensor) -> Tensor:
-        found = others.log_prob(value).masked_fill(certain.to(value.device), 0.0)
-        return found.masked_fill(~problem.is_feasible(value), -torch.inf)
+        log_probs = others.log_prob(value).masked_fill(certain.to(value.device), 0.0)
+        return log_probs.masked_fill(~problem.is_feasible(value), -torch.inf)
 
     return ExactLogProb(log_prob, others.like)
 
@@ -158,13 +159,13 @@ def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
         first = value.where(feasible.unsqueeze(-1), items).long()
         ascending = first.flip(-1) if maximize else first
         if closed is not None:
-            found = closed.log_order(ascending)
+            log_probs = closed.log_order(ascending)
         else:
             variables, rows = _line(problem, entries, ascending.shape[:-1])
             order = _flat(ascending, rows, ascending.shape[-1:])
             ordered = tuple(parameter.gather(-1, order) for parameter in variables.parameters)
-            found = log_chain(variables._replace(parameters=ordered)).reshape(rows)
-        return found.masked_fill(~feasible, -torch.inf)
+            log_probs = log_chain(variables._replace(parameters=ordered)).reshape(rows)
+        return log_probs.masked_fill(~feasible, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
 
@@ -180,14 +181,14 @@ def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
         _, closed, opened = entries.log_terms(threshold, *entries.parameters)
         number = value.double()
         inside = (number >= 0) & (number < problem.num_nodes) & (number == number.floor())
-        found = log_components(problem.edges, opened, closed, number.where(inside, -1.0).long())
-        return found.masked_fill(found < IMPOSSIBLE / 2, -torch.inf)
+        log_probs = log_components(problem.edges, opened, closed, number.where(inside, -1.0).long())
+        return log_probs.masked_fill(log_probs < IMPOSSIBLE / 2, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
 
 
 def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
-    """Log-probability that the chosen entries cost less than all others that are allowed, or more."""
+    """Log-probability that all chosen items cost less, or earn more, than all other allowed items."""
     entry, maximize = _ordered(problem, base)
     closed = _plackett_luce(entry, len(problem.cost_shape)) if single else None
     entries = cost_entries(entry)
@@ -199,20 +200,20 @@ def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> Exact
         chosen = problem.incidence(value).flatten(-len(problem.cost_shape)) > 0
         others = ~chosen & allowed.to(value.device)
         if closed is not None and closed.ascending != maximize:
-            found = closed.log_first(chosen, others)
+            log_probs = closed.log_first(chosen, others)
         else:
             low, high = (others, chosen) if maximize else (chosen, others)
             variables, rows = _line(problem, entries, low.shape[:-1])
-            found = log_separation(variables, *(_flat(side, rows, side.shape[-1:]) for side in (low, high))).reshape(
-                rows
-            )
-        return found.masked_fill(~feasible, -torch.inf)
+            log_probs = log_separation(
+                variables, *(_flat(side, rows, side.shape[-1:]) for side in (low, high))
+            ).reshape(rows)
+        return log_probs.masked_fill(~feasible, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
 
 
 def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
-    """The difference of the costs of both matchings is normal."""
+    """Log-probability of 2 x 2 matchings with normal costs: the difference of the costs of both is normal."""
     moments = _moments(base)
     if moments is None:
         return None
@@ -224,14 +225,14 @@ def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
         is_larger = (value[..., 0] == 0) == problem.maximize
         positive, negative = log_normal_tails(mean / variance.sqrt())
         certain = ~problem.allowed.to(value.device).all(-1).all(-1)
-        found = positive.where(is_larger, negative).masked_fill(certain, 0.0)
-        return found.masked_fill(~problem.is_feasible(value), -torch.inf)
+        log_probs = positive.where(is_larger, negative).masked_fill(certain, 0.0)
+        return log_probs.masked_fill(~problem.is_feasible(value), -torch.inf)
 
     return ExactLogProb(log_prob, moments[0])
 
 
 def _moments(base: Any) -> tuple[Tensor, Tensor] | None:
-    """Mean and covariance matrix of the entries of normal matrices, row by row."""
+    """Mean and covariance matrix of the entries of normal 2 x 2 matrices, row by row: ``(..., 4)``, ``(..., 4, 4)``."""
     base = entry_distribution(base)
     if isinstance(base, td.Normal):
         return base.loc.flatten(-2), torch.diag_embed(base.scale.flatten(-2).double() ** 2)
@@ -251,8 +252,8 @@ def _reshapes(base: td.TransformedDistribution) -> bool:
 
 
 def _ordered(problem: Problem, base: Any) -> tuple[Any, bool]:
-    """The distribution of single costs, up to transforms that all have in common and that keep or reverse their order;
-    and whether these are rewards.
+    """Distribution of single costs, without monotone transforms that all of them have in common, and whether they are
+    rewards then.
     """
     entry, maximize = entry_distribution(base), problem.maximize
     if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not
@@ -266,7 +267,7 @@ def _ordered(problem: Problem, base: Any) -> tuple[Any, bool]:
 
 
 def _common_sign(transform: Any) -> float:
-    """1 if it keeps the order of all costs, -1 if it reverses it; 0 if it may differ between them."""
+    """1 if a transform keeps the order of all costs, -1 if it reverses it; 0 if it may differ between costs."""
     if isinstance(transform, td.AffineTransform):
         is_common = not isinstance(transform.loc, Tensor) and not isinstance(transform.scale, Tensor)
         return math.copysign(1.0, transform.scale) if is_common else 0.0
@@ -274,11 +275,11 @@ def _common_sign(transform: Any) -> float:
 
 
 def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[LineVariables, torch.Size]:
-    """The costs, row by row along one axis, and the shape of the rows."""
+    """Costs as variables with parameters of shape ``(N, n)``, and the shape of the N rows."""
     rank = len(problem.cost_shape)
     rows = torch.broadcast_shapes(batch, *(parameter.shape[:-rank] for parameter in entries.parameters))
     parameters = [_flat(parameter, rows, problem.cost_shape) for parameter in entries.parameters]
-    # Costs that have a large part in common would lose precision.
+    # A large common part of the locations would cost precision.
     common = [parameters[index].detach()[:, :1] for index in entries.locations[:1]]
     for index in entries.locations:
         parameters[index] = parameters[index] - common[0]
@@ -286,5 +287,5 @@ def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[Li
 
 
 def _flat(tensor: Tensor, rows: torch.Size, shape: torch.Size) -> Tensor:
-    """Shape ``(number of rows, n)``, from one that broadcasts with ``rows + shape``."""
+    """Tensor of shape ``(N, n)`` for N rows, from one that broadcasts with ``rows + shape``."""
     return tensor.expand(rows + shape).reshape(math.prod(rows), math.prod(shape))

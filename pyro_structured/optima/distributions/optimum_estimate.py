@@ -15,13 +15,13 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class OptimumEstimate(NamedTuple):
-    """Result of an estimator, in double precision.
+    """Estimated log-probabilities of optima, and weighted draws of their costs, in double precision.
 
-    :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where nothing was found.
-    :ivar Tensor standard_error: Their standard errors, of the same shape; infinite where nothing was found.
-    :ivar Tensor costs: Costs in the inverse sets, shape ``(S, ..., *cost_shape)``.
-    :ivar Tensor log_weights: Weights with which they follow the costs' distribution given the optimum, up to a factor,
-        shape ``(S, ...)``; -inf for costs that do not count.
+    :ivar Tensor log_prob: Estimated log-probabilities, shape ``(...)``; -inf where no costs of the optimum were drawn.
+    :ivar Tensor standard_error: Standard errors of ``log_prob``, shape ``(...)``; infinite where no costs were drawn.
+    :ivar Tensor costs: S draws of costs, in the inverse sets if their weights are positive, ``(S, ..., *cost_shape)``.
+    :ivar Tensor log_weights: Log-weights with which the draws follow the costs' distribution given the optimum, up to a
+        constant, shape ``(S, ...)``; -inf for draws that do not count.
     """
 
     log_prob: Tensor
@@ -30,7 +30,7 @@ class OptimumEstimate(NamedTuple):
     log_weights: Tensor
 
     def only(self, possible: Tensor) -> "OptimumEstimate":
-        """Estimates where values are possible, and probabilities of zero elsewhere.
+        """The estimate where values are possible, and probability 0, without an error, elsewhere.
 
         :param Tensor possible: Booleans of shape ``(...)``.
         """
@@ -59,11 +59,11 @@ class OptimumEstimator(ABC):
 def estimated_log_prob(
     estimator: OptimumEstimator, base: Any, problem: Problem, value: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Estimates, -inf for values that are not feasible, and their standard errors.
+    """Estimated log-probabilities, -inf for values that are not feasible, and their standard errors.
 
     :param base: Distribution of the costs, of the batch shape of the values.
-    :param Problem problem: Problem of the same batch shape.
-    :return: Both of the batch shape; an ``EstimateWarning`` is given where a standard error is above 0.5.
+    :param Problem problem: The optimisation problem, of the same batch shape.
+    :return: Estimates and errors of the batch shape; an ``EstimateWarning`` is given where an error is above 0.5.
     :raises ValueError: if gradients are asked for with respect to parameters that the costs' support depends on.
     """
     if torch.is_grad_enabled():
@@ -74,17 +74,17 @@ def estimated_log_prob(
     dtype = torch.promote_types(drawn.dtype, torch.float32)
     if not feasible.numel():
         return feasible.to(dtype), feasible.to(dtype)
-    # Any feasible value stands in for those that have no costs; it has the dtype that the problem's methods expect.
-    other = problem.solve(drawn)
-    value = value.to(other.dtype).where(_over(feasible, len(problem.event_shape)), other)
-    found = estimator.estimate(base, problem, value).only(feasible)
-    log_prob, error = found.log_prob, found.standard_error
+    # Optima of drawn costs stand in for infeasible values; they have the dtype that the problem's methods expect.
+    substitute = problem.solve(drawn)
+    value = value.to(substitute.dtype).where(_over(feasible, len(problem.event_shape)), substitute)
+    estimate = estimator.estimate(base, problem, value).only(feasible)
+    log_prob, error = estimate.log_prob, estimate.standard_error
     warn_of_spread(estimator, error)
     if torch.is_grad_enabled():
-        counts = found.log_weights > -torch.inf
-        weights = found.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
-        # Costs that do not count may be outside of the support.
-        log_density = base.log_prob(found.costs.where(_over(counts, len(problem.cost_shape)), drawn))
+        counts = estimate.log_weights > -torch.inf
+        weights = estimate.log_weights.masked_fill(~counts, torch.finfo(torch.double).min).softmax(0)
+        # Draws that do not count may be outside of the support.
+        log_density = base.log_prob(estimate.costs.where(_over(counts, len(problem.cost_shape)), drawn))
         log_prob = with_gradient_of(log_prob, (weights * log_density).masked_fill(~counts, 0.0).sum(0))
     return log_prob.to(dtype), error.to(dtype)
 

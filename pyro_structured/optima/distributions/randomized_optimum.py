@@ -67,8 +67,9 @@ class RandOM(TorchDistribution):
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
-    :param Problem problem: The problem; its data may differ over a batch that broadcasts with that of ``base``.
-    :param OptimumEstimator estimator: How log-probabilities are estimated that have no exact method:
+    :param Problem problem: The optimisation problem; its data may differ over a batch that broadcasts with that of
+        ``base``.
+    :param OptimumEstimator estimator: Estimator of log-probabilities without an exact method:
         :class:`~pyro_structured.inference.ShellSMC` for matchings and rankings,
         :class:`~pyro_structured.inference.Splitting` or, for large probabilities,
         :class:`~pyro_structured.inference.PlainMonteCarlo` for any problem. ``None``: they are refused.
@@ -120,7 +121,7 @@ class RandOM(TorchDistribution):
         super().__init__(batch_shape, problem.event_shape, validate_args=validate_args)
 
     def __repr__(self) -> str:
-        """Arguments, and whether ``log_prob`` is exact."""
+        """Arguments, and whether ``log_prob`` is exact, estimated or refused."""
         exact = exact_log_prob(self.base, self.problem) is not None
         return represent(self, log_prob="exact" if exact else "estimated" if self.estimator else "refused")
 
@@ -135,11 +136,11 @@ class RandOM(TorchDistribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
-        """The problem's values; also those that no costs lead to."""
+        """Support of the problem, which contains values that no costs lead to, too."""
         return self.problem.support
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draws costs and solves the problem, shape ``sample_shape + batch_shape + event_shape``."""
+        """Optima of drawn costs, shape ``sample_shape + batch_shape + event_shape``."""
         with torch.no_grad():
             costs = self.base.expand(self.batch_shape).sample(torch.Size(sample_shape))
             value = self.problem.solve(costs)
@@ -151,7 +152,7 @@ class RandOM(TorchDistribution):
         Exact where there is an exact method, else an estimate if there is an estimator, with an estimate of the
         gradient.
 
-        :raises NotImplementedError: where there is neither.
+        :raises NotImplementedError: where there is neither an exact method nor an estimator.
         :raises RuntimeError: if an integral does not converge; in the backward pass, where there are no second
             derivatives.
         """
@@ -198,7 +199,7 @@ class RandOM(TorchDistribution):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values in lexicographic order, shape ``(count,) + batch_shape + event_shape``.
 
-        They are the same for rows whose data differ, where some are impossible.
+        Rows whose data differ have the same list, in which some values are impossible for a row.
         """
         exact, values = exact_log_prob(self.base, self.problem), self.problem.feasible_values()
         if exact is None or values is None:

@@ -17,7 +17,7 @@ from pyro_structured.optima.ops.truncated_normal import log_interval_mass, trunc
 
 
 class PartialInterval(constraints.Constraint):
-    """Numbers between bounds that may be infinite, each with bounds of its own; torch's intervals have finite ones.
+    """Constraint of numbers to intervals of their own, whose ends may be infinite; torch's intervals have finite ends.
 
     :param Tensor lower_bound: Lower bounds, or -inf.
     :param Tensor upper_bound: Larger upper bounds, or inf, of the same shape.
@@ -39,7 +39,7 @@ class PartialInterval(constraints.Constraint):
 @biject_to.register(PartialInterval)
 @transform_to.register(PartialInterval)
 class _Entrywise(Transform):
-    """Transform of real numbers, by torch's transform for the bounds that an entry has."""
+    """Transform from real numbers to intervals, by torch's transform for the finite bounds that an entry has."""
 
     domain = constraints.real
     bijective = True
@@ -58,25 +58,25 @@ class _Entrywise(Transform):
         self._parts: list[tuple[Tensor, Any]] = [(chosen, biject_to(support)) for chosen, support in supports]
 
     def _call(self, x: Tensor) -> Tensor:
-        found = x
+        y = x
         for chosen, transform in self._parts:
-            found = torch.where(chosen, transform(x.masked_fill(~chosen, 0.0)), found)
-        return found
+            y = torch.where(chosen, transform(x.masked_fill(~chosen, 0.0)), y)
+        return y
 
     def _inverse(self, y: Tensor) -> Tensor:
-        found = y
+        x = y
         for chosen, transform in self._parts:
             inside = transform(torch.zeros_like(y))
-            found = torch.where(chosen, transform.inv(torch.where(chosen, y, inside)), found)
-        return found
+            x = torch.where(chosen, transform.inv(torch.where(chosen, y, inside)), x)
+        return x
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Logarithms of the slopes of all entries."""
-        found = torch.zeros_like(x)
+        log_slopes = torch.zeros_like(x)
         for chosen, transform in self._parts:
             place = x.masked_fill(~chosen, 0.0)
-            found = torch.where(chosen, transform.log_abs_det_jacobian(place, transform(place)), found)
-        return found
+            log_slopes = torch.where(chosen, transform.log_abs_det_jacobian(place, transform(place)), log_slopes)
+        return log_slopes
 
 
 class TruncatedNormal(TorchDistribution):
@@ -94,7 +94,7 @@ class TruncatedNormal(TorchDistribution):
     for moments.
 
     :param Tensor loc: Mean :math:`\mu` of the normal variable, finite, any shape.
-    :param Tensor scale: Its standard deviation :math:`\sigma > 0`, finite; shapes broadcast.
+    :param Tensor scale: Standard deviation :math:`\sigma > 0` of the normal variable, finite; shapes broadcast.
     :param Tensor low: Lower bound, or -inf.
     :param Tensor high: Upper bound, larger than the lower one, or +inf.
     :raises ValueError: if a parameter is out of range.
@@ -129,13 +129,14 @@ class TruncatedNormal(TorchDistribution):
         try:
             self.loc, self.scale, self.low, self.high = broadcast_all(loc, scale, low, high)
         except RuntimeError:
-            shapes = [tuple(getattr(each, "shape", ())) for each in (loc, scale, low, high)]
+            shapes = [tuple(getattr(parameter, "shape", ())) for parameter in (loc, scale, low, high)]
             raise ValueError(f"loc: expected shapes that broadcast, got {shapes}") from None
         except (TypeError, ValueError):
             given = f"{loc!r}, {scale!r}, {low!r} and {high!r}"
             raise ValueError(f"loc, scale, low, high: expected numbers or tensors, got {given}") from None
         if any(
-            each.is_complex() or each.layout != torch.strided for each in (self.loc, self.scale, self.low, self.high)
+            parameter.is_complex() or parameter.layout != torch.strided
+            for parameter in (self.loc, self.scale, self.low, self.high)
         ):
             raise ValueError("loc, scale, low, high: expected dense tensors of real numbers, got others")
         check_validation(validate_args)
@@ -175,7 +176,7 @@ class TruncatedNormal(TorchDistribution):
 
     @lazy_property
     def _bounds(self) -> tuple[Tensor, Tensor]:
-        """Bounds of the standardised variable."""
+        """Bounds alpha and beta of the standardised variable."""
         low, high = (self._standardized_bound(bound.double()) for bound in (self.low, self.high))
         return low, high
 
@@ -187,7 +188,7 @@ class TruncatedNormal(TorchDistribution):
         return (value.double() - self.loc.double()) / self.scale.double()
 
     def __getstate__(self) -> dict[str, Any]:
-        """State without tensors that are derived from parameters: graphs can be neither copied nor pickled."""
+        """State without the derived bounds: autograd graphs can be neither copied nor pickled."""
         return {name: value for name, value in self.__dict__.items() if name != "_bounds"}
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -200,7 +201,7 @@ class TruncatedNormal(TorchDistribution):
         return self._cast((-(deviation**2) / 2 - log_mass).masked_fill(outside, -torch.inf))
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Probability of at most ``value``."""
+        """Distribution function: the probability of at most ``value``."""
         low, high = self._bounds
         end = torch.minimum(self._standardized(value), high)
         below = end <= low
@@ -211,9 +212,9 @@ class TruncatedNormal(TorchDistribution):
         """Quantiles of probabilities in [0, 1]."""
         if self._validate_args and any_true(~((value >= 0) & (value <= 1))):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
-        found = self._cast(self.loc + self.scale * truncated_quantile(value.double(), *self._bounds))
+        quantile = self._cast(self.loc + self.scale * truncated_quantile(value.double(), *self._bounds))
         # Rounding must not leave the support.
-        return torch.maximum(torch.minimum(found, self.high.to(found)), self.low.to(found))
+        return torch.maximum(torch.minimum(quantile, self.high.to(quantile)), self.low.to(quantile))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draws with derivatives with respect to all parameters, shape ``sample_shape + batch_shape``."""

@@ -24,7 +24,8 @@ class CollapsedMove:
     :param base: Normal distribution of the costs at t = 0.
     :param Tensor costs: Present costs w, double precision, shape ``batch_shape + cost_shape``.
     :param Tensor change: v, of the same shape.
-    :param chord: From rows' costs and changes to the ends of the interval of distances at which they stay feasible.
+    :param chord: Function from v to both ends, of the batch shape, of the interval of distances s for which w + s v
+        stays in the inverse set.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class CollapsedMove:
         self._low, self._high = low + self._noise, high + self._noise
 
     def log_density(self, distance: Tensor) -> Tensor:
-        """Logarithm of the probability that x is in its interval in every row, for a location at a distance."""
+        """Log-probability that x is in its interval in every row, given the location at distance t."""
         scale = self._precision.sqrt()
         # The present point is inside, but rounding may close an interval that is as good as a point.
         narrowest = self._low + 1e-300
@@ -49,7 +50,7 @@ class CollapsedMove:
         return mass.masked_fill(~self._moves, 0.0).sum()
 
     def draw(self, distance: Tensor) -> Tensor:
-        """New costs, for a location at a distance."""
+        """New costs given the location at distance t, shape ``batch_shape + cost_shape``."""
         scale = self._precision.sqrt()
         low, high = ((end - distance) * scale for end in (self._low, self._high))
         place = distance + truncated_quantile(torch.rand_like(low), low, high.maximum(low)) / scale
@@ -63,7 +64,7 @@ def is_normal(base: Any) -> bool:
 
 
 def normal_parameters(base: Any) -> tuple[Tensor, Tensor]:
-    """Location, and scale or its triangular factor, in double precision."""
+    """Location, and scale or Cholesky factor of the covariance, of normal costs, in double precision."""
     entries = entry_distribution(base)
     scale = entries.scale_tril if isinstance(entries, MultivariateNormal) else entries.scale
     return entries.loc.detach().double(), scale.detach().double()

@@ -27,7 +27,7 @@ def sweep_compiled(
     The same random numbers lead to the same costs, up to rounding, as drawing from the boxes of the problem.
 
     :param Tensor costs: Costs in the inverse sets, double precision, contiguous, shape ``(..., *problem.cost_shape)``.
-    :param Tensor value: Their optima.
+    :param Tensor value: Optima of the costs, shape ``(..., *problem.event_shape)``.
     :param Tensor uniform: Uniform variables, one for every cost; ``None``: new ones.
     :return: Number of boxes that were drawn from, or ``None`` if nothing was done.
     """
@@ -71,13 +71,13 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
 
 
 def _base(costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor, uniform: Tensor | None) -> Base:
-    """Family, parameters, and uniform variables for all costs of all rows."""
+    """Family, parameters ``(N, *cost_shape, 5)``, and uniform variables ``(N, *cost_shape)`` of the costs of N rows."""
     batch = costs.shape[: costs.dim() - len(problem.cost_shape)]
-    parts = torch.broadcast_tensors(family.loc, family.scale, family.low, family.high, shift)
-    base = torch.stack(parts, -1)
+    parameters = torch.broadcast_tensors(family.loc, family.scale, family.low, family.high, shift)
+    base = torch.stack(parameters, -1)
     uniform = torch.rand_like(costs) if uniform is None else uniform
     return (
         family.family,
-        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, len(parts)).numpy(),
+        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, len(parameters)).numpy(),
         uniform.reshape(-1, *problem.cost_shape).numpy(),
     )

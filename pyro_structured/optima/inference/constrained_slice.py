@@ -45,9 +45,9 @@ class ConstrainedSlice(StepKernel):
     of a plate that share them, they stay in the intersection of all inverse sets, which lines along one cost after the
     other explore.
 
-    Alone, it is the composition with what the other latent variables need, ``Gibbs([(ConstrainedSlice(model), costs),
-    (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known function of
-    noise, and with a :class:`BinaryGibbs` for discrete sites, before the last.
+    Alone, it stands for a composition that updates all other latent variables, too: ``Gibbs([(ConstrainedSlice(model),
+    costs), (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known
+    function of noise, and with a :class:`BinaryGibbs` for discrete sites, before the last.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
@@ -100,13 +100,13 @@ class ConstrainedSlice(StepKernel):
         return self.steps(values, 1)[0]
 
     def steps(self, values: dict[str, Tensor], num_steps: int) -> list[dict[str, Tensor]]:
-        """Some sweeps, for which the model is run once if it has one site of costs."""
+        """Values after each of several sweeps, for which the model is run once if it has one site of costs."""
         return self._sweep(values, num_steps, None)
 
     def steps_with_prior(
         self, values: dict[str, Tensor], num_steps: int
     ) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
-        """Some sweeps, and draws from the costs' distribution without the condition, made of the same random numbers.
+        """Values after each of several sweeps, and unconditional draws of the costs, from the same random numbers.
 
         Costs that a sweep does not restrict are equal in both, up to rounding.
 
@@ -118,7 +118,7 @@ class ConstrainedSlice(StepKernel):
     def _sweep(
         self, values: dict[str, Tensor], num_steps: int, priors: list[dict[str, Tensor]] | None
     ) -> list[dict[str, Tensor]]:
-        found, known = [], {}
+        states, known = [], {}
         for _ in range(num_steps):
             values, prior = dict(values), {}
             for name in self._dependents:
@@ -132,13 +132,13 @@ class ConstrainedSlice(StepKernel):
                 values[name], info = sweep(values[name], *known[name], self.num_lines, uniform)
                 self._info += info
             self._num_steps += 1
-            found.append(values)
+            states.append(values)
             if priors is not None:
                 priors.append(prior)
-        return found
+        return states
 
     def _conditionals(self, name: str, values: dict[str, Tensor]) -> tuple[Tensor, Problem, CostFamily]:
-        """Optima, their problem, and what is known of the costs."""
+        """Observed optima of a site of costs, their problem, and the conditional distributions of the costs."""
         trace = self._trace(values)
         problem, value = observed_optima(trace, name)
         likelihood = partial(self._likelihood, name, values) if self._dependents[name] else None
@@ -149,16 +149,16 @@ class ConstrainedSlice(StepKernel):
         return poutine.trace(poutine.condition(self._model, data=seen)).get_trace(*self._args, **self._kwargs)
 
     def _likelihood(self, name: str, values: dict[str, Tensor], costs: Tensor) -> Tensor:
-        """Log-probability of all other sites that depend on the costs, one for each row."""
+        """Log-probability of all sites that depend on the costs, but for the optima, one for each row."""
         trace, names = self._trace({**values, name: costs}), self._dependents[name]
-        trace.compute_log_prob(lambda other, _: other in names)
+        trace.compute_log_prob(lambda site, _: site in names)
         total = torch.zeros((), dtype=torch.double)
-        for other in names:
-            total = total + row_log_prob(trace, other, name)
+        for dependent in names:
+            total = total + row_log_prob(trace, dependent, name)
         return total
 
     def report(self) -> dict[str, Any]:
-        """Solver calls and closed-form restrictions for each step, and how many entries got stuck."""
+        """Numbers of solver calls and of closed-form restrictions per step, and of stuck updates of the run."""
         steps = max(1, self._num_steps)
         return {
             "solver calls per step": self._info.num_solves / steps,
@@ -186,7 +186,7 @@ class ConstrainedSlice(StepKernel):
 
 
 def _draw_all(name: str, family: CostFamily, uniform: Tensor) -> Tensor:
-    """Costs without a condition, from uniform variables of their shape."""
+    """Unconditional draws of costs, by inversion of uniform variables of their shape."""
     if not isinstance(family, IndependentCosts):
         raise NotImplementedError(
             f"{name}: expected independent normal, truncated normal, uniform, log-normal or exponential costs that no "

@@ -1,4 +1,4 @@
-"""Draws of some costs given all others, and bounds, for any distribution of costs."""
+"""Conditional distributions of some costs given all others and bounds, for any distribution of costs."""
 
 __all__ = ["cost_conditionals"]
 
@@ -37,7 +37,7 @@ class GaussianCosts(CostFamily):
         self.loc, self.precision, self.scale_tril = loc, precision, scale_tril
 
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
-        """Normal given all other entries, also those of the box."""
+        """Entries of the box, one after the other, truncated normal given all other entries."""
         costs = costs.clone()
         index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
         free = torch.ones_like(index, dtype=torch.bool) if box.free is None else box.free.expand(index.shape)
@@ -51,28 +51,28 @@ class GaussianCosts(CostFamily):
             low, high = box.low[..., place, None], box.high[..., place, None]
             # Rounding must not reverse the bounds.
             ends = low, torch.maximum(low, high)
-            found = NormalCosts.quantile(uniform.gather(-1, entry), mean, curvature.rsqrt(), *ends)
-            costs.scatter_(-1, entry, torch.where(free[..., place, None], found, present))
+            drawn = NormalCosts.quantile(uniform.gather(-1, entry), mean, curvature.rsqrt(), *ends)
+            costs.scatter_(-1, entry, torch.where(free[..., place, None], drawn, present))
         return costs.gather(-1, index)
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Normal along every line."""
+        """Distances along every line, truncated normal."""
         change = (self.precision @ direction.unsqueeze(-1)).squeeze(-1)
         curvature = (direction * change).sum(-1)
         mean = (change * (self.loc - costs)).sum(-1) / curvature
         return NormalCosts.quantile(torch.rand_like(low), mean, curvature.rsqrt(), low, high)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal with the costs' covariance."""
+        """Normal direction with the costs' covariance."""
         return (self.scale_tril @ torch.randn_like(costs).unsqueeze(-1)).squeeze(-1)
 
 
 class SlicedCosts(CostFamily):
-    """Any other costs: slice sampling between the bounds.
+    """Costs of any other distribution: slice sampling between the bounds.
 
     :param log_density: From costs of shape ``(..., P)`` to log-densities of shape ``(...)``.
-    :param entry_log_density: The same for each entry, shape ``(..., P)``, if they are independent; all entries of a box
-        are drawn at once then.
+    :param entry_log_density: From costs to the log-densities of their entries, both of shape ``(..., P)``, if entries
+        are independent; all entries of a box are drawn at once then.
     :param Tensor low: Lower bounds of the costs, or -inf.
     :param Tensor high: Upper bounds of the costs, or +inf.
     :param Tensor width: Typical sizes of steps, shape ``(..., P)``.
@@ -90,28 +90,28 @@ class SlicedCosts(CostFamily):
         self.low, self.high, self.width = low, high, width
 
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
-        """One update of every entry."""
+        """Entries of the box after one slice sampling update each, shape ``(..., b)``."""
         index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
         free = torch.ones_like(index, dtype=torch.bool) if box.free is None else box.free.expand(index.shape)
         if self.entry_log_density is not None:
             return self._update(costs, index, box, free, self.entry_log_density)
         costs = costs.clone()
         for place in range(index.shape[-1]):
-            some = Box(index[..., place, None], box.low[..., place, None], box.high[..., place, None])
+            single = Box(index[..., place, None], box.low[..., place, None], box.high[..., place, None])
 
             def log_density(values: Tensor) -> Tensor:
-                found: Tensor = self.log_density(values).unsqueeze(-1).expand(values.shape)
-                return found
+                total: Tensor = self.log_density(values).unsqueeze(-1).expand(values.shape)
+                return total
 
-            found = self._update(costs, some.index, some, free[..., place, None], log_density)
-            costs.scatter_(-1, some.index, found)
+            updated = self._update(costs, single.index, single, free[..., place, None], log_density)
+            costs.scatter_(-1, single.index, updated)
         return costs.gather(-1, index)
 
     def _update(
         self, costs: Tensor, index: Tensor, box: Box, free: Tensor, log_density: Callable[[Tensor], Tensor]
     ) -> Tensor:
         least, most, width = (
-            tensor.expand(costs.shape).gather(-1, index) for tensor in (self.low, self.high, self.width)
+            parameter.expand(costs.shape).gather(-1, index) for parameter in (self.low, self.high, self.width)
         )
         present = costs.gather(-1, index)
 
@@ -120,28 +120,28 @@ class SlicedCosts(CostFamily):
 
         low, high = torch.maximum(box.low, least), torch.minimum(box.high, most)
         low, high = torch.where(free, torch.minimum(low, present), present), torch.where(free, high, present)
-        found, stuck = slice_sample(of_entries, present, low, torch.maximum(high, present), width)
+        updated, stuck = slice_sample(of_entries, present, low, torch.maximum(high, present), width)
         self.num_stuck += int(stuck.sum())
-        return found
+        return updated
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """One update along every line."""
+        """Distances along every line after one slice sampling update."""
         low, high = line_between(costs, direction, self.low, self.high, low, high)
         return self.slice_along(self.log_density, costs, direction, low, high)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal with the typical sizes of steps."""
+        """Normal direction with the typical sizes of steps."""
         return torch.randn_like(costs) * self.width
 
 
 def cost_conditionals(
     base: Distribution, cost_rank: int, likelihood: Callable[[Tensor], Tensor] | None = None
 ) -> CostFamily:
-    """:class:`CostFamily` of the costs of a base distribution.
+    """Conditional distributions of the costs of a base distribution.
 
-    :param base: Base distribution of batch shape ``(...)``, and of an event shape with ``cost_rank`` axes.
-    :param likelihood: Function of costs of shape ``batch_shape + event_shape``: the other terms of the log-density, one
-        number for each row.
+    :param base: Distribution of the costs, of batch shape ``(...)`` and an event shape with ``cost_rank`` axes.
+    :param likelihood: From costs of shape ``batch_shape + event_shape`` to the log-likelihoods of dependent sites,
+        shape ``batch_shape``, which are added to the log-density.
     """
     entries = entry_distribution(base)
 
@@ -181,18 +181,18 @@ def _sliced(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         drawn = base.sample((64,)).double()
-        # Torch warns of deviations of nothing.
+        # Torch warns of standard deviations of empty tensors.
         deviation = drawn.std(0) if drawn.numel() else drawn[0]
         width = flat(2 * deviation.clamp(min=torch.finfo(torch.double).tiny))
 
     def log_density(costs: Tensor) -> Tensor:
         shaped = costs.reshape(costs.shape[:-1] + base.event_shape)
-        found: Tensor = base.log_prob(shaped).double()
-        return found if likelihood is None else found + likelihood(shaped)
+        total: Tensor = base.log_prob(shaped).double()
+        return total if likelihood is None else total + likelihood(shaped)
 
     def entry_log_density(costs: Tensor) -> Tensor:
-        found: Tensor = entries.log_prob(costs.reshape(costs.shape[:-1] + base.event_shape)).double()
-        return found.flatten(-cost_rank)
+        terms: Tensor = entries.log_prob(costs.reshape(costs.shape[:-1] + base.event_shape)).double()
+        return terms.flatten(-cost_rank)
 
     independent = likelihood is None and not entries.event_shape and entries is not base
     return SlicedCosts(log_density, entry_log_density if independent else None, low, high, width)

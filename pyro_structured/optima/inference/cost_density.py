@@ -14,10 +14,11 @@ from pyro_structured.foundation.distributions.support_bounds import moving_param
 def cost_log_density(node: Any, costs: Tensor) -> Tensor:
     r"""The log-density of costs that were inferred with the present parameters, for learners that make it larger.
 
-    Where parameters move the ends of a support, the mean of its gradient is not that of :math:`\log P(y)`, which lacks
-    what crosses the ends: the smaller the support around given costs, the larger is their density.
+    Where parameters move the ends of a support, the mean gradient of the log-density is not that of
+    :math:`\log P(y)`: it lacks the mass that crosses the ends. The smaller the support around given costs, the larger
+    is their density.
 
-    :param node: Node of a trace.
+    :param node: Node of the costs in a trace.
     :raises NotImplementedError: if a parameter moves the ends of the support, with its name.
     """
     names = moving_parameters(node["fn"], dict(pyro.get_param_store().named_parameters()))

@@ -12,14 +12,14 @@ from torch import Tensor
 from pyro_structured.foundation.ops.private_members import is_plate
 from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
 
-# Of the costs, to see what changes with them.
+# Number of draws of the costs with which log-probabilities are compared.
 NUM_DRAWS = 5
 
 
 def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args: Any, kwargs: Any) -> list[str]:
     """Names of sites whose log-probabilities change with costs, or have derivatives with respect to them; not optima.
 
-    :param trace: Trace of the model; its values are used.
+    :param trace: Trace of the model, whose values the latent sites keep.
     """
     values = {name: node["value"].detach() for name, node in trace.iter_stochastic_nodes()}
     optima = optima_of(trace, site.costs)
@@ -28,7 +28,7 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
         return []
 
     def run(costs: Tensor) -> dict[str, Tensor]:
-        """Log-probabilities of all sites that may be dependent."""
+        """Total log-probabilities of all sites that may be dependent, by name."""
         given = poutine.condition(model, data={**values, site.costs: costs})
         again: Any = poutine.trace(given).get_trace(*args, **kwargs)
         nodes = {name: node for name, node in again.nodes.items() if node["type"] == "sample"}
@@ -39,18 +39,18 @@ def find_dependents(model: Callable[..., Any], trace: Any, site: CostSite, args:
     costs = trace.nodes[site.costs]
     present = costs["value"].detach().requires_grad_()
     with torch.enable_grad():
-        found = run(present)
-        dependents = {name for name, total in found.items() if _has_derivative(total, present)}
+        totals = run(present)
+        dependents = {name for name, total in totals.items() if _has_derivative(total, present)}
     # Functions that are constant almost everywhere have no derivatives, but different values.
     with torch.random.fork_rng(devices=[]):
         for _ in range(NUM_DRAWS):
             changed = run(costs["fn"].sample())
-            dependents |= {name for name, total in found.items() if _differ(total, changed[name])}
-    return [name for name in found if name in dependents]
+            dependents |= {name for name, total in totals.items() if _differ(total, changed[name])}
+    return [name for name in totals if name in dependents]
 
 
 def _differ(first: Tensor, second: Tensor) -> bool:
-    """Whether numbers differ; NaN equals NaN."""
+    """Whether two log-probabilities differ; nan equals nan."""
     return not torch.equal(first, second) and not bool((first.isnan() & second.isnan()).all())
 
 
@@ -61,9 +61,9 @@ def _has_derivative(total: Tensor, costs: Tensor) -> bool:
 
 
 def row_log_prob(trace: Any, name: str, costs: str) -> Tensor:
-    """Log-probability of a site, summed for each row of costs; its log-probabilities have been computed.
+    """Log-probability of a site, summed within each row of costs; the trace has computed log-probabilities.
 
-    :raises ValueError: if it is outside of the plates that make the rows.
+    :raises ValueError: if the site is outside of the plates that make the rows.
     """
     node = trace.nodes[name]
     plates = {frame.dim: frame.name for frame in trace.nodes[costs]["cond_indep_stack"] if frame.vectorized}

@@ -1,4 +1,4 @@
-"""Distributions of costs, some at a time."""
+"""Conditional distributions of costs in boxes and along lines."""
 
 __all__ = ["CostFamily", "line_between"]
 
@@ -24,13 +24,13 @@ class CostFamily(ABC):
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
         """New entries for a box, given all other entries; shape ``(..., b)``. Entries that are not free stay.
 
-        :param Tensor uniform: Uniform variables, one for every cost, shape ``(..., P)``, to draw by inversion: what is
-            drawn for a cost does not depend on which costs have been drawn before.
+        :param Tensor uniform: Uniform variables, one for every cost, shape ``(..., P)``, to draw by inversion: the draw
+            of a cost inverts its own variable, in whatever order costs are drawn.
         """
 
     @abstractmethod
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Random distance along a direction, between two bounds; all of shape ``(...)``."""
+        """Distances drawn along a direction, between two bounds; all of shape ``(...)``."""
 
     @abstractmethod
     def random_direction(self, costs: Tensor) -> Tensor:
@@ -39,21 +39,21 @@ class CostFamily(ABC):
     def slice_along(
         self, log_density: Callable[[Tensor], Tensor], costs: Tensor, direction: Tensor, low: Tensor, high: Tensor
     ) -> Tensor:
-        """Random distance by slice sampling, between bounds within which all costs are possible."""
+        """Distances drawn by slice sampling, shape ``(...)``, between bounds within which all costs are possible."""
 
         def of_distances(distance: Tensor) -> Tensor:
             return log_density(costs + distance.unsqueeze(-1) * direction)
 
         zero = torch.zeros_like(low)
-        found, stuck = slice_sample(of_distances, zero, low.clamp(max=0), high.clamp(min=0), torch.ones_like(low))
+        distances, stuck = slice_sample(of_distances, zero, low.clamp(max=0), high.clamp(min=0), torch.ones_like(low))
         self.num_stuck += int(stuck.sum())
-        return found
+        return distances
 
 
 def line_between(
     costs: Tensor, direction: Tensor, least: Tensor, most: Tensor, low: Tensor, high: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The part of a line from ``low`` to ``high`` on which all costs are between their bounds too."""
+    """Ends of the part of a line from ``low`` to ``high`` on which all costs are between their bounds, too."""
     ends = [((bound - costs) / direction).masked_fill(direction == 0, torch.inf) for bound in (least, most)]
     upper = torch.maximum(*ends)
     lower = torch.minimum(*(end.masked_fill(direction == 0, -torch.inf) for end in ends))

@@ -43,7 +43,7 @@ class CostBatch(ObservedBatch):
 
 
 class CostLearner(Learner[CostBatch]):
-    """Base of learners of models with latent costs of observed optima; parameters as those of :class:`Learner`."""
+    """Base class of learners of models with latent costs of observed optima; parameters as for :class:`Learner`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CostLearner(Learner[CostBatch]):
 
     @abstractmethod
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
-        """The loss of every row, from the trace's nodes of a site and of its optimum, and from what was inferred."""
+        """Loss of every row, from the trace's nodes of costs and of their optimum, and from the inferred result."""
 
     def _inferred_sites(self, trace: Any) -> set[str]:
         sites = find_cost_sites(trace)
@@ -93,7 +93,7 @@ class CostLearner(Learner[CostBatch]):
         return self._cost_losses(traces[0], batch, inferred) - log_prior
 
     def _completions(self, batch: CostBatch, inferred: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """Costs for which all other sites are looked at."""
+        """Values of the costs, by site, over which the log-density of all other sites is averaged."""
         if batch.has_dependents:
             raise NotImplementedError(
                 f"model: expected no sites other than optima that depend on costs for {type(self).__name__}, got some; "
@@ -125,9 +125,9 @@ class CostLearner(Learner[CostBatch]):
 
 
 def _check_masks(trace: Any, site: CostSite, has_dependents: bool) -> None:
-    """Raises a NotImplementedError unless costs count where their optimum does.
+    """Raises a NotImplementedError unless costs have the mask of their optimum.
 
-    :param trace: Trace of a model that is :class:`MaskedSites`.
+    :param trace: Trace of a :class:`MaskedSites` model.
     """
     costs, optimum = trace.nodes[site.costs], trace.nodes[site.optimum]
     masks, shape = (costs["mask"], optimum["infer"].get(OWN_MASK)), costs["fn"].batch_shape

@@ -10,15 +10,15 @@ from pyro.distributions import MaskedDistribution
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.optima.distributions.argmin import Argmin
 
-# The alternative to masks.
+# Advice in errors that refuse masks.
 UNSEEN_ROWS = "leave rows that are not observed out of the plate, in place of masking them"
 
 
 class CostSite(NamedTuple):
-    """Names of two sites.
+    """Names of a site of costs and of the site of their observed optimum.
 
-    :ivar str costs: A latent site.
-    :ivar str optimum: An observed site, the optimum for these costs.
+    :ivar str costs: Site of the costs.
+    :ivar str optimum: Observed site of the optimum for these costs.
     """
 
     costs: str
@@ -26,7 +26,7 @@ class CostSite(NamedTuple):
 
 
 def find_cost_sites(trace: Any) -> list[CostSite]:
-    """All pairs of latent costs and observed optima in a trace; costs may occur in several.
+    """All pairs of latent costs and observed optima in a trace; a site of costs may occur in several.
 
     :raises ValueError: if an optimum's costs are not the value of a sample site.
     """
@@ -61,7 +61,7 @@ def check_weights(trace: Any) -> None:
 
 
 def _pairs(trace: Any) -> list[CostSite]:
-    found = []
+    sites = []
     for name, node in trace.nodes.items():
         fn = unmasked(node["fn"]) if node["type"] == "sample" and node["is_observed"] else None
         if not isinstance(fn, Argmin):
@@ -71,15 +71,15 @@ def _pairs(trace: Any) -> list[CostSite]:
                 f"{name}: expected an Argmin that is neither masked nor declared an event, got "
                 f"{node['fn'] if fn is not node['fn'] else 'a mask'}; {UNSEEN_ROWS}"
             )
-        found.append(CostSite(_owner(trace, name, fn), name))
-    return found
+        sites.append(CostSite(_owner(trace, name, fn), name))
+    return sites
 
 
 def _owner(trace: Any, name: str, fn: Argmin) -> str:
-    for other, node in trace.nodes.items():
+    for candidate, node in trace.nodes.items():
         is_random = node["type"] == "sample" and not node["infer"].get("_deterministic")
-        if is_random and other != name and node["value"] is fn.given_costs:
-            return str(other)
+        if is_random and candidate != name and node["value"] is fn.given_costs:
+            return str(candidate)
     raise ValueError(
         f"{name}: expected costs that are the value of a sample site itself, as in Argmin(pyro.sample(...), problem), "
         "got a tensor that no site returned"

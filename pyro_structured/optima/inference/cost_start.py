@@ -12,7 +12,7 @@ from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
 from pyro_structured.optima.inference.cost_sweep import interior_point
 from pyro_structured.optima.inference.observed_optima import observed_optima
 
-# Of a value in an error.
+# Length of a value in an error.
 MOST_LETTERS = 80
 
 
@@ -27,13 +27,13 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     check_feasible(site, trace, places)
     costs, optima = trace.nodes[site.costs], optima_of(trace, site.costs)
     drawn, (problem, value) = costs["value"].double(), observed_optima(trace, site.costs)
-    found, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
+    interior, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
     if not bool(inside.all()):
         raise ValueError(
             f"{', '.join(optima)}: expected values that some costs in the support of {site.costs!r} make optimal, got "
             f"{_wrong(value.expand(inside.shape + problem.event_shape), inside, places)}"
         )
-    return found
+    return interior
 
 
 def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> None:
@@ -60,7 +60,7 @@ def _check_shape(name: str, value: Tensor, fn: Any) -> None:
 
 
 def _wrong(value: Tensor, good: Tensor, places: tuple[Tensor, ...] | None) -> str:
-    """The first wrong value, of shape ``good.shape + event_shape``, and the number of its row."""
+    """Text that shows the first value whose row is not ``good``, and the number of this row."""
     got = shorten(str(value[~good][0].tolist()), MOST_LETTERS)
     if not good.dim():
         return got

@@ -15,13 +15,13 @@ from pyro_structured.optima.ops.ray_shooting import chord
 from pyro_structured.optima.structures.box import Box
 from pyro_structured.optima.structures.problem import Problem
 
-# Of the distance of costs to their lower bounds.
+# Halvings of the distance of costs to their lower bounds.
 MOST_HALVINGS = 20
 
 
 @dataclass(frozen=True)
 class SweepInfo:
-    """Work of an update.
+    """Work that an update of costs took.
 
     :ivar int num_solves: Calls of the problem's solver, one for every row of the batch.
     :ivar int num_boxes: Restrictions of the inverse set in closed form.
@@ -49,17 +49,17 @@ def sweep(
     """Updates costs so that their distribution given the optimum stays invariant: a pure function.
 
     Problems with closed-form restrictions have all their entries drawn from conditional distributions, one box after
-    the other; in a compiled loop if there is one, with the same results. Others go along random lines through the
-    inverse set, whose ends ray shooting finds.
+    the other; in a compiled loop if there is one, with the same results. Costs of other problems move along random
+    lines through the inverse set, whose ends ray shooting finds.
 
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
-    :param Tensor value: Their optima.
+    :param Tensor value: Optima of the costs, shape ``(..., *problem.event_shape)``.
     :param int num_lines: Number of lines.
-    :param Tensor uniform: Uniform variables from which entries are drawn, of the costs' shape; ``None``: new ones.
+    :param Tensor uniform: Uniform variables of the costs' shape, to draw entries by inversion; ``None``: new ones.
     """
     costs = costs.clone(memory_format=torch.contiguous_format)
     if not costs.numel():
-        # Torch has no densities of no rows.
+        # Torch's densities refuse empty tensors.
         return costs, SweepInfo(0, 0, 0)
     num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
@@ -93,7 +93,7 @@ def _hit_and_run(
     incidence = problem.incidence(value).expand(costs.shape).reshape(-1, *problem.cost_shape)
     for _ in range(num_lines):
         direction = conditionals.random_direction(flat)
-        rows = (tensor.reshape(-1, *problem.cost_shape) for tensor in (costs, direction))
+        rows = (vector.reshape(-1, *problem.cost_shape) for vector in (costs, direction))
         near, along = rows
         low, high = (end.reshape(batch) for end in chord(counted, near, incidence, along))
         flat += conditionals.draw_along(flat, direction, low, high).unsqueeze(-1) * direction
@@ -101,7 +101,7 @@ def _hit_and_run(
 
 
 class _Counted:
-    """A problem that counts what it solves."""
+    """A problem that counts the vectors of costs for which it is solved."""
 
     def __init__(self, problem: Any, root: "_Counted | None" = None) -> None:
         self.problem, self.root, self.number = problem, root or self, 0
@@ -109,19 +109,19 @@ class _Counted:
 
     def solve(self, costs: Tensor) -> Tensor:
         self.root.number += len(costs)
-        found: Tensor = self.problem.solve(costs)
-        return found
+        value: Tensor = self.problem.solve(costs)
+        return value
 
     def incidence(self, value: Tensor) -> Tensor:
-        found: Tensor = self.problem.incidence(value)
-        return found
+        coefficients: Tensor = self.problem.incidence(value)
+        return coefficients
 
     def __getitem__(self, index: Any) -> "_Counted":
         return _Counted(self.problem[index], self.root)
 
 
 def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Costs inside the inverse sets, as close to drawn ones as needed.
+    """Costs inside the inverse sets, no farther from drawn ones than needed.
 
     :param Tensor drawn: Costs drawn from their distribution, double precision, shape ``(..., *cost_shape)``.
     :param Tensor low: Lower bounds of the costs, or -inf.
@@ -133,9 +133,9 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3
     spread = spread.masked_fill(spread == 0, 1.0)
     bounded = torch.isfinite(low), torch.isfinite(high)
-    found, inside = _cheapened(problem, value, drawn, low)
+    point, inside = _cheapened(problem, value, drawn, low)
     for power in range(-1, 40):
-        # Towards the costs that favour the value most; where there are no bounds, these move away.
+        # Moves towards the costs that favour the value most; without bounds, these costs lie farther away each time.
         reach = (spread * 2.0 ** max(power, 0))[shape]
         least = torch.where(bounded[0], low, drawn - reach)
         most = torch.where(bounded[1], high, drawn + reach)
@@ -143,28 +143,28 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
         best = problem.feasible_point(value, least + margin, most - margin)
         share = 1 - 2.0 ** -(power + 2)
         moved = (1 - share) * drawn + share * best
-        found = torch.where(inside[shape], found, moved)
-        inside = problem.contains(found, value)
+        point = torch.where(inside[shape], point, moved)
+        inside = problem.contains(point, value)
         if bool(inside.all()):
             break
-    return found, inside
+    return point, inside
 
 
 def _cheapened(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
-    """Drawn costs of which those that the value incurs are brought closer to their least ones, as far as needed.
+    """Drawn costs, where those that the value incurs are lowered towards their bounds as far as needed.
 
-    All others stay: where few of many costs matter, this is much more like a draw given the optimum than costs all of
-    which have moved. It need not suffice, and applies to costs to be minimised that have lower bounds.
+    All others stay: where few of many costs matter, the result is much more like a draw given the optimum than costs
+    all of which have moved. Lowering need not suffice, and applies to costs to be minimised that have lower bounds.
     """
     shape = (...,) + (None,) * len(problem.cost_shape)
-    found, inside = drawn, problem.contains(drawn, value)
+    point, inside = drawn, problem.contains(drawn, value)
     if problem.maximize or not bool(torch.isfinite(low).all()):
-        return found, inside
+        return point, inside
     best = problem.feasible_point(value, low, drawn)
     for power in range(1, MOST_HALVINGS):
         if bool(inside.all()):
             break
         share = 1 - 2.0**-power
-        found = torch.where(inside[shape], found, (1 - share) * drawn + share * best)
-        inside = problem.contains(found, value)
-    return found, inside
+        point = torch.where(inside[shape], point, (1 - share) * drawn + share * best)
+        inside = problem.contains(point, value)
+    return point, inside

@@ -37,7 +37,7 @@ class CostsReparam(Represented, Reparam):
     """
 
     def apply(self, msg: Any) -> Any:
-        """The site as Pyro is to see it."""
+        """New distribution, value and status of the site, after its costs have been sampled."""
         name, fn, value = msg["name"], msg["fn"], msg["value"]
         if not isinstance(fn, RandOM):
             raise ValueError(
@@ -52,5 +52,5 @@ class CostsReparam(Represented, Reparam):
 
 
 def costs_name(name: str) -> str:
-    """The site of the costs of an optimum's site."""
+    """Name of the site of an optimum's costs."""
     return f"{name}_costs"

@@ -21,7 +21,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 # Cuts after which a search is given up.
 MOST_CUTS = 1000
-# In standard deviations. Far beyond what a normal variable does: probabilities are 0 or 1 there.
+# In standard deviations: farther than normal variables ever are, so that probabilities are 0 or 1 there.
 LARGEST_PUSH = 1000.0
 
 
@@ -38,18 +38,18 @@ def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -
     :param Tensor value: Feasible values, shape ``(..., *event_shape)``, whose leading axes are those of the base and of
         the problem.
     :param float margin: C, at least 0.
-    :return: Shape ``(..., *cost_shape)``, double precision.
+    :return: The likeliest costs, shape ``(..., *cost_shape)``, double precision.
     :raises ValueError: if the margin pushes costs without bounds too far away.
-    :raises NotImplementedError: if the costs are others, or the problem has no second-best values.
+    :raises NotImplementedError: for other costs, and for problems without second-best values.
     """
     rank = len(problem.cost_shape)
     batch = value.shape[: value.dim() - len(problem.event_shape)]
-    loc, precision, low, high = (part.cpu().numpy() for part in _quadratic(base, batch, rank))
+    loc, precision, low, high = (parameter.cpu().numpy() for parameter in _quadratic(base, batch, rank))
     _check_push(margin, precision, low, high)
     rows, values = problem.flatten(batch), value.reshape(-1, *problem.event_shape)
     rest = zip(values, loc, precision, low, high, strict=True)
-    found = [_row(rows[number], *each, margin) for number, each in enumerate(rest)]
-    return torch.from_numpy(np.array(found, dtype=float)).reshape(batch + problem.cost_shape).to(value.device)
+    solutions = [_row(rows[number], *arguments, margin) for number, arguments in enumerate(rest)]
+    return torch.from_numpy(np.array(solutions, dtype=float)).reshape(batch + problem.cost_shape).to(value.device)
 
 
 def _check_push(margin: float, precision: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
@@ -90,12 +90,12 @@ def _row(
     costs: np.ndarray = np.clip(loc, low, high)
     seen = set()
     for _ in range(MOST_CUTS):
-        other = problem.second_best(torch.from_numpy(costs).reshape(problem.cost_shape), value)
-        key = tuple(other.flatten().tolist())
+        rival = problem.second_best(torch.from_numpy(costs).reshape(problem.cost_shape), value)
+        key = tuple(rival.flatten().tolist())
         if key in seen:
             return costs
         seen.add(key)
-        difference = own - problem.incidence(other).flatten().numpy() * sign
+        difference = own - problem.incidence(rival).flatten().numpy() * sign
         matrix.append(np.append(difference, 1.0))
         bound.append(-(difference @ loc) / unit)
         # The solver meets bounds up to rounding; outside of them the density is zero.
@@ -107,7 +107,7 @@ def _row(
 
 
 def _quadratic(base: Any, batch: torch.Size, rank: int) -> list[Tensor]:
-    """Mode without bounds, precision matrix, and bounds of the flattened costs of every row."""
+    """Location ``(N, P)``, precision ``(N, P, P)``, and bounds ``(N, P)`` of the P flattened costs of N rows."""
     entries, shape = entry_distribution(base), batch + base.event_shape
 
     def flat(parameter: Any) -> Tensor:
@@ -143,13 +143,13 @@ class HardEM(CostLearner):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
-    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser, of which the M-step is one step; or ``None``: the M-step goes on to convergence,
         or 100 iterations of L-BFGS.
     :param float margin: C, finite and at least 0. It pushes costs without bounds away by up to C s standard deviations
         s, and locations follow. Learn no scale: it grows without end where C s is large, and shrinks to zero elsewhere.
-    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :param str on_nonfinite: Reaction to a loss or a gradient that is infinite or not a number: ``"raise"`` a ValueError
+        that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, with the
         number of its row, or if the margin pushes costs without bounds by more than 1000 standard deviations.
@@ -195,14 +195,14 @@ class HardEM(CostLearner):
 
     @torch.no_grad()
     def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
-        found = {}
+        likeliest = {}
         for site in batch.sites:
             self._check_single(batch, site)
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
             shape = base.batch_shape
             value = optimum["value"].expand(shape + optimum["fn"].event_shape)
-            found[site.costs] = likeliest_costs(base, optimum["fn"].problem.expand(shape), value, self.margin)
-        return found
+            likeliest[site.costs] = likeliest_costs(base, optimum["fn"].problem.expand(shape), value, self.margin)
+        return likeliest
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
         return -cost_log_density(costs, inferred)

@@ -14,35 +14,35 @@ from pyro_structured.optima.structures.box import Box
 
 
 class ShiftedCosts(CostFamily):
-    """The distribution of sums of random costs and constants: drawn in the box that is shifted back.
+    """Sums of random costs and constants: the random costs are drawn in the box that is shifted back.
 
-    :param CostFamily costs: The random costs.
-    :param Tensor shift: The constants, shape ``(..., P)``.
+    :param CostFamily costs: Distribution of the random costs.
+    :param Tensor shift: Constants, shape ``(..., P)``.
     """
 
     def __init__(self, costs: CostFamily, shift: Tensor) -> None:
         self.costs, self.shift = costs, shift
 
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
-        """Draw from the distribution of the costs without the constants, moved by these."""
+        """Draws of the random costs in the shifted box, plus the constants."""
         index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
         shift = self.shift.expand(costs.shape).gather(-1, index)
         back = Box(index, box.low - shift, box.high - shift, box.free)
         return self.costs.draw(costs - self.shift, back, uniform) + shift
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Draw from the distribution of the costs without the constants, moved by these."""
+        """Distances that the random costs go, which constants do not change."""
         return self.costs.draw_along(costs - self.shift, direction, low, high)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Draw from the distribution of the costs without the constants, moved by these."""
+        """Direction of the random costs."""
         return self.costs.random_direction(costs)
 
 
 class IndependentCosts(CostFamily):
     """Independent costs, between bounds: exact draws.
 
-    :cvar DensityFamily family: Family of the costs.
+    :cvar DensityFamily family: Family of distributions that the parameters belong to.
     :param Tensor loc: Locations.
     :param Tensor scale: Scales.
     :param Tensor low: Lower bounds, or -inf.
@@ -55,18 +55,18 @@ class IndependentCosts(CostFamily):
         self.loc, self.scale, self.low, self.high = loc, scale, low, high
 
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
-        """One quantile for each entry."""
+        """Quantiles between the bounds, one for each entry of the box, shape ``(..., b)``."""
         index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
-        parts = (costs, uniform, self.loc, self.scale, self.low, self.high)
-        present, share, loc, scale, least, most = (part.expand(costs.shape).gather(-1, index) for part in parts)
+        tensors = (costs, uniform, self.loc, self.scale, self.low, self.high)
+        present, share, loc, scale, least, most = (tensor.expand(costs.shape).gather(-1, index) for tensor in tensors)
         low = torch.maximum(box.low, least)
         # Rounding must not reverse the bounds.
         high = torch.maximum(low, torch.minimum(box.high, most))
-        found = self.quantile(share, loc, scale, low, high)
-        return found if box.free is None else torch.where(box.free, found, present)
+        drawn = self.quantile(share, loc, scale, low, high)
+        return drawn if box.free is None else torch.where(box.free, drawn, present)
 
     def draw_all(self, uniform: Tensor) -> Tensor:
-        """All costs, without a condition: what is drawn for those that no box restricts.
+        """Unconditional draws of all costs, equal to those in boxes without bounds.
 
         :param Tensor uniform: Uniform variables, one for every cost, shape ``(..., P)``.
         """
@@ -86,11 +86,11 @@ class NormalCosts(IndependentCosts):
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Quantiles of truncated normal variables."""
-        found = loc + scale * truncated_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
-        return torch.maximum(torch.minimum(found, high), low)
+        quantile = loc + scale * truncated_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+        return torch.maximum(torch.minimum(quantile, high), low)
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Normal along every line."""
+        """Distances along every line, truncated normal."""
         low, high = line_between(costs, direction, self.low, self.high, low, high)
         along = direction / self.scale
         precision = along.square().sum(-1)
@@ -98,7 +98,7 @@ class NormalCosts(IndependentCosts):
         return self.quantile(torch.rand_like(low), mean, precision.rsqrt(), low, high)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal with the costs' scales."""
+        """Normal direction with the costs' scales."""
         return torch.randn_like(costs) * self.scale
 
 
@@ -116,29 +116,29 @@ class UniformCosts(IndependentCosts):
         return low + (high - low) * uniform
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Uniform along every line."""
+        """Distances along every line, uniform."""
         low, high = line_between(costs, direction, self.low, self.high, low, high)
         return low + (high - low) * torch.rand_like(low)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal with the widths of the intervals."""
+        """Normal direction with the widths of the intervals."""
         return torch.randn_like(costs) * self.scale
 
 
 class PositiveCosts(IndependentCosts):
-    """Costs from zero on: lines by slice sampling."""
+    """Costs of at least zero: distances along lines by slice sampling."""
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
         super().__init__(loc, scale, torch.zeros_like(scale), torch.full_like(scale, torch.inf))
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """One update along every line."""
+        """Distances along every line after one slice sampling update."""
         low, high = line_between(costs, direction, self.low, self.high, low, high)
         return self.slice_along(self.log_density, costs, direction, low, high)
 
     @abstractmethod
     def log_density(self, costs: Tensor) -> Tensor:
-        """Up to a constant, from costs of shape ``(..., P)`` to ``(...)``."""
+        """Log-density up to a constant, shape ``(...)``, of costs of shape ``(..., P)``."""
 
 
 class LogNormalCosts(PositiveCosts):
@@ -148,17 +148,17 @@ class LogNormalCosts(PositiveCosts):
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Exponentials of quantiles of the logarithm."""
-        found = NormalCosts.quantile(uniform, loc, scale, low.clamp(min=0).log(), high.clamp(min=0).log()).exp()
-        return torch.maximum(torch.minimum(found, high), low)
+        """Exponentials of the quantiles of truncated normal logarithms."""
+        quantile = NormalCosts.quantile(uniform, loc, scale, low.clamp(min=0).log(), high.clamp(min=0).log()).exp()
+        return torch.maximum(torch.minimum(quantile, high), low)
 
     def log_density(self, costs: Tensor) -> Tensor:
-        """Log-density of the logarithm of the costs, less this logarithm."""
+        """Log-density of normal logarithms, less the sum of the logarithms, up to a constant."""
         logarithm = costs.log()
         return -(((logarithm - self.loc) / self.scale).square() / 2 + logarithm).sum(-1)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal with the scales of the logarithm times the medians."""
+        """Normal direction with the scales of the logarithms times the medians."""
         return torch.randn_like(costs) * self.scale * self.loc.exp()
 
 
@@ -172,14 +172,14 @@ class ExponentialCosts(PositiveCosts):
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Quantiles of the excess over the lower bound."""
-        found = low - scale * torch.log1p(uniform * torch.expm1((low - high) / scale))
-        return torch.maximum(torch.minimum(found, high), low)
+        """Quantiles of truncated exponential variables: the lower bound plus an excess."""
+        quantile = low - scale * torch.log1p(uniform * torch.expm1((low - high) / scale))
+        return torch.maximum(torch.minimum(quantile, high), low)
 
     def log_density(self, costs: Tensor) -> Tensor:
-        """Linear."""
+        """Log-density up to a constant, which is linear."""
         return -(costs / self.scale).sum(-1)
 
     def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal with the costs' scales."""
+        """Normal direction with the costs' scales."""
         return torch.randn_like(costs) * self.scale

@@ -20,14 +20,14 @@ from pyro_structured.optima.inference.noncentered_costs import has_noise
 from pyro_structured.optima.inference.parameter_line import ParameterLine, Setting, StraightLocations
 from pyro_structured.optima.ops.slice_sampling import slice_sample
 
-# Fewer values say nothing yet.
+# Fewer values are not enough for a standard deviation.
 ENOUGH = 10
 
 
 class ParameterSpread:
     """Standard deviations of unconstrained parameters, learned while the chain warms up and kept afterwards.
 
-    :param int warmup_steps: Values to learn from.
+    :param int warmup_steps: Number of values to learn from.
     """
 
     def __init__(self, warmup_steps: int) -> None:
@@ -36,7 +36,7 @@ class ParameterSpread:
         self._squares: dict[str, Tensor] = {}
 
     def add(self, free: dict[str, Tensor]) -> None:
-        """Welford's recurrence, until the warm-up ends."""
+        """Updates means and squares by Welford's recurrence, until the warm-up ends."""
         if not self._left:
             return
         self._left -= 1
@@ -48,18 +48,18 @@ class ParameterSpread:
             self._squares[name] = self._squares.get(name, torch.zeros_like(value)) + more
 
     def direction(self, free: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A normal direction with these standard deviations; 1 as long as nothing is known."""
-        found = {}
+        """A normal direction with the learned standard deviations; with 1 as long as they are unknown."""
+        direction = {}
         for name, value in free.items():
             scale = torch.ones_like(value)
             if self._number > ENOUGH:
                 deviation = (self._squares[name] / self._number).sqrt()
                 scale = torch.where(deviation > 0, deviation, scale)
-            found[name] = torch.randn_like(value) * scale
-        return found
+            direction[name] = torch.randn_like(value) * scale
+        return direction
 
 
-# Of the parameters, to see whether problems change with them.
+# Number of draws of the parameters with which problems are compared.
 NUM_DRAWS = 10
 # Length of a slice's first interval, in standard deviations of the parameters.
 WIDTH = 2.0
@@ -133,7 +133,7 @@ class Interweave(StepKernel):
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
         dtypes = {name: trace.nodes[name]["value"].dtype for name in costs}
         self._setting = Setting(model, args, kwargs, sites, transforms, dtypes)
-        # Sites that depend on the costs keep their noise from being summed out, as do inverse sets that move.
+        # Sites that depend on the costs keep the noise from being summed out, as do inverse sets that move.
         others = [poutine.trace(model).get_trace(*args, **kwargs) for _ in range(NUM_DRAWS)]
         is_fixed = all(self._setting.have_same_problems(trace, other) for other in others)
         self._only_optima = is_fixed and not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
@@ -141,7 +141,7 @@ class Interweave(StepKernel):
         self._counts = {"collapsed moves": 0, "sliced moves": 0, "stuck moves": 0}
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Some directions, one after the other."""
+        """Values after moves along random directions, one after the other."""
         setting = self._setting
         if not setting.transforms or not setting.sites:
             return values
@@ -153,7 +153,7 @@ class Interweave(StepKernel):
         return values
 
     def _move(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A move inside an interval that is drawn around the present place: all its places lead to the same choice."""
+        """A move inside an interval around the present point, which all its points draw with the same density."""
         octave, share = torch.rand(2, dtype=torch.double).tolist()
         length = WIDTH * 2 ** (octave * OCTAVES)
         low, high = -share * length, (1 - share) * length
@@ -163,7 +163,7 @@ class Interweave(StepKernel):
         return self._sliced(line, values, low, high, straight)
 
     def _straight(self, line: ParameterLine, low: float, high: float) -> StraightLocations | None:
-        """Costs whose noise along their change can be summed out, or ``None``."""
+        """Part of the line where the noise along the costs' change can be summed out, or ``None``."""
         closed = all(line.optima(name)[0].is_linear and is_normal(line.base(name)) for name in line.origin)
         return StraightLocations(self._setting, line, low, high) if closed and self._only_optima else None
 
@@ -179,7 +179,7 @@ class Interweave(StepKernel):
 
         def log_density(distance: Tensor) -> Tensor:
             point = line.at(float(distance))
-            # Problems that only few parameters change were not noticed; such moves keep to those of the same problems.
+            # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
             if not straight.contains(float(distance), point.base) or not point.has_problems_of(present):
                 return torch.full_like(distance, -torch.inf)
             return torch.stack([move.log_density(distance) for move in moves.values()]).sum() + point.log_density()
@@ -197,13 +197,13 @@ class Interweave(StepKernel):
         high: float,
         straight: StraightLocations | None,
     ) -> dict[str, Tensor]:
-        """A move with all noise held fixed, inside the set where costs are feasible and not straight."""
+        """A move with all noise held fixed, where costs are feasible and no noise can be summed out."""
 
         def log_density(distance: Tensor) -> Tensor:
             point = line.at(float(distance))
             collapses = straight is not None and straight.contains(float(distance), point.base)
-            found = point.log_density() if point.feasible() and not collapses else -torch.inf
-            return torch.full_like(distance, found)
+            total = point.log_density() if point.feasible() and not collapses else -torch.inf
+            return torch.full_like(distance, total)
 
         self._counts["sliced moves"] += 1
         return {**values, **line.at(float(self._slice(log_density, low, high))).values}
@@ -215,5 +215,5 @@ class Interweave(StepKernel):
         return distance
 
     def report(self) -> dict[str, Any]:
-        """Numbers of moves that had one coordinate of the noise summed out, that held it fixed, and that failed."""
+        """Numbers of moves with a coordinate of the noise summed out, with all noise fixed, and of stuck moves."""
         return dict(self._counts)

@@ -18,7 +18,7 @@ class LinearLoss(CostLearner):
     r"""Learners with the loss :math:`\langle \bar w, \rho(y) - r \rangle + c` for every row.
 
     :param model: A Pyro model.
-    :param guide: Guide for all latent sites but the costs.
+    :param guide: A guide for all latent sites but the costs.
     :param optim: A Pyro optimiser.
     :param str on_nonfinite: As for :class:`Learner`.
     """
@@ -36,12 +36,12 @@ class LinearLoss(CostLearner):
 
     @abstractmethod
     def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Coefficients r in place of the incidence, shape ``(..., *cost_shape)``; and constants c, shape ``(...)``."""
+        """Rival r of the incidence, shape ``(..., *cost_shape)``, and constant c, shape ``(...)``, of the loss."""
 
     @torch.no_grad()
     def _infer(self, batch: CostBatch) -> dict[str, Tensor]:
-        """Differences of each row, flattened, and, as the last number, its constant."""
-        found = {}
+        """For each row the signed difference of incidence and r, flattened, and, last, c; shape ``(..., P + 1)``."""
+        coefficients = {}
         for site in batch.sites:
             self._check_single(batch, site)
             base, optimum = batch.trace.nodes[site.costs]["fn"], batch.trace.nodes[site.optimum]
@@ -54,8 +54,8 @@ class LinearLoss(CostLearner):
             moments, added = self._moments(base, problem, value)
             difference = (problem.incidence(value) - moments) * (-1 if problem.maximize else 1)
             flat = difference.flatten(-len(problem.cost_shape))
-            found[site.costs] = torch.cat([flat, added.expand(flat.shape[:-1]).unsqueeze(-1)], -1)
-        return found
+            coefficients[site.costs] = torch.cat([flat, added.expand(flat.shape[:-1]).unsqueeze(-1)], -1)
+        return coefficients
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:
         mean: Tensor = costs["fn"].mean.flatten(-len(optimum["fn"].problem.cost_shape))
@@ -75,10 +75,10 @@ class MaxMargin(LinearLoss):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
-    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
-    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :param str on_nonfinite: Reaction to a loss or a gradient that is infinite or not a number: ``"raise"`` a ValueError
+        that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible, or the
         solver cannot handle the means.
@@ -92,8 +92,8 @@ class MaxMargin(LinearLoss):
 
     def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:
         own = problem.incidence(value)
-        found = problem.incidence(problem.solve(base.mean + (-own if problem.maximize else own)))
-        return found, (own * (own - found)).flatten(-len(problem.cost_shape)).sum(-1)
+        rival = problem.incidence(problem.solve(base.mean + (-own if problem.maximize else own)))
+        return rival, (own * (own - rival)).flatten(-len(problem.cost_shape)).sum(-1)
 
 
 class PerturbAndMAP(LinearLoss):
@@ -109,11 +109,11 @@ class PerturbAndMAP(LinearLoss):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites, whose costs have a mean and whose objective is linear.
-    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
+    :param guide: A guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``.
     :param optim: A Pyro optimiser.
     :param int num_samples: Number of draws K in each step; as many calls of the solver for every row.
-    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :param str on_nonfinite: Reaction to a loss or a gradient that is infinite or not a number: ``"raise"`` a ValueError
+        that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind; in a step, if an observed optimum is infeasible.
     :raises NotImplementedError: in a step, for objectives that are not linear.
@@ -137,5 +137,5 @@ class PerturbAndMAP(LinearLoss):
 
     def _moments(self, base: Any, problem: Any, value: Tensor) -> tuple[Tensor, Tensor]:
         costs = base.sample((self.num_samples,))
-        found = problem.incidence(problem.solve(costs)).mean(0)
-        return found, torch.zeros((), dtype=torch.double)
+        moments = problem.incidence(problem.solve(costs)).mean(0)
+        return moments, torch.zeros((), dtype=torch.double)

@@ -18,7 +18,7 @@ from pyro_structured.optima.ops.piecewise_exponential import piecewise_exponenti
 from pyro_structured.optima.ops.truncated_normal import log_interval_mass, truncated_quantile
 from pyro_structured.optima.structures.matching import Matching
 
-# In units of the scale; what is farther away does not count.
+# In units of the scale; the probability farther away is neglected.
 REACH = 9.0
 
 
@@ -29,7 +29,7 @@ class BoundedNormals(NamedTuple):
     :ivar Tensor scale: Scales.
     :ivar Tensor low: Lower bounds, or -inf.
     :ivar Tensor high: Upper bounds, or +inf.
-    :ivar Tensor log_mass: Logarithms of what is between the bounds: of a probability, or of a length.
+    :ivar Tensor log_mass: Logarithms of the probabilities between the bounds, or of the lengths of uniform variables.
     """
 
     loc: Tensor
@@ -40,19 +40,19 @@ class BoundedNormals(NamedTuple):
 
     @classmethod
     def between(cls, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> "BoundedNormals":
-        """Variables with bounds."""
+        """Variables with given bounds and their masses."""
         return cls(loc, scale, low, high, _log_mass(loc, scale, low, high))
 
     def at(self, *index: Any) -> "BoundedNormals":
-        """Some of the variables."""
+        """The variables at an index."""
         return BoundedNormals(*(parameter[index] for parameter in self))
 
     def expanded(self, shape: torch.Size) -> "BoundedNormals":
-        """Variables of this distribution for every element of another shape."""
+        """The variables, expanded to another shape."""
         return BoundedNormals(*(parameter.expand(shape) for parameter in self))
 
     def negated(self) -> "BoundedNormals":
-        """Variables with the other sign."""
+        """The variables with the opposite sign."""
         return BoundedNormals(-self.loc, self.scale, -self.high, -self.low, self.log_mass)
 
     @property
@@ -63,18 +63,18 @@ class BoundedNormals(NamedTuple):
         return (self.loc - distance).maximum(self.low), (self.loc + distance).minimum(self.high)
 
     def log_density(self, x: Tensor) -> Tensor:
-        """Logarithms of densities; a very negative number outside of the bounds."""
+        """Log-densities at ``x``; ``IMPOSSIBLE`` outside of the bounds."""
         flat = self.scale.isinf()
         scale = self.scale.masked_fill(flat, 1.0)
         height = -scale.log() - math.log(2 * math.pi) / 2
-        found = (height - ((x - self.loc) / scale).square() / 2).masked_fill(flat, 0.0) - self.log_mass
-        return found.masked_fill((x < self.low) | (x > self.high), IMPOSSIBLE)
+        log_values = (height - ((x - self.loc) / scale).square() / 2).masked_fill(flat, 0.0) - self.log_mass
+        return log_values.masked_fill((x < self.low) | (x > self.high), IMPOSSIBLE)
 
     def log_above(self, bound: Tensor) -> Tensor:
-        """Logarithms of the probabilities of more than a bound; a very negative number for that of 0."""
+        """Log-probabilities of more than a bound; ``IMPOSSIBLE`` for probabilities of 0."""
         if self._is_unbounded:
-            found: Tensor = torch.special.log_ndtr((self.loc - bound) / self.scale)
-            return found
+            log_tail: Tensor = torch.special.log_ndtr((self.loc - bound) / self.scale)
+            return log_tail
         mass = _log_mass(self.loc, self.scale, bound.maximum(self.low).minimum(self.high), self.high)
         return (mass - self.log_mass).clamp(min=IMPOSSIBLE)
 
@@ -85,7 +85,7 @@ class BoundedNormals(NamedTuple):
         return self.draw_above(self.low)
 
     def draw_above(self, bound: Tensor) -> Tensor:
-        """Draws given that they are more than a bound."""
+        """Draws given that they exceed a bound."""
         flat, start = self.scale.isinf(), bound.maximum(self.low).minimum(self.high)
         loc, scale = self.loc.masked_fill(flat, 0.0), self.scale.masked_fill(flat, 1.0)
         share = torch.rand_like(start)
@@ -117,9 +117,9 @@ class MatchingShells:
     cost, the others are independent. Columns of no row are there from the start.
 
     :param base: Distribution of the costs.
-    :param Matching problem: Problem of the same batch shape as the values.
+    :param Matching problem: The problem, of the batch shape of the values.
     :param Tensor value: Feasible matchings, shape ``(..., rows)``.
-    :param shape: Shape of the particles of each matching.
+    :param shape: Numbers of groups, and of particles in each, for each matching.
     """
 
     def __init__(self, base: Any, problem: Matching, value: Tensor, shape: tuple[int, int]) -> None:
@@ -158,7 +158,7 @@ class MatchingShells:
         return matrix.gather(-1, self._order.expand(matrix.shape))
 
     def grow(self, row: int) -> Iterator[Tensor]:
-        """Adds a row and its column; the logarithms of the particles' weights."""
+        """Adds a row and its column; yields the particles' log-weights, shape ``(groups, particles, matchings)``."""
         own = self._spare + row
         if row:
             column = self._entries.at(slice(None), slice(row), own)
@@ -167,18 +167,18 @@ class MatchingShells:
         slack = self._slack(row)
 
         def log_density(x: Tensor) -> Tensor:
-            found = matched.log_density(x) + others.log_above(x.unsqueeze(-1) - slack).sum(-1)
-            return found.clamp(min=IMPOSSIBLE)
+            log_values = matched.log_density(x) + others.log_above(x.unsqueeze(-1) - slack).sum(-1)
+            return log_values.clamp(min=IMPOSSIBLE)
 
         x, log_q = piecewise_exponential(log_density, *_bracket(matched, others, slack))
         self._costs[..., row, own] = x
         if own:
             self._costs[..., row, :own] = others.draw_above(x.unsqueeze(-1) - slack)
-        found = log_density(x.unsqueeze(0)).squeeze(0)
-        yield (found - log_q).masked_fill(found <= IMPOSSIBLE, -torch.inf)
+        log_p = log_density(x.unsqueeze(0)).squeeze(0)
+        yield (log_p - log_q).masked_fill(log_p <= IMPOSSIBLE, -torch.inf)
 
     def _slack(self, row: int) -> Tensor:
-        """Amounts by which other costs of a row may be below the matched one."""
+        """Exchange distances :math:`d_k`, by which the other costs of a row may be less than the matched one."""
         size, height, width = self._costs.shape[:3], row + 1, self._spare + row + 1
         allowed, device = self._allowed[:, :height, :width], self._costs.device
         costs = self._costs[..., :height, :width].masked_fill(~allowed, torch.inf).reshape(-1, height, width)
@@ -195,12 +195,12 @@ class MatchingShells:
     def move(self, row: int) -> None:
         """One update of all costs so far."""
         height, width = row + 1, self._spare + row + 1
-        part = self._costs[..., :height, :width]
+        costs = self._costs[..., :height, :width]
         entries = self._entries.at(slice(None), slice(height), slice(width))
-        loc, scale, low, high = (each.flatten(-2) for each in entries.expanded(part.shape)[:4])
+        loc, scale, low, high = (parameter.flatten(-2) for parameter in entries.expanded(costs.shape)[:4])
         family = UniformCosts(low, high) if self._is_uniform else NormalCosts(loc, scale, low, high)
         problem = Matching(height, width, self._allowed[:, :height, :width] if self._is_restricted else None)
-        part.copy_(sweep(part, torch.arange(self._spare, width, device=part.device), problem, family, 1)[0])
+        costs.copy_(sweep(costs, torch.arange(self._spare, width, device=costs.device), problem, family, 1)[0])
 
     def finish(self) -> Tensor:
         """The costs of all particles, shape ``(*shape, matchings, rows, columns)``."""
@@ -208,13 +208,13 @@ class MatchingShells:
 
 
 def _bracket(matched: BoundedNormals, others: BoundedNormals, slack: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds of the matched cost, given that the others are larger, up to their slack."""
+    """Interval that holds the matched cost, given that the others are larger, up to their slack."""
     (low, high), (others_low, _) = matched.reach, others.reach
-    # To the left of all these, nothing is in its way, and its own density is rising.
+    # To the left of all these the others do not matter, and the density of the matched cost is rising.
     first = _least(low, others_low + slack).maximum(matched.low)
     last = torch.maximum(high, first + 1e-3 * (high - low))
     return first, _least(last, others.high + slack).maximum(first)
 
 
-def _least(one: Tensor, others: Tensor) -> Tensor:
-    return torch.cat([one.expand(others.shape[:-1]).unsqueeze(-1), others], -1).amin(-1)
+def _least(bound: Tensor, others: Tensor) -> Tensor:
+    return torch.cat([bound.expand(others.shape[:-1]).unsqueeze(-1), others], -1).amin(-1)

@@ -32,21 +32,21 @@ class _CostChains(RowState):
 
         :raises ValueError: if an observed optimum is infeasible.
         """
-        found = {}
+        costs = {}
         for site in batch.sites:
             places, sizes = row_places(batch.trace.nodes[site.costs], batch.rows)
             observed = _observed(batch, site.costs)
             shape = batch.trace.nodes[site.costs]["value"].shape[len(sizes) :]
             last, started = self.read(site.costs, places, sizes, shape, observed)
             if last is not None and bool(started.all()):
-                found[site.costs] = last
+                costs[site.costs] = last
                 continue
             new = feasible_costs(site, batch.trace, places)
             if last is not None:
                 rows = started.reshape(started.shape + (1,) * (new.dim() - started.dim()))
                 new = torch.where(rows, last, new)
-            found[site.costs] = new
-        return found
+            costs[site.costs] = new
+        return costs
 
     def write_costs(self, batch: CostBatch, costs: dict[str, Tensor]) -> None:
         """Keeps costs of the batch's rows."""
@@ -56,7 +56,7 @@ class _CostChains(RowState):
 
 
 def _observed(batch: CostBatch, costs: str) -> Tensor:
-    """The observed optima of costs, for every row of theirs."""
+    """Observed optima of costs, one for every row of the costs, shape ``(..., *event_shape)``."""
     problem, value = observed_optima(batch.trace, costs)
     drawn = batch.trace.nodes[costs]["value"]
     rows = drawn.shape[: drawn.dim() - len(problem.cost_shape)]
@@ -94,20 +94,20 @@ class MCEM(CostLearner):
 
     :param model: A Pyro model with observed :class:`~pyro_structured.distributions.RandOM` or
         :class:`~pyro_structured.distributions.Argmin` sites.
-    :param guide: Guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior
+    :param guide: A guide for all latent sites but the costs, with Delta sites only, as ``AutoDelta``: their posterior
         mode is found; or an empty function for models with parameters only.
     :param optim: A Pyro optimiser, or ``None``: the M-step goes on to convergence, or 100 iterations of L-BFGS.
-    :param kernel: Moves costs, built on the same model; ``None``: ``ConstrainedSlice(model)``.
+    :param kernel: A kernel that moves costs, built on the same model; ``None``: ``ConstrainedSlice(model)``.
     :param int num_samples: Number of draws K of each E-step.
     :param int num_gradient_steps: Steps of the optimiser in each M-step.
     :param str objective: ``"mean of logs"``, as above; or ``"log of mean"``: Equation 12 of the paper, with
         :math:`\log \frac{1}{K} \sum_k p(w_{nk} \mid \psi)` in place of the mean of logarithms. Without importance
         weights, that is EM for K = 1 only, and worse for larger K.
-    :param bool control_variate: As above, for one gradient step of the standard objective with the standard kernel, and
-        independent costs that no other sites depend on. The loss of a step is a difference then, which says nothing
-        about the fit.
-    :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
-        ValueError that names the parameter, or ``"skip"`` it. Either way nothing is changed but random numbers.
+    :param bool control_variate: Whether to use the control variate, for one gradient step of the standard objective
+        with the standard kernel, and independent costs that no other sites depend on. The loss of a step is a
+        difference then, which says nothing about the fit.
+    :param str on_nonfinite: Reaction to a loss or a gradient that is infinite or not a number: ``"raise"`` a ValueError
+        that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
     :raises ValueError: if an argument is of another kind, or does not go with the control variate; in a step, if an
         observed optimum is infeasible, with the number of its row.

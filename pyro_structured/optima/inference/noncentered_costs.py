@@ -76,7 +76,7 @@ def _transformed(base: Any) -> Transform:
 
 
 class _BoundedNoise(Transform):
-    """Transform of logistic noise to variables between two bounds."""
+    """Transform from logistic noise to variables between two bounds."""
 
     domain = constraints.real
     codomain = constraints.real
@@ -102,7 +102,7 @@ class _UniformNoise(_BoundedNoise):
 class _TruncatedNormalNoise(_BoundedNoise):
     def __init__(self, base: Any) -> None:
         super().__init__()
-        self._parameters = [tensor.double() for tensor in (base.loc, base.scale, base.low, base.high)]
+        self._parameters = [parameter.double() for parameter in (base.loc, base.scale, base.low, base.high)]
 
     def _call(self, x: Tensor) -> Tensor:
         return truncated_from_log_odds(x, *self._parameters)

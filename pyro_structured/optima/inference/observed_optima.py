@@ -1,4 +1,4 @@
-"""All that is observed about the costs of one site."""
+"""Observed optima of the costs of one site, as one problem."""
 
 __all__ = ["observed_optima"]
 
@@ -29,7 +29,7 @@ def observed_optima(trace: Any, costs: str) -> tuple[Problem, Tensor]:
     batch = value.shape[: value.dim() - len(problem.cost_shape)]
     if len(nodes) == 1 and nodes[0]["fn"].batch_shape == batch:
         return problem, nodes[0]["value"]
-    parts = []
+    members = []
     for name, node in zip(names, nodes, strict=True):
         fn = node["fn"]
         if not fn.problem.is_linear or fn.problem.cost_shape != problem.cost_shape:
@@ -40,15 +40,15 @@ def observed_optima(trace: Any, costs: str) -> tuple[Problem, Tensor]:
             )
         rows = _sharing(fn.batch_shape, batch)
         values = node["value"].expand(fn.batch_shape + fn.event_shape).reshape(-1, *fn.event_shape)
-        parts.append((fn.problem.flatten(fn.batch_shape)[rows], values[rows]))
-    if len(parts) == 1 and len(parts[0][1]) == 1:
-        return parts[0][0][0], parts[0][1][0]
-    joint = JointProblem([part for part, _ in parts])
-    return joint, joint.pack([values for _, values in parts])
+        members.append((fn.problem.flatten(fn.batch_shape)[rows], values[rows]))
+    if len(members) == 1 and len(members[0][1]) == 1:
+        return members[0][0][0], members[0][1][0]
+    joint = JointProblem([member for member, _ in members])
+    return joint, joint.pack([values for _, values in members])
 
 
 def _sharing(rows: torch.Size, batch: torch.Size) -> Tensor:
-    """Numbers of the rows of optima, those that share costs in the first axis, shape ``(count, *batch)``."""
+    """Row numbers of optima, shape ``(count, *batch)``, where the first axis goes over rows that share costs."""
     numbers = torch.arange(rows.numel()).reshape(rows)
     shared = [axis for axis in range(len(rows)) if axis < len(rows) - len(batch) or batch[axis - len(rows)] == 1]
     return numbers.movedim(shared, list(range(len(shared)))).reshape(-1, *batch)

@@ -1,4 +1,4 @@
-"""A line through the parameters of a model, and what happens to the costs along it."""
+"""A line through the parameters of a model, and the costs along the line."""
 
 __all__ = ["ParameterLine", "ParameterPoint", "Setting", "StraightLocations"]
 
@@ -20,14 +20,14 @@ from pyro_structured.optima.inference.observed_optima import observed_optima
 
 @dataclass(frozen=True)
 class Setting:
-    """Model, arguments and sites, which stay the same during a run.
+    """A model, its arguments, and its sites, which stay the same during a run.
 
     :ivar model: A Pyro model given all sites that do not move.
     :ivar args: Arguments of the model.
     :ivar kwargs: Keyword arguments of the model.
-    :ivar sites: Names of costs and optima.
-    :ivar transforms: Transforms from unconstrained space, for the parameters that move.
-    :ivar dtypes: Dtypes in which the model sees costs.
+    :ivar sites: Pairs of costs and optima.
+    :ivar transforms: Transforms from unconstrained space, by the names of the parameters that move.
+    :ivar dtypes: Dtypes in which the model sees costs, by the names of their sites.
     """
 
     model: Callable[..., Any]
@@ -44,7 +44,7 @@ class Setting:
 
 
 class ParameterPoint:
-    """Parameters at some place of a line, and costs.
+    """Parameters and costs at a point of a line.
 
     :param dict free: Unconstrained parameters.
     :param make_costs: From the name of a cost site and its distribution to costs in double precision.
@@ -64,7 +64,7 @@ class ParameterPoint:
         return self._trace.nodes[costs]["fn"]
 
     def log_density(self) -> float:
-        """Log-density of the parameters and of all that depends on them, but for costs and optima."""
+        """Log-density of the unconstrained parameters and all sites that depend on them, but for costs and optima."""
         setting, hidden = self._setting, {name for site in self._setting.sites for name in site}
         self._trace.compute_log_prob(lambda name, _: name not in hidden)
         total = sum(float(node["log_prob_sum"]) for node in self._trace.nodes.values() if "log_prob_sum" in node)
@@ -77,7 +77,7 @@ class ParameterPoint:
         for site in self._setting.sites:
             (problem, value), costs = observed_optima(self._trace, site.costs), self.costs[site.costs]
             low, high = support_bounds(self.base(site.costs))
-            # Overflow is no part of a line.
+            # Costs that overflow are not feasible.
             if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
                 return False
             if not bool(problem.contains(costs, value).all()):
@@ -85,12 +85,12 @@ class ParameterPoint:
         return True
 
     def has_problems_of(self, other: "ParameterPoint") -> bool:
-        """Whether optima are those of the same problems as elsewhere."""
+        """Whether optima are those of the same problems as at another point."""
         return self._setting.have_same_problems(self._trace, other._trace)
 
 
 class ParameterLine:
-    """Unconstrained parameters in some direction from where they are.
+    """A line through the present unconstrained parameters.
 
     :param dict values: Present values of parameters and costs.
     :param dict free: Present unconstrained parameters.
@@ -130,7 +130,7 @@ class ParameterLine:
 
 
 class _Costs(Messenger):
-    """Gives cost sites their values."""
+    """Messenger that gives cost sites their values."""
 
     def __init__(self, make_costs: Callable[[str, Any], Tensor], dtypes: dict[str, torch.dtype]) -> None:
         super().__init__()
@@ -150,15 +150,16 @@ STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 
 class StraightLocations:
-    """Normal costs whose locations are on the straight line between those at two places, with the scales there.
+    """The part of a line where normal costs have locations on the straight line between those at two points, and the
+    scales there.
 
-    Moves inside this set, between two places that do not depend on where the move starts, are reversible: from all its
+    Moves inside this set, between two points that do not depend on where the move starts, are reversible: from all its
     points, the set is the same. Where links are curved, it is next to nothing; where they have kinks, a part of the
     line.
 
-    :param float low: A place on the line.
-    :param float high: A larger one.
-    :ivar dict changes: Changes of the locations, for each unit of distance.
+    :param float low: Distance of the first point.
+    :param float high: Distance of the second point, larger.
+    :ivar dict changes: Changes of the locations per unit of distance, by the names of the sites of costs.
     """
 
     def __init__(self, setting: Setting, line: ParameterLine, low: float, high: float) -> None:
@@ -170,7 +171,7 @@ class StraightLocations:
             self.changes[name] = (normal_parameters(last.base(name))[0] - start) / (high - low)
 
     def contains(self, distance: float, base: Callable[[str], Any]) -> bool:
-        """Whether a place of the line belongs to the set.
+        """Whether a point of the line belongs to the set.
 
         :param base: From the name of a cost site to the distribution of its costs there.
         """

@@ -37,7 +37,7 @@ class ParticleGroups:
         self._log_total = self._log_weights[:, 0].clone()
 
     def reweight(self, increments: Tensor) -> Tensor | None:
-        """Multiplies weights, and says which particles go on.
+        """Multiplies weights, and resamples the particles of groups that have degenerated.
 
         :param Tensor increments: Logarithms of factors, of the shape of all particles.
         :return: The particle that takes the place of each one, integers of the same shape that count along the second
@@ -59,43 +59,44 @@ class ParticleGroups:
         return torch.where(renewed, _systematic(weights), stay)
 
     def estimate(self, costs: Tensor, batch: torch.Size) -> OptimumEstimate:
-        """Estimate of log-probabilities from the particles.
+        """Estimates of log-probabilities with standard errors, and all particles with their weights.
 
         :param Tensor costs: Costs of all particles, shape ``shape + rows + cost_shape``.
-        :param torch.Size batch: Another shape of the rows.
+        :param torch.Size batch: Batch shape of the result, into which the rows are reshaped.
         """
         num_groups, count = self._log_weights.shape[:2]
-        found = self._log_total + self._log_weights.logsumexp(1) - math.log(count)
-        log_prob = found.logsumexp(0) - math.log(num_groups)
+        group_estimates = self._log_total + self._log_weights.logsumexp(1) - math.log(count)
+        log_prob = group_estimates.logsumexp(0) - math.log(num_groups)
         log_weights = self._log_weights + self._log_total.unsqueeze(1)
         return OptimumEstimate(
             log_prob.reshape(batch),
-            _jackknife(found).reshape(batch),
+            _jackknife(group_estimates).reshape(batch),
             costs.reshape(num_groups * count, *batch, *costs.shape[self._log_weights.dim() :]),
             log_weights.reshape(num_groups * count, *batch),
         )
 
 
-def _jackknife(found: Tensor) -> Tensor:
+def _jackknife(estimates: Tensor) -> Tensor:
     """Standard errors of logarithms of means, from those without each of the numbers in turn.
 
-    If a single number dominates them all, they are large, other than those of linearised logarithms. Where numbers are
-    few, so that their spread is not well known, Student's factor makes up for it: an interval of two standard errors to
-    both sides has the same coverage as with many.
+    If a single number dominates all others, the errors are large, unlike those of linearised logarithms. Where numbers
+    are few, so that their spread is not well known, Student's factor makes up for it: an interval of two standard
+    errors to both sides has the same coverage as with many.
     """
-    count = len(found)
-    if not found.numel():
-        # Torch warns of deviations of nothing.
-        return found[0]
-    left_out = torch.eye(count, dtype=torch.bool, device=found.device).reshape(count, count, *(1,) * (found.dim() - 1))
-    without = found.masked_fill(left_out, -torch.inf).logsumexp(1) - math.log(count - 1)
+    count = len(estimates)
+    if not estimates.numel():
+        # Torch warns of standard deviations of empty tensors.
+        return estimates[0]
+    left_out = torch.eye(count, dtype=torch.bool, device=estimates.device)
+    left_out = left_out.reshape(count, count, *(1,) * (estimates.dim() - 1))
+    without = estimates.masked_fill(left_out, -torch.inf).logsumexp(1) - math.log(count - 1)
     student = float(stdtrit(count - 1, ndtr(2.0))) / 2.0
     error = without.std(0) * (count - 1) / math.sqrt(count) * student
     return error.masked_fill((without == -torch.inf).any(0), torch.inf)
 
 
 def _systematic(weights: Tensor) -> Tensor:
-    """Each particle as often as its share of the weights says, rounded up or down."""
+    """Indices of resampled particles: each as often as its share of the weights says, rounded up or down."""
     count = weights.shape[1]
     ends = (weights.cumsum(1) * count - torch.rand_like(weights[:, :1])).ceil().long()
     ends[:, -1] = count

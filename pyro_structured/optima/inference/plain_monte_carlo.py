@@ -1,4 +1,4 @@
-"""Log-probabilities of optima by counting."""
+"""Log-probabilities of optima by plain Monte Carlo."""
 
 __all__ = ["PlainMonteCarlo"]
 

@@ -26,9 +26,9 @@ class RankingShells:
     few would be left of an item that hardly ever comes last.
 
     :param base: Distribution of the costs: jointly or independently normal.
-    :param Ranking problem: Problem of the same batch shape as the values.
+    :param Ranking problem: The problem, of the batch shape of the values.
     :param Tensor value: Rankings, shape ``(..., items)``.
-    :param shape: Shape of the particles of each ranking.
+    :param shape: Numbers of groups, and of particles in each, for each ranking.
     """
 
     def __init__(self, base: Any, problem: Ranking, value: Tensor, shape: tuple[int, int]) -> None:
@@ -41,7 +41,7 @@ class RankingShells:
         count, batch = problem.num_items, value.shape[:-1]
         order = value.long().reshape(-1, count)
         self._order = order.flip(-1) if problem.maximize else order
-        loc, covariance = (each.double() for each in joint)
+        loc, covariance = (moment.double() for moment in joint)
         self._loc = loc.expand(*batch, -1).reshape(-1, count).gather(-1, self._order)
         covariance = covariance.expand(*batch, -1, -1).reshape(-1, count, count)
         rows = covariance.gather(-2, self._order.unsqueeze(-1).expand(covariance.shape))
@@ -53,7 +53,7 @@ class RankingShells:
         return self._costs.shape[-1]
 
     def grow(self, step: int) -> Iterator[Tensor]:
-        """Adds an item, with less and less slack; the logarithms of what the particles' weights change by.
+        """Adds an item with less and less slack; yields log-factors of weights, ``(groups, particles, rankings)``.
 
         Particles may be selected and moved in between.
         """
@@ -101,11 +101,11 @@ class RankingShells:
 
 
 def _least_slack(distance: Tensor, before: Tensor) -> Tensor:
-    """The least for which the effective number of particles is at least half of them, in the mean over the groups.
+    """Least slacks, shape ``(N,)``, that keep half of the particles effective, in the mean over the groups.
 
-    :param Tensor distance: Distances of the bounds from the locations, in units of the scale, shape ``(groups,
-        particles, N)``.
-    :param Tensor before: The slack that they have now, shape ``(N,)``.
+    :param Tensor distance: Distances of the bounds from the locations in units of the scale, shape
+        ``(groups, particles, N)``.
+    :param Tensor before: Present slacks, shape ``(N,)``.
     """
     present = _log_above(distance - before)
 
@@ -123,17 +123,17 @@ def _least_slack(distance: Tensor, before: Tensor) -> Tensor:
 
 
 def _log_above(bound: Tensor) -> Tensor:
-    found: Tensor = torch.special.log_ndtr(-bound)
-    return found
+    log_tail: Tensor = torch.special.log_ndtr(-bound)
+    return log_tail
 
 
 def _above(bound: Tensor) -> Tensor:
-    """Standard normal variables given that they are more than a bound."""
+    """Draws of standard normal variables given that they exceed a bound."""
     return truncated_quantile(torch.rand_like(bound), bound, torch.full_like(bound, torch.inf))
 
 
 def _jointly_normal(base: Any) -> tuple[Tensor, Tensor] | None:
-    """Mean and covariance matrix."""
+    """Mean and covariance matrix of normal costs, independent or joint; ``None`` for others."""
     if isinstance(base, MultivariateNormal):
         return base.loc, base.covariance_matrix
     entry = entry_distribution(base)

@@ -24,12 +24,12 @@ class ShellSMC(OptimumEstimator):
 
     where the j-th problem has the first j rows of a matching and their columns, or the first j items of a ranking. Each
     shell of new costs is drawn from its exact conditional distribution, particles are weighted, resampled, and moved by
-    one Gibbs sweep inside their inverse set, of a ranking's gaps. Its next item may cost too little by a slack, which
-    goes to zero in as many steps as it takes. The probability of some 1e-12 of a matching of 30 rows takes 500
+    one Gibbs sweep inside their inverse set, of a ranking's gaps. A ranking's next item may cost too little by a slack,
+    which goes to zero in as many steps as it takes. The probability of some 1e-12 of a matching of 30 rows takes 500
     particles, that of some 1e-9 of a ranking of 10 items takes 400; plain draws would never meet them.
 
-    The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10 for each row, and to what the slacks of rankings
-    owe to the particles), so that of :math:`\log P(y)` is too small by about half of its variance in the mean.
+    The estimate of :math:`P(y)` is unbiased (up to a share of 1e-10 for each row, and to the dependence of rankings'
+    slacks on the particles), so that of :math:`\log P(y)` is too small by about half of its variance in the mean.
     Particles are in independent groups, whose spread tells the standard error of :math:`\log P(y)`: the jackknife's,
     times Student's factor. Where it is larger than 0.5, neither it nor the estimate can be relied on, which an
     :class:`~pyro_structured.distributions.EstimateWarning` says: take more particles, another order of the rows, or

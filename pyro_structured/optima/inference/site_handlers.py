@@ -1,4 +1,4 @@
-"""Sites of random optima and of their costs, registered for kernels and learners."""
+"""Handlers of the sites of random optima and of their costs, registered for kernels and learners."""
 
 __all__: list[str] = []
 
@@ -18,7 +18,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class _Optima(SiteHandler):
-    """Optima of costs, which have a site or get one."""
+    """Sites of optima, whose costs have a site of their own or get one."""
 
     def mask_heir(self, name: str) -> str:
         return costs_name(name)
@@ -43,7 +43,7 @@ class _CertainOptima(_Optima):
 
 
 class _ObservedOptima:
-    """Costs lie where the observed value is their optimum."""
+    """Confinement of costs to the inverse sets of their observed optima."""
 
     def check(self, trace: Any) -> None:
         check_observed_costs(trace)
@@ -56,16 +56,16 @@ class _ObservedOptima:
         check_feasible(CostSite(*site), trace)
 
     def start(self, site: tuple[str, str], trace: Any, is_given: bool) -> Tensor:
-        """The given costs, or such as are found near a draw."""
+        """Costs inside the inverse sets: the given ones, which have to be inside, or others near a draw."""
         costs, optimum = site
-        found = feasible_costs(CostSite(*site), trace)
+        feasible = feasible_costs(CostSite(*site), trace)
         problem, value = observed_optima(trace, costs)
         if is_given and not bool(problem.contains(trace.nodes[costs]["value"], value).all()):
             raise ValueError(
                 f"initial_params: expected costs {costs!r} for which the observed {optimum!r} is optimal, got costs "
                 "with another optimum; leave them out, and a start is found"
             )
-        return found
+        return feasible
 
 
 register_sites(RandOM, _RandomizedOptima())

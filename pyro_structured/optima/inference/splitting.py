@@ -27,10 +27,10 @@ class Splitting(OptimumEstimator):
         A_\lambda = \{w : w + \lambda \delta \in F^{-1}(y)\}, \qquad
         A_\infty \supset \dots \supset A_{\lambda_t} \supset \dots \supset A_0 = F^{-1}(y),
 
-    where :math:`\delta` are the costs that favour y most. Each level is the median of what the particles reach:
-    the farther half is replaced by copies of the nearer one, and all are moved by sweeps of their exact conditional
-    distributions inside :math:`A_\lambda`, which is the inverse set for shifted costs. So a probability of
-    :math:`2^{-t}` takes t levels.
+    where :math:`\delta` are the costs that favour y most. Each level is the median of the least levels that the
+    particles reach: the farther half is replaced by copies of the nearer one, and all are moved by sweeps of their
+    exact conditional distributions inside :math:`A_\lambda`, which is the inverse set for shifted costs. So a
+    probability of :math:`2^{-t}` takes t levels.
 
     Particles are in independent groups with levels of their own, whose spread tells the standard error of
     :math:`\log P(y)`: the jackknife's, times Student's factor. With moves that forget where they came from, the
@@ -68,7 +68,7 @@ class Splitting(OptimumEstimator):
     def __init__(
         self, num_particles: int = 1000, num_groups: int = 10, num_sweeps: int = 2, num_lines: int = 10
     ) -> None:
-        # A level is the median of at least two.
+        # A level is the median of at least two particles.
         check_groups(num_particles, num_groups, 2)
         check_size("num_sweeps", num_sweeps)
         check_size("num_lines", num_lines)
@@ -88,8 +88,8 @@ class Splitting(OptimumEstimator):
         costs = base.sample(shape).double()
         possible = interior_point(problem, value, costs[0, 0], *support_bounds(base))[1]
         if not bool(possible.all()):
-            other = problem.solve(costs[0, 0]).to(value.dtype)
-            value = value.where(_with_axes(possible, len(problem.event_shape)), other)
+            substitute = problem.solve(costs[0, 0]).to(value.dtype)
+            value = value.where(_with_axes(possible, len(problem.event_shape)), substitute)
         conditionals, favour = cost_conditionals(base, rank), _favour(problem, value, _spread(costs, rank))
         level = _enough(problem, value, costs, favour)
         for _ in range(LEVELS):
@@ -113,25 +113,25 @@ class Splitting(OptimumEstimator):
 
 
 def _spread(costs: Tensor, rank: int) -> Tensor:
-    """The unit of each row's costs: their median deviation, which the few largest of heavy tails do not change."""
+    """Unit of each row's costs: their median absolute deviation, which the few largest of heavy tails do not change."""
     rows = costs.flatten(-rank).movedim(-1, 0).flatten(0, 2)
     deviation = (rows - rows.median(0).values).abs()
-    found = deviation.median(0).values
+    spread = deviation.median(0).values
     # Most of the costs may be equal, by underflow or by their distribution.
-    for instead in (deviation.amax(0), torch.ones_like(found)):
-        found = torch.where(found > 0, found, instead)
-    return found
+    for instead in (deviation.amax(0), torch.ones_like(spread)):
+        spread = torch.where(spread > 0, spread, instead)
+    return spread
 
 
 def _favour(problem: Problem, value: Tensor, unit: Tensor) -> Tensor:
-    """Costs inside the inverse sets, far from their ends, which may be added to any costs."""
+    """Costs delta inside the inverse sets, far from their ends, which may be added to any costs."""
     low = torch.as_tensor(problem.cost_low, dtype=torch.double, device=value.device)
     far = _with_axes(unit, len(problem.cost_shape))
     return problem.feasible_point(value, torch.where(low.isinf(), -far, 0.0), far)
 
 
 def _enough(problem: Problem, value: Tensor, costs: Tensor, favour: Tensor) -> Tensor:
-    """Multiple of ``favour``, more than enough, that moves the costs into the inverse sets."""
+    """Levels at which all costs are in the inverse sets, shape ``(groups, particles, ...)``; not the least ones."""
     rank = len(problem.cost_shape)
     level = torch.ones(costs.shape[: costs.dim() - rank], dtype=costs.dtype, device=costs.device)
     for _ in range(DOUBLINGS):
@@ -143,7 +143,7 @@ def _enough(problem: Problem, value: Tensor, costs: Tensor, favour: Tensor) -> T
 
 
 def _excess(problem: Problem, value: Tensor, costs: Tensor, favour: Tensor, level: Tensor) -> Tensor:
-    """The least that has to be added, given a level that suffices."""
+    """Least levels at which all costs are in the inverse sets, given levels that suffice, of the same shape."""
     rank = len(problem.cost_shape)
     if problem.is_linear:
         inside = costs + _with_axes(level, rank) * favour

@@ -10,7 +10,7 @@ from pyro_structured.optima.ops.compiled import compiled
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
 
-# Beyond it, tail probabilities become too small for a double.
+# Below this number, tail probabilities become too small for a double.
 FAR = -36.0
 # Wichura (1988), Algorithm AS 241, PPND16: numerators and denominators, highest powers first.
 CENTRE = (
@@ -50,10 +50,10 @@ def compiled_quantile(uniform: float, low: float, high: float) -> float:
     Wichura (1988): *Algorithm AS 241: the percentage points of the normal distribution.* Applied Statistics.
     """
     if low + high > 0:
-        found = -_lower_quantile(1 - uniform, uniform, -high, -low)
+        quantile = -_lower_quantile(1 - uniform, uniform, -high, -low)
     else:
-        found = _lower_quantile(uniform, 1 - uniform, low, high)
-    return max(min(found, high), low)
+        quantile = _lower_quantile(uniform, 1 - uniform, low, high)
+    return max(min(quantile, high), low)
 
 
 @compiled
@@ -127,11 +127,11 @@ def _mills(x: float) -> float:
 
 @compiled
 def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: float, high: float) -> float:
-    """The quantile of a variable between bounds, to which a number is added.
+    """Quantile of a variable between bounds, plus a constant.
 
     :param uniform: A probability between 0 and 1.
-    :param DensityFamily family: Family of the variable.
-    :param np.ndarray base: Its location, scale, two own bounds, and the number that is added, shape ``(5,)``.
+    :param DensityFamily family: Family of the variable's distribution.
+    :param np.ndarray base: Location, scale and own bounds of the variable, and the constant, shape ``(5,)``.
     :param low: Another lower bound, or -inf, of the sum.
     :param high: Another upper bound, or +inf, of the sum.
     """
@@ -144,11 +144,11 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     if family == DensityFamily.UNIFORM:
         return low + (high - low) * uniform + shift
     if family == DensityFamily.EXPONENTIAL:
-        found = low - scale * math.log1p(uniform * math.expm1((low - high) / scale))
+        quantile = low - scale * math.log1p(uniform * math.expm1((low - high) / scale))
     elif family == DensityFamily.LOG_NORMAL:
         least = (math.log(low) - loc) / scale if low > 0 else -math.inf
         most = (math.log(high) - loc) / scale if high > 0 else -math.inf
-        found = math.exp(loc + scale * compiled_quantile(uniform, least, most))
+        quantile = math.exp(loc + scale * compiled_quantile(uniform, least, most))
     else:
-        found = loc + scale * compiled_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
-    return max(min(found, high), low) + shift
+        quantile = loc + scale * compiled_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+    return max(min(quantile, high), low) + shift

@@ -6,13 +6,15 @@ from enum import IntEnum
 
 
 class DensityFamily(IntEnum):
-    """Families of distributions with a location, a scale and two bounds.
+    """Families of univariate distributions with a location, a scale and two bounds.
 
-    :cvar UNIFORM: The same density everywhere between the bounds; location and scale are of no importance.
-    :cvar NORMAL: The normal distribution with this mean and standard deviation, between the bounds.
-    :cvar LOG_NORMAL: The exponential of such a variable; the bounds are those of the exponential.
-    :cvar EXPONENTIAL: The exponential distribution with this scale as its mean, between the bounds; the location is of
-        no importance.
+    :cvar UNIFORM: The uniform distribution between the bounds; location and scale are not used.
+    :cvar NORMAL: The normal distribution with the location as mean and the scale as standard deviation, truncated to
+        the bounds.
+    :cvar LOG_NORMAL: The exponential of a normal variable with this mean and standard deviation; the bounds are those
+        of the exponential.
+    :cvar EXPONENTIAL: The exponential distribution with the scale as its mean, truncated to the bounds; the location is
+        not used.
     """
 
     UNIFORM = 0

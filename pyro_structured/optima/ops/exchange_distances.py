@@ -1,4 +1,4 @@
-"""Costs of making room in the columns of an assignment."""
+"""Exchange distances: the costs of making room in a column of an assignment."""
 
 __all__ = ["exchange_distances"]
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def exchange_distances(costs: Tensor, assigned: Tensor, has_room: Tensor, row: int, given_up: Tensor) -> Tensor:
-    r"""The least increase of the other rows' cost if a row takes another column and gives up one of its own.
+    r"""Exchange distances d: the least increases of the other rows' cost if a row gives up one column for another.
 
     If a row moves from column c to column k, and k is full, then a row that was there moves on, and so does another
     one, until one moves to c or to a column with room. These are shortest paths of lengths :math:`d_{ck}` in the
@@ -15,7 +15,7 @@ def exchange_distances(costs: Tensor, assigned: Tensor, has_room: Tensor, row: i
     d_{ck}` for all columns c of the row and all others k. Whoever moves to a column with room need not make room, but
     then others may leave any column, which can only make it cheaper.
 
-    :param Tensor costs: For which the assignment is optimal, shape ``(N, rows, columns)``; +inf forbids a pair.
+    :param Tensor costs: Costs for which the assignment is optimal, shape ``(N, rows, columns)``; +inf forbids a pair.
     :param Tensor assigned: The columns of all rows, booleans of the same shape.
     :param Tensor has_room: Whether a column could have one row more, booleans of shape ``(N, columns)``.
     :param int row: The row j that gives up a column.

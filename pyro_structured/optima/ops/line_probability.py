@@ -24,14 +24,14 @@ from pyro_structured.optima.ops.line_quadrature import (
     with_corners,
 )
 
-# How many panels a row may have.
+# Largest number of panels of a row.
 LIMIT = 2**16
 TOLERANCE = 1e-10
-# How many numbers a tensor may have, unless a single row has more.
+# Largest number of elements of a tensor, unless a single row has more.
 MEMORY = 2**21
 
 # Densities, distribution functions and survival functions of n variables: three logarithms, shape (Q, rows, n),
-# IMPOSSIBLE for that of zero.
+# IMPOSSIBLE for log 0.
 Terms = tuple[Tensor, Tensor, Tensor]
 
 
@@ -51,7 +51,7 @@ class LineVariables(NamedTuple):
 
 
 class LineRule(NamedTuple):
-    """A probability. The functions take terms at numbers, and tensors ``given`` of shape ``(rows, n)``, last.
+    """A probability as an integral. Its functions take terms at nodes, and last tensors ``given``, ``(rows, n)`` each.
 
     ``log_bounds`` returns one or several upper bounds of the integrand, or of all integrands of a nested integral,
     shape ``(Q, rows, bounds)``; ``log_integrals`` takes panels first and returns one or several estimates of the
@@ -67,7 +67,7 @@ class LineRule(NamedTuple):
 def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tensor) -> Tensor:
     r"""Logarithm of a probability, with as many panels as it takes.
 
-    Each pass integrates where the bounds are within :math:`e^{-42}` of what the pass before found, with all panels
+    Each pass integrates where the bounds are within :math:`e^{-42}` of the result of the pass before, with all panels
     halved; two passes that agree end it, row by row.
 
     Derivatives are found by parts, so that densities are not differentiated: let variable m be smaller than the next
@@ -81,7 +81,7 @@ def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tenso
 
     :param LineRule rule: The integral.
     :param LineVariables variables: The variables.
-    :param given: Further arguments of the rule, each of shape ``(rows, n)``.
+    :param given: Further tensors that the rule needs, each of shape ``(rows, n)``.
     :return: Shape ``(rows,)``; relative error of the probability about 1e-10; -inf where it is zero. Memory is that of
         some tensors of 2^21 numbers, or of a row; for derivatives of derivatives, of all rows.
     :raises RuntimeError: if the largest number of panels is not enough; if second derivatives are taken where corners
@@ -95,7 +95,7 @@ def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tenso
 
 
 class _LineProbability(torch.autograd.Function):
-    """The value, and the edges with which it was found; tensors are parameters, and those given."""
+    """Values ``(rows,)``, and edges ``(edges, rows)`` of their panels; ``tensors`` are the parameters and ``given``."""
 
     @staticmethod
     def forward(rule: LineRule, variables: LineVariables, num_given: int, *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,11 +119,11 @@ class _LineProbability(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         edges, *tensors = ctx.saved_tensors
         wanted, split = ctx.needs_input_grad[3:], len(tensors) - ctx.num_given
-        whole, given, found = ctx.variables._replace(parameters=tuple(tensors[:split])), tuple(tensors[split:]), []
+        whole, given, pieces = ctx.variables._replace(parameters=tuple(tensors[:split])), tuple(tensors[split:]), []
         for chosen in _chunks(len(slope), len(edges) * NODES, tensors[0].shape[-1]):
-            some, also = _chosen(whole, given, chosen)
-            found.append(_gradients(ctx.rule, some, also, wanted, edges[:, chosen], slope[chosen]))
-        gradients = iter([torch.cat(parts) for parts in zip(*found, strict=True)])
+            chunk, extra = _chosen(whole, given, chosen)
+            pieces.append(_gradients(ctx.rule, chunk, extra, wanted, edges[:, chosen], slope[chosen]))
+        gradients = iter([torch.cat(parts) for parts in zip(*pieces, strict=True)])
         return None, None, None, *(next(gradients) if needed else None for needed in wanted)
 
     @staticmethod
@@ -132,8 +132,8 @@ class _LineProbability(torch.autograd.Function):
         split = len(tensors) - ctx.num_given
         along = known_tangents(tuple(tensors[:split]), tangents[:split])
         function = partial(_tangent, ctx.rule, ctx.variables, split)
-        (found,) = apply_rows(function, edges.T, *tensors, *along)
-        return found, None
+        (tangent,) = apply_rows(function, edges.T, *tensors, *along)
+        return tangent, None
 
     @staticmethod
     def vmap(
@@ -150,18 +150,18 @@ class _LineProbability(torch.autograd.Function):
 
 
 def _chunks(rows: int, *shape: int) -> list[slice]:
-    """Slices of rows of tensors of this shape with not too many numbers."""
+    """Slices of rows, so that tensors of this shape for every row have at most ``MEMORY`` numbers."""
     size = max(1, MEMORY // math.prod(shape))
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def _lengthened(edges: Tensor, length: int) -> Tensor:
-    """Edges of panels, with empty panels at the end."""
+    """Edges with empty panels at the end, shape ``(length, rows)``."""
     return torch.cat([edges, edges[-1:].expand(length - len(edges), -1)])
 
 
 def _converged(rule: LineRule, variables: LineVariables, given: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Values, and edges of panels."""
+    """Values ``(rows,)``, and edges ``(panels + 1, rows)`` of the panels with which they converged."""
     value = torch.empty_like(variables.parameters[0][:, 0])
     index = torch.arange(len(value), device=value.device)
     before, pieces = torch.full_like(value, torch.nan).unsqueeze(-1), []
@@ -214,22 +214,22 @@ def _narrowed(
     places: Tensor,
     most: Tensor,
 ) -> LineRows:
-    found = []
+    pieces = []
     for chosen in _chunks(*places.shape, variables.parameters[0].shape[-1]):
-        some, also = _chosen(variables, given, chosen)
-        part = LineRows(*(t[chosen] for t in rows))
-        bounds = partial(_bounds, rule, some, also)
-        found.append(narrowed(bounds, part, places[chosen], most[chosen]))
-    return LineRows(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        chunk, extra = _chosen(variables, given, chosen)
+        ranges = LineRows(*(t[chosen] for t in rows))
+        bounds = partial(_bounds, rule, chunk, extra)
+        pieces.append(narrowed(bounds, ranges, places[chosen], most[chosen]))
+    return LineRows(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
 
 def _integrated(rule: LineRule, variables: LineVariables, given: tuple[Tensor, ...], edges: Tensor) -> Tensor:
-    found = []
+    pieces = []
     for chosen in _chunks(edges.shape[1], len(edges) * NODES, variables.parameters[0].shape[-1]):
-        some, also = _chosen(variables, given, chosen)
+        chunk, extra = _chosen(variables, given, chosen)
         panels = Panels.between(edges[:, chosen])
-        found.append(rule.log_integrals(panels, _terms(some, panels.x), *also))
-    return torch.cat(found)
+        pieces.append(rule.log_integrals(panels, _terms(chunk, panels.x), *extra))
+    return torch.cat(pieces)
 
 
 def _agree(before: Tensor, now: Tensor) -> Tensor:
@@ -238,7 +238,7 @@ def _agree(before: Tensor, now: Tensor) -> Tensor:
 
 
 def _joined(pieces: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Edges of all rows, from those of some with their indices."""
+    """Edges of all rows, from pairs of row indices and edges."""
     longest = max(len(edges) for _, edges in pieces)
     order = torch.cat([index for index, _ in pieces]).argsort()
     return torch.cat([_lengthened(edges, longest) for _, edges in pieces], 1)[:, order]
@@ -252,7 +252,7 @@ def _gradients(
     edges: Tensor,
     slope: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Derivatives with respect to the parameters that are wanted."""
+    """Gradients with respect to the parameters that are wanted, each of shape ``(rows, n)``."""
     active = [p for p, needed in zip(variables.parameters, wanted, strict=False) if needed]
 
     def tails(*tensors: Tensor) -> tuple[Any, Any]:
@@ -263,8 +263,8 @@ def _gradients(
         density, below, above = _terms(variables._replace(parameters=parameters), Panels.between(moving).x)
         return (below, above), (moving, coincide, density, below, above)
 
-    found: Any = torch.func.vjp(tails, *active, has_aux=True)
-    _, pull, (moving, coincide, *terms) = found
+    linearised: Any = torch.func.vjp(tails, *active, has_aux=True)
+    _, pull, (moving, coincide, *terms) = linearised
     weights = _Smooth.apply(coincide, *rule.weights(Panels.between(moving), terms, *given))  # type: ignore[no-untyped-call]
     gradients: tuple[Tensor, ...] = pull(tuple(slope.unsqueeze(-1) * weight for weight in weights))
     return gradients
@@ -273,12 +273,12 @@ def _gradients(
 def _tangent(rule: LineRule, variables: LineVariables, split: int, edges: Tensor, *tensors: Tensor) -> tuple[Tensor]:
     """The derivative of each row's value along tangents of the parameters, which come last."""
     parameters, given, tangents = tensors[:split], tensors[split:-split], tensors[-split:]
-    wanted, whole, found = (True,) * split, variables._replace(parameters=parameters), []
+    wanted, whole, pieces = (True,) * split, variables._replace(parameters=parameters), []
     for chosen in _chunks(len(edges), edges.shape[1] * NODES, parameters[0].shape[-1]):
-        some, also = _chosen(whole, given, chosen)
-        slopes = _gradients(rule, some, also, wanted, edges[chosen].T, torch.ones_like(edges[chosen, 0]))
-        found.append(torch.stack([(g * t[chosen]).sum(-1) for g, t in zip(slopes, tangents, strict=True)]).sum(0))
-    return (torch.cat(found),)
+        chunk, extra = _chosen(whole, given, chosen)
+        slopes = _gradients(rule, chunk, extra, wanted, edges[chosen].T, torch.ones_like(edges[chosen, 0]))
+        pieces.append(torch.stack([(g * t[chosen]).sum(-1) for g, t in zip(slopes, tangents, strict=True)]).sum(0))
+    return (torch.cat(pieces),)
 
 
 class _Smooth(torch.autograd.Function):

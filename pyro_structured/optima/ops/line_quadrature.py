@@ -42,7 +42,7 @@ class Panels(NamedTuple):
         """Panels between sorted edges, shape ``(panels + 1,) + rows``; some may be empty."""
         width = (edges[1:] - edges[:-1]).unsqueeze(1)
         shape = (NODES,) + (1,) * (edges.dim() - 1)
-        nodes, weights, _ = (torch.from_numpy(part).to(edges) for part in _legendre())
+        nodes, weights, _ = (torch.from_numpy(array).to(edges) for array in _legendre())
         x = edges[:-1].unsqueeze(1) + width * nodes.reshape(shape)
         log_width = log_of(width)
         return Panels(x.flatten(0, 1), log_width + weights.log().reshape(shape), log_width)
@@ -68,7 +68,7 @@ class Panels(NamedTuple):
 
 @cache
 def _legendre() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes and weights on [0, 1], and what integrates an interpolated polynomial from every node to 1."""
+    """Nodes and weights on [0, 1], and the matrix that integrates an interpolated polynomial from every node to 1."""
     s, weights = np.polynomial.legendre.leggauss(NODES)
     values = np.polynomial.legendre.legvander(s, NODES)
     degrees = np.arange(1, NODES)
@@ -100,11 +100,11 @@ def _log_after(terms: Tensor) -> Tensor:
     return total
 
 
-# Where an integrand is smaller than exp(-42) of what matters, it does not count.
+# Integrands smaller than exp(-42) times their maximum are neglected.
 DROP = 42.0
-# Panels of the range of every bound, if nothing else is known.
+# Number of equal panels of the range of every bound.
 EVEN = 8
-# How often the range is narrowed before anything is integrated.
+# Number of times that the range is narrowed before anything is integrated.
 NARROWINGS = 5
 
 # Numbers of shape (Q, rows), and rows of parameters; returns logarithms of bounds, shape (Q, rows, bounds).
@@ -112,10 +112,11 @@ LogBounds = Callable[[Tensor], Tensor]
 
 
 class LineRows(NamedTuple):
-    """Scales, corners and ranges of the integrands of some rows: shapes are ``(rows, ...)``.
+    """Breakpoints and ranges of the integrands of some rows.
 
-    ``points`` tell the scales of n functions, ``(rows, n, M)``, sorted; ``corners``, ``(rows, C)``, are where they are
-    not smooth; ``places`` are candidates for ends of the range, and ``low`` and ``high`` the range of every bound.
+    ``points``, ``(rows, n, M)``, sorted, tell the scales of n functions; at ``corners``, ``(rows, C)``, the functions
+    are not smooth; ``places``, ``(rows, places)``, are candidates for ends of the range; and ``low`` and ``high``,
+    ``(rows, bounds)``, are the range of every bound.
     """
 
     points: Tensor
@@ -178,7 +179,7 @@ def _padded(points: Tensor, width: int) -> Tensor:
 
 
 def _meshed(edges: Tensor, points: Tensor) -> Tensor:
-    """Sorted edges, and so many points that no panel is long at the scale of any function.
+    """Sorted edges, completed by points until no panel is long at the scale of any function.
 
     Between neighbouring points of a function it is nearly a polynomial: a panel may reach over one of them, if it is
     no longer than two of the distances there.
@@ -204,12 +205,12 @@ def _splits(edges: Tensor, points: Tensor) -> Tensor:
     score = inside.where((inside > 1) | ((inside == 1) & long), 0)
     most, item = score.max(1, keepdim=True)
     index = (start + score // 2).clamp(max=points.shape[-1] - 1).gather(1, item)
-    found = points.gather(2, index.expand(-1, points.shape[1], -1)).gather(1, item)
-    return found.where(most > 0, torch.inf).squeeze(1)
+    inner = points.gather(2, index.expand(-1, points.shape[1], -1)).gather(1, item)
+    return inner.where(most > 0, torch.inf).squeeze(1)
 
 
 def with_corners(edges: Tensor, corners: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Edges with the derivatives of corners, and whether several corners of a row coincide, of which one has any.
+    """Edges with the derivatives of corners, and whether corners of a row coincide of which one has derivatives.
 
     Equal edges get the same derivatives: a panel that is empty stays empty.
 

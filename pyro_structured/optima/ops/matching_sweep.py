@@ -24,8 +24,8 @@ def matching_sweep(
     r"""Draws all costs in place, row by row, from independent distributions given that matchings are optimal.
 
     A matching stays optimal exactly as long as :math:`w_{jc} - w_{jk} \le d_k` for a row j, its column c and all others
-    k, where :math:`d_k` is what it costs the other rows, at least, to free k if they may use c. These are shortest
-    paths, which Dijkstra's algorithm finds with those of the row before as potentials.
+    k, where :math:`d_k` is the least cost at which the other rows free k if they may use c. The :math:`d_k` are lengths
+    of shortest paths, which Dijkstra's algorithm finds with those of the row before as potentials.
 
     :param np.ndarray costs: Costs for which the matchings are optimal, float64, shape ``(N, rows, columns)``.
     :param np.ndarray columns: The columns of all rows, integers of shape ``(N, rows)``.
@@ -33,8 +33,8 @@ def matching_sweep(
         are drawn without a condition.
     :param bool maximize: Whether the costs are rewards.
     :param DensityFamily family: The distributions of all costs.
-    :param np.ndarray base: Of all costs the location, the scale, the lower and upper bounds, or -inf and +inf, and what
-        is added; float64, shape ``(N, rows, columns, 5)``.
+    :param np.ndarray base: Location, scale, lower bound, or -inf, upper bound, or +inf, and additive constant of all
+        costs; float64, shape ``(N, rows, columns, 5)``.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, rows, columns)``.
 
     O(N · rows · columns²), and exact up to rounding.
@@ -56,8 +56,8 @@ def matching_sweep(
 
 @compiled
 def _fill_arcs(arcs: np.ndarray, costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, sign: float) -> None:
-    """Fills in the costs of moving the row in a column (second axis) to another column (first axis)."""
-    # Rows without costs are in the columns that no other is in.
+    """Fills in the costs of moves of the row in a column (second axis) to another column (first axis)."""
+    # Columns that no row has belong to rows without costs.
     arcs[:] = 0.0
     for row in range(len(costs)):
         _fill_arcs_from(arcs, costs[row], columns[row], allowed[row], sign)
@@ -71,7 +71,7 @@ def _fill_arcs_from(arcs: np.ndarray, entries: np.ndarray, own: int, usable: np.
 
 @compiled
 def _find_potentials(arcs: np.ndarray, potentials: np.ndarray) -> None:
-    """The cheapest moves from every column to any other, by Bellman and Ford."""
+    """Fills in the costs of the cheapest moves from every column to any other, by Bellman and Ford."""
     potentials[:] = 0.0
     # Rounding must not make a cycle of moves look worthwhile for ever.
     for _ in range(len(arcs)):
@@ -90,7 +90,7 @@ def _find_potentials(arcs: np.ndarray, potentials: np.ndarray) -> None:
 def _find_distances(
     arcs: np.ndarray, own: int, potentials: np.ndarray, distances: np.ndarray, labels: np.ndarray
 ) -> None:
-    """Lengths of the shortest paths from every column to one of them, by Dijkstra; they become the potentials."""
+    """Fills in the lengths of the shortest paths from every column to ``own``, by Dijkstra, also as new potentials."""
     distances[:] = math.inf
     # Reduced lengths of the best paths so far, and -inf for columns that are settled. As unsigned integers, numbers
     # from zero on keep their order, and -inf is the largest; minima of integers take one instruction for several.
@@ -124,7 +124,7 @@ def _find_distances(
 
 @compiled
 def _lift(arcs: np.ndarray, own: int, distances: np.ndarray, potentials: np.ndarray) -> None:
-    """Raises the potentials of columns that cannot reach a column, so that all moves from there cost something."""
+    """Raises the potentials of columns that cannot reach ``own``, so that no move from there has a negative cost."""
     least = 0.0
     for column in range(len(arcs)):
         if distances[column] == math.inf:
@@ -145,7 +145,7 @@ def _draw_row(
     base: np.ndarray,
     uniform: np.ndarray,
 ) -> None:
-    """The matched entry given the others, then these given it."""
+    """Draws the matched entry given the others, and then the others given the matched entry."""
     bound = math.inf
     for column in range(len(entries)):
         if usable[column] and column != own:

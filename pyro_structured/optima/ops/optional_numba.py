@@ -12,10 +12,10 @@ from typing import Any
 def compiled_function(module: str, name: str) -> Callable[..., Any] | None:
     """A function of a module in this package that imports numba, or ``None`` without numba."""
     try:
-        found: Callable[..., Any] = getattr(import_module(f"pyro_structured.optima.ops.{module}"), name)
+        function: Callable[..., Any] = getattr(import_module(f"pyro_structured.optima.ops.{module}"), name)
     except ModuleNotFoundError as error:
-        # Without anything else it must not be slow in silence.
+        # Other missing modules must not make loops slow in silence.
         if error.name != "numba":
             raise
         return None
-    return found
+    return function

@@ -19,8 +19,8 @@ def log_separation(variables: LineVariables, low: Tensor, high: Tensor) -> Tenso
         \prod_{h \in H} (1 - F_h(x)) \, dx.
 
     :param LineVariables variables: Rows of n variables.
-    :param Tensor low: Which variables belong to L, booleans of shape ``(rows, n)``.
-    :param Tensor high: Which ones belong to H; those that belong to neither do not matter.
+    :param Tensor low: Variables that belong to L, booleans of shape ``(rows, n)``.
+    :param Tensor high: Variables that belong to H, booleans of the same shape; variables in neither do not matter.
     :return: Shape ``(rows,)``; relative error of the probability about 1e-10, differentiable; see
         :func:`log_line_probability`. O(n) a node, and a number of panels of 16 nodes that depends on how different
         scales and places are.
@@ -43,7 +43,7 @@ def log_separation(variables: LineVariables, low: Tensor, high: Tensor) -> Tenso
 
 
 def _separation_densities(terms: Terms, low: Tensor, high: Tensor) -> Tensor:
-    """Log-densities of the largest variable below, and of the smallest above, jointly with the order."""
+    """Log-densities of the largest of L and of the smallest of H, jointly with the order, shape ``(Q, rows, 2)``."""
     density, below, above = terms
     factors = below.where(low, above.where(high, 0.0))
     joint = density + _sums_before(factors) + _sums_after(factors)
@@ -80,8 +80,8 @@ def log_chain(variables: LineVariables) -> Tensor:
 
 
 def _chain_bounds(terms: Terms) -> Tensor:
-    """Bounds of densities of all variables, jointly with the order, at ascending numbers: variables between the same
-    two numbers count as ordered.
+    """Upper bounds of the log-densities of all variables, jointly with the order, at ascending numbers: variables
+    between the same two numbers count as ordered.
     """
     density, below, above = terms
     behind = _log_behind(_log_sums, above.minimum(_later(below)), above)
@@ -90,7 +90,7 @@ def _chain_bounds(terms: Terms) -> Tensor:
 
 
 def _later(terms: Tensor) -> Tensor:
-    """Terms at the next number."""
+    """Terms at the next number; 0 at the last."""
     return torch.nn.functional.pad(terms[1:], (0, 0, 0, 0, 0, 1))
 
 
@@ -99,12 +99,12 @@ def _log_sums(terms: Tensor) -> Tensor:
 
 
 def _log_behind(log_above: Callable[[Tensor], Tensor], terms: Tensor, above: Tensor) -> Tensor:
-    """Log-probabilities that the variables behind each are above a number, in order; of the shape of ``above``."""
-    # Without the order of those behind it can only be more probable: that bounds errors in panels too coarse.
+    """Log-probabilities that the variables behind each are larger than a number and in order, of ``above``'s shape."""
+    # Without the order of the variables behind, the probability is larger: a bound for panels that are too coarse.
     bounds = _sums_after(above).unbind(-1)
     tails = list(bounds[-1:])
     for now, bound in zip(reversed(terms.unbind(-1)[1:]), reversed(bounds[:-1]), strict=True):
-        # Nothing is behind the last variable: its own survival function is exact.
+        # Behind the last but one is the last alone, whose survival function is known.
         tails.append(bound if len(tails) == 1 else log_above(now + tails[-1]).minimum(bound))
     return torch.stack(tails[::-1], -1)
 
@@ -133,7 +133,7 @@ CHAIN = LineRule(_chain_bounds, _chain_integrals, _chain_weights)
 
 
 def _sums_before(terms: Tensor) -> Tensor:
-    """Log-sums of all terms with smaller indices; nothing is subtracted."""
+    """Sums of all terms with smaller indices; nothing is subtracted."""
     return torch.nn.functional.pad(terms[..., :-1].cumsum(-1), (1, 0))
 
 
@@ -147,7 +147,7 @@ def log_plackett_luce(logits: Tensor) -> Tensor:
     .. math::
         P(1, \dots, n) = \prod_{i=1}^n \frac{e^{l_i}}{\sum_{j \ge i} e^{l_j}}.
 
-    :param Tensor logits: Shape ``(..., n)``.
+    :param Tensor logits: Logits l of the items in this order, shape ``(..., n)``.
 
     Example::
 

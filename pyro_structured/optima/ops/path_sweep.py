@@ -14,11 +14,11 @@ from pyro_structured.optima.ops.density_family import DensityFamily
 
 
 class _Labels(NamedTuple):
-    """Labels that searches give to nodes.
+    """Labels of all n nodes in a search, each of shape ``(n,)``.
 
-    :ivar np.ndarray lengths: Lengths of the shortest paths to them, +inf where none is known.
+    :ivar np.ndarray lengths: Lengths of the shortest known paths to the nodes, +inf where none is known.
     :ivar np.ndarray entries: Last edges of these paths, or -1.
-    :ivar np.ndarray potentials: Lower bounds of the rest of a path. Longer paths are not wanted where length and
+    :ivar np.ndarray potentials: Lower bounds of the cost of the rest of a path. Paths are not wanted where length and
         potential together are larger than a bound.
     """
 
@@ -31,8 +31,8 @@ class _Queue(NamedTuple):
     """Nodes in a binary heap, the one with the least key first.
 
     :ivar np.ndarray nodes: The heap, with room for all nodes.
-    :ivar np.ndarray places: Where each node is in it, or -1.
-    :ivar np.ndarray keys: Keys of each node.
+    :ivar np.ndarray places: Place of each node in the heap, or -1.
+    :ivar np.ndarray keys: Key of each node.
     """
 
     nodes: np.ndarray
@@ -42,7 +42,7 @@ class _Queue(NamedTuple):
 
 @compiled
 def _new_queue(num_nodes: int) -> _Queue:
-    """An empty one."""
+    """An empty queue with room for all nodes."""
     return _Queue(np.empty(num_nodes, np.int64), np.full(num_nodes, -1, np.int64), np.empty(num_nodes))
 
 
@@ -98,7 +98,7 @@ def _settle(
     :param np.ndarray costs: Costs, at least 0, shape ``(E,)``; +inf closes an edge.
     :param _Labels labels: The lengths of the queue's nodes are final. Nodes come in the order of their lengths and
         potentials; if these never fall along an edge by more than it costs, each comes only once.
-    :param float bound: Where length and potential are larger, paths are not wanted.
+    :param float bound: Upper bound of length and potential of the paths that are wanted.
     :param int target: A node with which the search ends, or -1.
     :param int count: Number of nodes in the queue; afterwards it is empty.
     """
@@ -129,8 +129,8 @@ def _renew(
 ) -> None:
     """Corrects the lengths that a search has found after costs of edges into a node have changed.
 
-    Arguments as for :func:`_settle`, and room for all nodes. Only the nodes whose shortest paths have changed are
-    visited: those behind the node, and those that are nearer through it now.
+    Arguments as for :func:`_settle`, and memory ``affected`` for all nodes. Only the nodes whose shortest paths have
+    changed are visited: those behind the node, and those that are nearer through it now.
 
     **References**
 
@@ -155,26 +155,26 @@ def _renew(
                 edge = network.leaving[place]
                 if entries[network.heads[edge]] == edge:
                     affected[size], size = network.heads[edge], size + 1
-        for each in affected[:size]:
-            lengths[each], entries[each] = math.inf, -1
+        for changed in affected[:size]:
+            lengths[changed], entries[changed] = math.inf, -1
         count = 0
-        for each in affected[:size]:
-            lengths[each], entries[each] = _best_entry(network, costs, labels, bound, each)
-            if entries[each] >= 0:
-                count = _put(queue, count, each, lengths[each] + potentials[each])
+        for changed in affected[:size]:
+            lengths[changed], entries[changed] = _best_entry(network, costs, labels, bound, changed)
+            if entries[changed] >= 0:
+                count = _put(queue, count, changed, lengths[changed] + potentials[changed])
         _settle(network, costs, labels, bound, -1, queue, count)
 
 
 @compiled
 def _best_entry(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, node: int) -> tuple[float, int]:
     """Length and last edge of the shortest path to a node, given the lengths of those to all others."""
-    least, found = math.inf, -1
+    least, best = math.inf, -1
     for place in range(network.entering_from[node], network.entering_from[node + 1]):
         edge = network.entering[place]
         length = labels.lengths[network.tails[edge]] + costs[edge]
         if length < least:
-            least, found = length, edge
-    return (least, found) if least + labels.potentials[node] <= bound else (math.inf, -1)
+            least, best = length, edge
+    return (least, best) if least + labels.potentials[node] <= bound else (math.inf, -1)
 
 
 @compiled
@@ -184,11 +184,11 @@ def shortest_paths(
     """Edges of shortest paths, one for every pair of a source and another node that it leads to.
 
     :param np.ndarray costs: Vectors of costs, at least 0 and finite, shape ``(V, E)``.
-    :param np.ndarray owners: Which of them each pair has, integers of shape ``(pairs,)``.
+    :param np.ndarray owners: Index of the vector of costs of each pair, integers of shape ``(pairs,)``.
     :return: Booleans of shape ``(pairs, E)``. One search for each pair, which ends with the target.
     """
     num_nodes = len(network.leaving_from) - 1
-    queue, found = _new_queue(num_nodes), np.zeros((len(owners), costs.shape[1]), np.bool_)
+    queue, paths = _new_queue(num_nodes), np.zeros((len(owners), costs.shape[1]), np.bool_)
     labels = _Labels(np.empty(num_nodes), np.empty(num_nodes, np.int64), np.zeros(num_nodes))
     for pair in range(len(owners)):
         source, node = sources[pair], targets[pair]
@@ -197,11 +197,11 @@ def shortest_paths(
         _settle(network, costs[owners[pair]], labels, math.inf, node, queue, _put(queue, 0, source, 0.0))
         while node != source:
             edge = labels.entries[node]
-            found[pair, edge], node = True, network.tails[edge]
-    return found
+            paths[pair, edge], node = True, network.tails[edge]
+    return paths
 
 
-# By how much of its length the path may become longer before distances are searched for again.
+# Share of its length by which the path may become longer before distances are searched for again.
 SLACK = 0.1
 ROUNDING = 1e-9
 
@@ -210,8 +210,8 @@ class _Work(NamedTuple):
     """Memory for searches.
 
     Distances from the source (``there``) and to the target (``back``) are kept up to date while costs change, but only
-    where they matter: as far as the rest of the way, which has one edge for nothing, can make it shorter than the path.
-    What this rest costs at least are their potentials.
+    where they matter: where the rest of the way, one edge of which is free, can make it shorter than the path. Their
+    potentials are lower bounds of the cost of this rest.
     """
 
     there: _Labels
@@ -246,14 +246,14 @@ def path_sweep(
     bounds of R.
 
     :param Adjacency network: The edges.
-    :param Adjacency backward: The same, reversed.
+    :param Adjacency backward: The edges, reversed.
     :param np.ndarray costs: Costs for which the paths are the shortest, at least 0, float64, shape ``(N, E)``.
     :param np.ndarray paths: The paths' edges, booleans of shape ``(N, E)``.
-    :param np.ndarray sources: Their first nodes, integers of shape ``(N,)``.
-    :param np.ndarray targets: Their last nodes.
+    :param np.ndarray sources: First nodes of the paths, integers of shape ``(N,)``.
+    :param np.ndarray targets: Last nodes of the paths, integers of shape ``(N,)``.
     :param DensityFamily family: The distributions of all costs.
-    :param np.ndarray base: Of all costs the location, the scale, the lower bounds, at least 0, the upper bounds, or
-        +inf, and what is added, at least 0; float64, shape ``(N, E, 5)``.
+    :param np.ndarray base: Location, scale, lower bound of at least 0, upper bound, or +inf, and additive constant of
+        at least 0 of all costs; float64, shape ``(N, E, 5)``.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, E)``.
 
     O(N · n · (E + n log n)) for n nodes at worst; in large networks nearly O(N · E), since few nodes matter to a path,
@@ -284,7 +284,7 @@ def _new_work(num_nodes: int, num_edges: int) -> _Work:
 
 @compiled
 def _trace(network: Adjacency, used: np.ndarray, exits: np.ndarray, source: int) -> np.ndarray:
-    """The edges of a path from the first to the last, and for all nodes the edge with which it leaves them, or -1."""
+    """Edges of a path in order; fills in ``exits``, the edges with which the path leaves the nodes, or -1."""
     exits[:] = -1
     for edge in np.flatnonzero(used):
         exits[network.tails[edge]] = edge
@@ -297,7 +297,7 @@ def _trace(network: Adjacency, used: np.ndarray, exits: np.ndarray, source: int)
 
 @compiled
 def _order(network: Adjacency, path: np.ndarray, target: int) -> np.ndarray:
-    """Nodes by their stops, the nodes of the path from which the fewest edges lead to them, and by these numbers."""
+    """Nodes, sorted by the place of the path's node from which the fewest edges lead to them, and by their number."""
     num_nodes, size = len(network.leaving_from) - 1, len(path) + 1
     queue, stops = np.empty(num_nodes, np.int64), np.full(num_nodes, size)
     numbers = np.full(num_nodes, num_nodes)
@@ -328,7 +328,7 @@ def _sweep_row(
     uniform: np.ndarray,
     work: _Work,
 ) -> None:
-    """One update; ``work.fresh`` has draws without a condition, which become the new costs."""
+    """Updates the costs of a row; ``work.fresh`` has unconditional draws, new costs of edges without a restriction."""
     there, back, fresh, queue, affected = work.there, work.back, work.fresh, work.queue, work.affected
     first = least = most = length = np.sum(costs[path])
     bound = _search(network, backward, costs, path, length, work)
@@ -367,7 +367,7 @@ def _sweep_row(
 def _search(
     network: Adjacency, backward: Adjacency, costs: np.ndarray, path: np.ndarray, length: float, work: _Work
 ) -> float:
-    """Finds all distances that matter as long as the path is hardly longer than now; returns how long it may become."""
+    """Finds all distances that matter as long as the path is hardly longer than now; returns how long it may be."""
     bound, floors, queue = length * (1 + SLACK), work.floors, work.queue
     source, target = network.tails[path[0]], network.heads[path[-1]]
     # Off the path edges never cost less than this: they cost what they do now, and then at least the fresh draw.
@@ -387,7 +387,7 @@ def _search(
 
 @compiled
 def _find(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, start: int, queue: _Queue) -> None:
-    """The distances from a node."""
+    """Fills in the distances from node ``start``."""
     labels.lengths[:] = math.inf
     labels.entries[:] = -1
     labels.lengths[start] = 0.0
@@ -398,7 +398,7 @@ def _find(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, 
 def _find_skipping(
     network: Adjacency, costs: np.ndarray, distances: np.ndarray, labels: _Labels, bound: float, queue: _Queue
 ) -> None:
-    """The lengths of the shortest ways that have one edge for nothing, from all distances."""
+    """Fills in the lengths of the shortest paths one edge of which is free, from the distances of all nodes."""
     labels.lengths[:] = math.inf
     for edge in range(len(costs)):
         head = network.heads[edge]
@@ -414,7 +414,7 @@ def _find_skipping(
 
 @compiled
 def _detour(network: Adjacency, costs: np.ndarray, path: np.ndarray, position: int, work: _Work) -> float:
-    """Length of the shortest path without an edge of the present one."""
+    """Length of the shortest path without the edge at a position of the present path."""
     labels, queue, chosen, target = work.detour, work.queue, path[position], network.heads[path[-1]]
     labels.lengths[:] = math.inf
     length, count = 0.0, 0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Numbers at which densities are looked at, and how much smaller than the largest one a logarithm is that does not
-# count; how many of the intervals have to count; and how often the others are left out before it stays as it is.
+# Number of places of the interpolation; difference from the largest log-density below which densities are neglected;
+# number of intervals with densities that are not neglected; and largest number of rounds of zooming in.
 PLACES, DROP, ENOUGH, ROUNDS = 16, 25.0, 8, 30
 # The most by which a logarithm falls in an interval: densities that go to zero there would be missed otherwise.
 STEEPEST = 3.0
@@ -18,12 +18,12 @@ def piecewise_exponential(log_density: Callable[[Tensor], Tensor], low: Tensor, 
     r"""Draws numbers from piecewise exponential approximations of unimodal densities between two bounds.
 
     The logarithm is interpolated between 16 places where the density counts, which are found by zooming in. With
-    :math:`f` the density and :math:`q` what is drawn from, :math:`\mathbb{E}_q[f / q]` is the integral of f, whatever
+    :math:`f` the density and :math:`q` its approximation, :math:`\mathbb{E}_q[f / q]` is the integral of f, whatever
     the quality of the approximation; the variance of the ratio is small for log-concave densities.
 
     :param log_density: Logarithms of densities, up to constants, of numbers of shape ``(16, ...)``, each independent of
         all others; finite, or very negative numbers where a density is zero.
-    :param Tensor low: Finite lower bounds, shape ``(...)``; what is below is less than exp(-25) of all.
+    :param Tensor low: Finite lower bounds, shape ``(...)``; the mass below is less than exp(-25) of all.
     :param Tensor high: Finite upper bounds.
     :return: Numbers, and the logarithms of their density, both of shape ``(...)``.
 
@@ -59,7 +59,7 @@ def _draw(places: Tensor, heights: Tensor) -> tuple[Tensor, Tensor]:
     uniform, within = torch.rand(2, *log_total.shape, dtype=places.dtype, device=places.device)
     piece = (borders < uniform * borders[-1]).sum(0, keepdim=True)
     left, rise, steep, width, start = (
-        each.gather(0, piece).squeeze(0) for each in (left, rise, steep, width, places[:-1])
+        values.gather(0, piece).squeeze(0) for values in (left, rise, steep, width, places[:-1])
     )
     # As a share of the interval, from its likelier end.
     share = (-torch.log1p(within * torch.expm1(-steep)) / steep).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""Distances that a linear objective's costs can move along a line while an optimum stays optimal."""
+"""Ray shooting: distances that the costs of a linear objective can move along a line while an optimum stays optimal."""
 
 __all__ = ["LinearObjective", "chord"]
 
@@ -14,7 +14,7 @@ ROUNDING = 64 * torch.finfo(torch.double).eps
 
 
 class LinearObjective(Protocol):
-    """Problem as :func:`chord` sees it: a solver, and the coefficients of its solutions."""
+    """Problems with a linear objective: a solver, and the coefficients of its solutions."""
 
     cost_shape: torch.Size
     maximize: bool
@@ -27,7 +27,7 @@ class LinearObjective(Protocol):
         """Coefficients of the costs in the objective, shape ``(N, *cost_shape)``."""
 
     def __getitem__(self, index: Any) -> "LinearObjective":
-        """Some of the problems."""
+        """The problems at an index."""
 
 
 def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction:
 
 
 def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
-    """The largest t. Every step finds a value that is better there, and goes back to where both are equally good."""
+    """The largest t, ``(N,)``. Every step finds a better value at t, and goes back to where both are equally good."""
     sign = -1.0 if problem.maximize else 1.0
     reach = _nearest_bound(problem.cost_low, costs, direction)
     rows = torch.arange(len(costs))
@@ -54,9 +54,9 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         point = _scaled(near, start) + _scaled(along, length)
         # Rounding must not lead below the least costs, which the solver would refuse.
         point[~far] = torch.maximum(point[~far], torch.as_tensor(problem.cost_low).to(point))
-        some = problem[rows]
-        better = (incidence[rows] - some.incidence(some.solve(point))) * sign
-        gain, slope = (((tensor * better).flatten(1)).sum(1) for tensor in (point, along))
+        active = problem[rows]
+        better = (incidence[rows] - active.incidence(active.solve(point))) * sign
+        gain, slope = (((vector * better).flatten(1)).sum(1) for vector in (point, along))
         size = _scaled(near, start).abs() + _scaled(along, length).abs()
         error = ROUNDING * (size * better.abs()).flatten(1).sum(1)
         crossing = (-(near * better).flatten(1).sum(1) / slope).clamp(min=0)
@@ -74,8 +74,8 @@ def _scaled(costs: Tensor, factors: Tensor) -> Tensor:
 
 
 def _nearest_bound(low: float | Tensor, costs: Tensor, direction: Tensor) -> Tensor:
-    """Distance at which the line leaves the costs that the solver can handle."""
+    """Distances, shape ``(N,)``, at which the line leaves the costs that the solver can handle."""
     falling = direction < 0
     distance = (low - costs) / direction.masked_fill(~falling, -1.0)
-    found: Tensor = distance.masked_fill(~falling, torch.inf).flatten(1).amin(1).clamp(min=0)
-    return found
+    nearest: Tensor = distance.masked_fill(~falling, torch.inf).flatten(1).amin(1).clamp(min=0)
+    return nearest

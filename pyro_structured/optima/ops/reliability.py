@@ -14,9 +14,9 @@ from torch import Tensor
 
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE, log_add
 
-# The number of nodes of components with cycles.
+# Largest number of nodes of components with cycles.
 LARGEST_CONNECTED = 12
-# Graphs of so many nodes have a table of all their sets of nodes.
+# Largest number of nodes of graphs with a table of all their sets of nodes.
 SMALL = 8
 
 
@@ -27,12 +27,12 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
         R(S) = \sum_{u \in T \subseteq S \setminus v} R(T) \, P(\text{an edge } v - T) \, P(\text{no edge } T - S
         \setminus v \setminus T) \, R(S \setminus T),
 
-    where v and u are the two first nodes of S: T is what is connected with u without v. All terms are positive, and
+    where v and u are the two first nodes of S: T are the nodes connected with u without v. All terms are positive, and
     nothing cancels.
 
     :param Tensor log_open: Log-probabilities that nodes are joined directly, independently, shape ``(..., n, n)``;
-        symmetric, finite, ``IMPOSSIBLE`` for that of zero.
-    :param Tensor log_closed: Log-probabilities that they are not.
+        symmetric, finite, ``IMPOSSIBLE`` for log 0.
+    :param Tensor log_closed: Log-probabilities that they are not joined, of the same shape.
     :return: Shape ``(..., 2 ** n)``, by sets as binary numbers, the first node in the lowest digit; ``IMPOSSIBLE`` or
         less for sets that cannot be connected, and for the empty set. O(3^n).
 
@@ -60,7 +60,7 @@ def log_connected(log_open: Tensor, log_closed: Tensor) -> Tensor:
 
 
 def _node_tables(log_open: Tensor, log_closed: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities that an edge, and that no edge, joins each node and set, shape ``(..., n, 2 ** n)``."""
+    """Log-probabilities that an edge joins a node and a set, and that none does; both ``(..., n, 2 ** n)``."""
     joined, apart = torch.full_like(log_open[..., :1], IMPOSSIBLE), torch.zeros_like(log_open[..., :1])
     for node in range(log_open.shape[-1]):
         is_open, is_closed = log_open[..., node, None], log_closed[..., node, None]
@@ -84,13 +84,13 @@ def _levels(number: int) -> list[tuple[np.ndarray, np.ndarray]]:
 def log_components(edges: Tensor, log_open: Tensor, log_closed: Tensor, labels: Tensor) -> Tensor:
     """Logarithms of the probabilities that the open ones of independent edges leave certain components.
 
-    :param Tensor edges: Both ends of the edges, integers of shape ``(num_edges, 2)``, on the processor.
+    :param Tensor edges: Both ends of the edges, integers of shape ``(num_edges, 2)``, on the CPU.
     :param Tensor log_open: Log-probabilities that edges are open, finite, shape ``(..., num_edges)``.
-    :param Tensor log_closed: Log-probabilities that they are not.
+    :param Tensor log_closed: Log-probabilities that edges are closed, of the same shape.
     :param Tensor labels: The smallest node of the component of every node, shape ``(..., num_nodes)``; the leading
         axes broadcast.
-    :return: Less than ``IMPOSSIBLE / 2`` for labels that are impossible. O(3^n) for the largest component with a cycle,
-        of n nodes, or for all nodes if they are few; a component whose edges form a tree takes O(n).
+    :return: Shape ``(...)``; less than ``IMPOSSIBLE / 2`` for impossible labels. O(3^n) for the largest component with
+        a cycle, of n nodes, or for all nodes if they are few; a component whose edges form a tree takes O(n).
     :raises NotImplementedError: if a component with a cycle has more than 12 nodes.
     """
     tails, heads = edges.to(labels.device).unbind(-1)
@@ -109,7 +109,7 @@ def log_components(edges: Tensor, log_open: Tensor, log_closed: Tensor, labels: 
 
 
 def _pairs(edges: Tensor, log_open: Tensor, log_closed: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Matrices, where parallel edges are one that is closed if all are."""
+    """Matrices ``(..., n, n)`` of both log-probabilities, where parallel edges are one that is closed if all are."""
     places: dict[int, list[int]] = defaultdict(list)
     for edge, (tail, head) in enumerate(edges.tolist()):
         places[tail * number + head].append(edge)
@@ -132,12 +132,12 @@ def _from_table(log_open: Tensor, log_closed: Tensor, labels: Tensor) -> Tensor:
     sets = ((labels.unsqueeze(-2) == nodes.unsqueeze(-1)).long() << nodes).sum(-1)
     table = log_connected(log_open, log_closed)
     batch = torch.broadcast_shapes(table.shape[:-1], labels.shape[:-1])
-    found = table.expand(batch + (-1,)).gather(-1, sets.expand(batch + (-1,)))
-    return found.where(sets > 0, 0.0).sum(-1)
+    log_probs = table.expand(batch + (-1,)).gather(-1, sets.expand(batch + (-1,)))
+    return log_probs.where(sets > 0, 0.0).sum(-1)
 
 
 def _by_component(pairs: set[frozenset[int]], log_open: Tensor, log_closed: Tensor, labels: Tensor) -> Tensor:
-    """Rows that share a component are computed together."""
+    """Log-probabilities that all components are connected; rows that share a component are computed together."""
     batch = torch.broadcast_shapes(log_open.shape[:-2], labels.shape[:-1])
     flat = labels.expand(batch + labels.shape[-1:]).reshape(-1, labels.shape[-1])
     rows_of: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -157,12 +157,12 @@ def _by_component(pairs: set[frozenset[int]], log_open: Tensor, log_closed: Tens
 
 
 def _inside(pairs: set[frozenset[int]], nodes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The pairs among some nodes, by their places."""
+    """Pairs of neighbours among some nodes, by their places in ``nodes``."""
     return [(i, j) for i, j in itertools.combinations(range(len(nodes)), 2) if {nodes[i], nodes[j]} in pairs]
 
 
 def _log_component(pairs: list[tuple[int, int]], log_open: Tensor, log_closed: Tensor) -> Tensor:
-    """Log-probability that nodes are connected, shape ``(rows,)``."""
+    """Log-probabilities that all nodes of a component are connected, shape ``(rows,)``."""
     size = log_open.shape[-1]
     tails, heads = ([pair[side] for pair in pairs] for side in (0, 1))
     matrix = csr_array((np.ones(len(pairs)), (tails, heads)), shape=(size, size))

@@ -18,8 +18,8 @@ def slice_sample(
 
     The slice is found by stepping out and shrinking; an end that the bounds make finite needs no steps.
 
-    :param log_density: Log-density of all numbers at once, one log-density for each; need not be normalised, and is
-        asked only for numbers between the bounds.
+    :param log_density: Log-densities of all numbers at once, one for each; need not be normalised, and is called only
+        with numbers between the bounds.
     :param Tensor value: Present numbers, of positive density.
     :param Tensor low: Lower bounds, or -inf, of the same shape.
     :param Tensor high: Upper bounds, or +inf.
@@ -32,17 +32,17 @@ def slice_sample(
     """
     level = log_density(value) - torch.empty_like(value).exponential_()
     left, right = _step_out(log_density, value, low, high, width, level)
-    found, searching = value, left < right
+    drawn, searching = value, left < right
     for _ in range(STEPS_IN):
-        proposal = torch.where(searching, left + (right - left) * torch.rand_like(value), found)
+        proposal = torch.where(searching, left + (right - left) * torch.rand_like(value), drawn)
         accepted = log_density(proposal) >= level
-        found = torch.where(searching & accepted, proposal, found)
+        drawn = torch.where(searching & accepted, proposal, drawn)
         searching = searching & ~accepted
         if not bool(searching.any()):
             break
         left = torch.where(searching & (proposal < value), proposal, left)
         right = torch.where(searching & (proposal >= value), proposal, right)
-    return found, searching
+    return drawn, searching
 
 
 def _step_out(

@@ -124,7 +124,7 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
     :return: Numbers between the bounds; differentiable with respect to the bounds, once. Exact up to rounding at any
         distance from zero: in the tails the distance from the bound is found, not the number itself.
     """
-    # Many draws may share their bounds; what is about bounds only is computed once for all of them.
+    # Many draws may share their bounds, the terms of which are computed once for all of them.
     low, high = torch.broadcast_tensors(low, high)
     with torch.no_grad():
         flip = low + high > 0
@@ -132,34 +132,34 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         share = torch.where(flip, 1 - uniform, uniform)
         rest = torch.where(flip, uniform, 1 - uniform)
         tail = last <= 0
-        found = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
+        quantile = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
         if any_true(tail):
-            found = _with_tails(found, tail, share, rest, first, last)
-        found = torch.maximum(torch.minimum(torch.where(flip, -found, found), high), low)
+            quantile = _with_tails(quantile, tail, share, rest, first, last)
+        quantile = torch.maximum(torch.minimum(torch.where(flip, -quantile, quantile), high), low)
     if not (low.requires_grad or high.requires_grad):
-        return found
+        return quantile
     # The derivative of a quantile is that of the distribution function, divided by the density.
     for bound, weight in ((low, 1 - uniform), (high, uniform)):
         infinite = torch.isinf(bound)
         bound = bound.masked_fill(infinite, 0.0)
-        slope = weight * torch.exp((found - bound.detach()) * (found + bound.detach()) / 2)
-        found = found + slope.masked_fill(infinite, 0.0) * (bound - bound.detach())
-    return found
+        slope = weight * torch.exp((quantile - bound.detach()) * (quantile + bound.detach()) / 2)
+        quantile = quantile + slope.masked_fill(infinite, 0.0) * (bound - bound.detach())
+    return quantile
 
 
-def _with_tails(found: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _with_tails(quantile: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Replaces quantiles between bounds in the lower tail. These take five times as long as others, which are left out
     where that needs neither a synchronisation nor shapes that a function transform could not know.
     """
-    if found.device.type != "cpu" or is_transformed():
+    if quantile.device.type != "cpu" or is_transformed():
         ends = torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)
-        return torch.where(tail, _tail_quantile(share, rest, *ends), found)
-    chosen, *given = (tensor.expand(found.shape) for tensor in (tail, share, rest, low, high))
-    return found.masked_scatter(chosen, _tail_quantile(*(each[chosen] for each in given)))
+        return torch.where(tail, _tail_quantile(share, rest, *ends), quantile)
+    chosen, *given = (tensor.expand(quantile.shape) for tensor in (tail, share, rest, low, high))
+    return quantile.masked_scatter(chosen, _tail_quantile(*(tensor[chosen] for tensor in given)))
 
 
 def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Newton's method for the distance from the upper bound, which is at most zero."""
+    """Quantiles between bounds of at most zero, by Newton's method for the distance from the upper bound."""
     ratio = _log_ratio(low, high, _log_erfcx(high))
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
@@ -167,7 +167,7 @@ def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Te
 
 
 def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
-    """Distance below ``high``, at most 0, at which the logarithm of the lower tail is smaller by a gap."""
+    """Distances below numbers of at most zero at which the log-probability of the lower tail is smaller by a gap."""
     distance = 2 * gap / ((high**2 + 2 * gap).sqrt() - high).clamp(min=torch.finfo(gap.dtype).tiny)
     start = _log_erfcx(high)
     for _ in range(NEWTON_STEPS):
@@ -192,7 +192,7 @@ def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, h
 
     :param Tensor value: x, between the bounds.
     :param Tensor loc: Mean of the normal variable.
-    :param Tensor scale: Its standard deviation.
+    :param Tensor scale: Standard deviation of the normal variable.
     :param Tensor low: Lower bound, or -inf.
     :param Tensor high: Upper bound, or +inf; shapes broadcast.
     :return: Numbers, -inf and inf at the bounds. No digits are lost in tails, nor next to a bound, where differences
@@ -204,14 +204,14 @@ def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, h
         >>> truncated_log_odds(zero + 1e-30, zero, one, zero, torch.inf * one)
         tensor(-69.3033, dtype=torch.float64)
     """
-    first, place, last = ((each - loc) / scale for each in (low, value, high))
+    first, place, last = ((number - loc) / scale for number in (low, value, high))
     below = log_interval_mass(first, place, (value - low) / scale)
     return below - log_interval_mass(place, last, (high - value) / scale)
 
 
 def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The inverse of :func:`truncated_log_odds`: standard logistic variables make exact draws."""
-    first, last = ((each - loc) / scale for each in (low, high))
+    first, last = ((bound - loc) / scale for bound in (low, high))
     total = log_interval_mass(first, last)
     left, right = (
         torch.logaddexp(total + torch.nn.functional.logsigmoid(signed), log_normal_tails(end)[0])
@@ -224,12 +224,12 @@ def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: T
     distance = _bound_distance(torch.where(is_lower, first, -last), log_mass)
     near = distance < torch.inf
     close = torch.where(is_lower, low + scale * distance, high - scale * distance)
-    found = torch.where(near, close, loc + scale * torch.where(left < right, -place, place))
-    return torch.maximum(torch.minimum(found, high), low)
+    value = torch.where(near, close, loc + scale * torch.where(left < right, -place, place))
+    return torch.maximum(torch.minimum(value, high), low)
 
 
 def _bound_distance(bound: Tensor, log_mass: Tensor) -> Tensor:
-    """Distance above a bound within which a small mass lies; inf where that is not near."""
+    """Distances above a bound between which there is a small mass; inf where they are not small."""
     distance = torch.exp(log_mass + bound**2 / 2 + math.log(2 * math.pi) / 2)
     near = distance * (1 + bound.abs()) < NARROW
     bound = bound.masked_fill(~near, 0.0)
@@ -248,7 +248,7 @@ def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor
     mode = torch.zeros_like(low).maximum(low).minimum(high)
     reach = (mode**2 + 2 * LARGEST_DROP).sqrt()
     first, last = low.maximum(-reach) - mode, high.minimum(reach) - mode
-    nodes, weights = (torch.from_numpy(part).to(first) for part in _legendre())
+    nodes, weights = (torch.from_numpy(array).to(first) for array in _legendre())
     width = (last - first).unsqueeze(-1)
     offsets = first.unsqueeze(-1) + width * nodes
     drops = offsets * (offsets + 2 * mode.unsqueeze(-1)) / 2

@@ -34,10 +34,10 @@ class CutNetwork:
         )
 
     def solve(self, preferences: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        r"""The labels of the smallest sum, booleans of shape ``(n,)``.
+        r"""Labels y of the smallest objective, booleans of shape ``(n,)``.
 
-        :param np.ndarray preferences: :math:`\theta`, what label 1 costs more than label 0, shape ``(n,)``.
-        :param np.ndarray weights: w, at least 0, shape ``(E,)``.
+        :param np.ndarray preferences: Excess :math:`\theta` of the cost of label 1 over label 0, shape ``(n,)``.
+        :param np.ndarray weights: Weights w of the edges, at least 0, shape ``(E,)``.
         """
         costs = np.concatenate([preferences.clip(min=0), (-preferences).clip(min=0), weights, weights])
         _, exponent = np.frexp(costs.sum())
@@ -53,25 +53,27 @@ class CutNetwork:
         return labels
 
     def residuals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Residual capacities of the last flow: with them in place of the terms, every sum is smaller by one number,
-        the sum of the best labels.
+        """Residual capacities of the last flow: with them in place of the terms, every objective is smaller by one
+        constant, the objective of the best labels.
 
-        :return: Costs of label 1, and of label 0, at each node, shape ``(2, n)``; and costs of the ends 0 and 1, and 1
-            and 0, at each edge, shape ``(2, E)``. All are at least 0.
+        :return: Costs of label 1 and of label 0 of the nodes, shape ``(2, n)``; and costs of the labels 0, 1 and 1, 0
+            of the ends of the edges, shape ``(2, E)``. All are at least 0.
         """
         flows = np.asarray(self._flow.flows(self._arcs))
-        left, used = (np.ldexp(part.astype(float), self._exponent - BITS) for part in (self._capacities - flows, flows))
+        left, used = (
+            np.ldexp(units.astype(float), self._exponent - BITS) for units in (self._capacities - flows, flows)
+        )
         ends = 2 * self._num_nodes
-        # Flow along an edge can be sent back.
+        # Flow along an edge in one direction can be sent back.
         return left[:ends].reshape(2, -1), left[ends:].reshape(2, -1) + used[ends:].reshape(2, -1)[::-1]
 
 
 def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Minimum cuts of many rows, each by a :class:`CutNetwork`.
+    """Labels of the smallest objective of a :class:`CutNetwork`, for many rows.
 
-    :param np.ndarray preferences: Shape ``(N, n)``.
+    :param np.ndarray preferences: Excess of the cost of label 1 over that of label 0, shape ``(N, n)``.
     :param np.ndarray edges: Pairs of different nodes, shape ``(E, 2)``.
-    :param np.ndarray weights: Shape ``(N, E)``.
+    :param np.ndarray weights: Weights of the edges, at least 0, shape ``(N, E)``.
     :return: Labels, booleans of shape ``(N, n)``.
     """
     network = CutNetwork(edges, preferences.shape[1])

@@ -28,16 +28,16 @@ class Network:
         """Lengths of the shortest paths from one node, or several, to all nodes; or from all nodes to them.
 
         :param np.ndarray costs: Lengths of the edges, at least 0, shape ``(E,)``; +inf closes an edge.
-        :param starts: The node, or nodes.
-        :param bool backward: Whether the paths end there.
+        :param starts: The node, or nodes, from which paths start.
+        :param bool backward: Whether the paths end at the starts instead.
         :param float limit: Larger distances are not wanted: they may be +inf.
         :return: Shape ``(n,)``, or ``(starts, n)``, in O(E + n log n) for each start.
         """
         from scipy.sparse.csgraph import dijkstra
 
         matrix = self._matrix(costs)
-        found: np.ndarray = dijkstra(matrix.T.tocsr() if backward else matrix, indices=starts, limit=limit)
-        return found
+        lengths: np.ndarray = dijkstra(matrix.T.tocsr() if backward else matrix, indices=starts, limit=limit)
+        return lengths
 
     def nearest(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Start from which the fewest edges lead to each node, and their number.
@@ -61,7 +61,7 @@ class Network:
         """Edges of shortest paths, one for every pair of a source and another node that it leads to.
 
         :param np.ndarray costs: Vectors of costs, at least 0 and finite, shape ``(V, E)``.
-        :param np.ndarray owners: Which of them each pair has, integers of shape ``(pairs,)``.
+        :param np.ndarray owners: Index of the vector of costs of each pair, integers of shape ``(pairs,)``.
         :return: Booleans of shape ``(pairs, E)``. One search for each vector and each different source.
         """
         path = np.zeros((len(owners), costs.shape[1]), dtype=bool)
@@ -73,7 +73,7 @@ class Network:
     def _mark_paths(
         self, path: np.ndarray, costs: np.ndarray, pairs: np.ndarray, sources: np.ndarray, nodes: np.ndarray
     ) -> None:
-        """Paths from sources to nodes for some pairs that share their costs."""
+        """Marks the paths from sources to nodes for some pairs that share their costs."""
         from scipy.sparse.csgraph import dijkstra
 
         starts, search = np.unique(sources, return_inverse=True)
@@ -89,7 +89,7 @@ class Network:
             pairs, search, sources, nodes = pairs[going], search[going], sources[going], tails[going]
 
     def _matrix(self, costs: np.ndarray) -> Any:
-        """Costs of the arcs. Entries that are 0 are edges, too: they are stored, and the searches keep to what is."""
+        """Sparse matrix of the arcs' costs; costs of 0 are stored explicitly, so that searches take them as arcs."""
         from scipy.sparse import csr_array
 
         tails, heads = np.divmod(self._keys, self.num_nodes)

@@ -1,4 +1,4 @@
-"""Costs of edges that keep a path the shortest."""
+"""Intervals of the costs of edges that keep a path the shortest."""
 
 __all__ = ["path_intervals"]
 
@@ -17,7 +17,7 @@ Interval = tuple[np.ndarray, np.ndarray, np.ndarray]
 def path_intervals(
     network: Network, path: np.ndarray, source: int, target: int, costs: Callable[[], np.ndarray]
 ) -> Iterator[Interval]:
-    r"""Edges with the bounds of their costs between which a path remains a shortest one, until all had their turn.
+    r"""Yields edges and the bounds between which their costs keep a path the shortest, until all had their turn.
 
     The out-edges of one node belong together, since a path uses only one of them. Let D be the distance from the
     source to node u, and :math:`R_k` the distance from the head of the k-th out-edge to the target, both without the
@@ -32,7 +32,7 @@ def path_intervals(
     which is the same as one after the other, whatever costs they are given.
 
     :param np.ndarray path: A shortest path, booleans of shape ``(E,)``.
-    :param costs: Called for the present costs, shape ``(E,)``, at least 0.
+    :param costs: Function that returns the present costs, shape ``(E,)``, at least 0.
     :return: Edges, lower bounds (at least 0) and upper bounds, of the same shape; exact for the present costs. Three
         searches at most for every node and box.
     """

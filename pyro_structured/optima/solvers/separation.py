@@ -36,7 +36,7 @@ def solve_quadratic_program(
     return np.array(solution.x)
 
 
-# By how much constraints may be missed, in units of the widest interval.
+# Largest violation of constraints, in units of the widest interval.
 TOLERANCE = 1e-10
 
 
@@ -60,12 +60,12 @@ def widest_separation(
     identity, room = eye_array(len(low)), (high - low) / width
     margin = csr_array(room[:, None])
     separated = hstack([csr_array(-differences), csr_array(distances[:, None] / width)])
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(len(low)), -1.0),
         vstack([separated, hstack([-identity, margin]), hstack([identity, margin])]).tocsr(),
         np.concatenate([differences @ low / width, np.zeros(len(low)), room]),
         options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
     )
-    if found.x is None:
+    if solution.x is None:
         return None
-    return np.clip(low + width * found.x[:-1], low, high), float(found.x[-1])
+    return np.clip(low + width * solution.x[:-1], low, high), float(solution.x[-1])

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.ndarray) -> np.ndarray:
-    """Gives every row so many columns, and no column to more rows than it has places, at the smallest total cost.
+    """Cheapest assignment of a number of columns to every row, and of no more rows to a column than it has places.
 
     A minimum-cost flow in whole numbers: a row's costs, less their minimum, are counted in units of
     ``range * 2 ** -(60 - b)``, where ``2 ** b`` is more than the number of nodes, the most that the solver allows.
@@ -22,8 +22,8 @@ def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.nd
     """
     from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-    found = np.zeros(costs.shape, dtype=bool)
-    for matrix, counts, places, assigned in zip(costs, row_counts, capacities, found, strict=True):
+    assignments = np.zeros(costs.shape, dtype=bool)
+    for matrix, counts, places, assigned in zip(costs, row_counts, capacities, assignments, strict=True):
         flow, allowed = SimpleMinCostFlow(), np.isfinite(matrix)
         arcs, last = _arcs(allowed, places), sum(matrix.shape)
         spread = (matrix - matrix.min(1, keepdims=True))[allowed]
@@ -36,30 +36,30 @@ def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.nd
         if (status := flow.solve()) != flow.OPTIMAL:
             raise RuntimeError(f"no assignment was found: {status.name}")
         assigned[allowed] = flow.flows(names[: len(spread)]) > 0
-    return found
+    return assignments
 
 
 def has_transport(allowed: np.ndarray, row_counts: np.ndarray, capacities: np.ndarray) -> np.ndarray:
-    """Whether there is such an assignment, booleans of shape ``(N,)``.
+    """Whether allowed pairs, counts and capacities leave an assignment, booleans of shape ``(N,)``.
 
-    :param np.ndarray allowed: Shape ``(N, rows, columns)``.
-    :param np.ndarray row_counts: Shape ``(N, rows)``.
-    :param np.ndarray capacities: Shape ``(N, columns)``.
+    :param np.ndarray allowed: Pairs that may be assigned, booleans of shape ``(N, rows, columns)``.
+    :param np.ndarray row_counts: Numbers of columns of the rows, shape ``(N, rows)``.
+    :param np.ndarray capacities: Largest numbers of rows of the columns, shape ``(N, columns)``.
     """
     from ortools.graph.python.max_flow import SimpleMaxFlow
 
-    found = np.zeros(len(allowed), dtype=bool)
+    feasible = np.zeros(len(allowed), dtype=bool)
     for row, (pairs, counts, places) in enumerate(zip(allowed, row_counts, capacities, strict=True)):
         flow, sink = SimpleMaxFlow(), sum(pairs.shape)
         rows = np.arange(len(counts), dtype=np.int32)
         flow.add_arcs_with_capacity(*_arcs(pairs, places))
         flow.add_arcs_with_capacity(np.full(len(rows), sink + 1, dtype=np.int32), rows, counts)
-        found[row] = flow.solve(sink + 1, sink) == flow.OPTIMAL and flow.optimal_flow() == counts.sum()
-    return found
+        feasible[row] = flow.solve(sink + 1, sink) == flow.OPTIMAL and flow.optimal_flow() == counts.sum()
+    return feasible
 
 
 def _arcs(allowed: np.ndarray, capacities: np.ndarray) -> tuple[Any, Any, Any]:
-    """Tails, heads and capacities: allowed pairs, and then from columns to a last node."""
+    """Tails, heads and capacities of arcs: the allowed pairs, and then from all columns to a last node."""
     rows, columns = np.nonzero(allowed)
     last = np.arange(len(allowed), sum(allowed.shape))
     tails, heads = np.append(rows, last), np.append(columns + len(allowed), np.full(len(last), sum(allowed.shape)))
@@ -67,7 +67,7 @@ def _arcs(allowed: np.ndarray, capacities: np.ndarray) -> tuple[Any, Any, Any]:
 
 
 def solve_assignment(costs: np.ndarray) -> np.ndarray:
-    """Gives every row a column of its own, so that the total cost is smallest.
+    """Cheapest assignment of a column of its own to every row.
 
     :param np.ndarray costs: Shape ``(N, rows, columns)``, with no more rows than columns; +inf forbids a pair.
     :return: Columns, int64, shape ``(N, rows)``. Cost O(rows² columns) each.
@@ -75,10 +75,10 @@ def solve_assignment(costs: np.ndarray) -> np.ndarray:
     """
     from scipy.optimize import linear_sum_assignment
 
-    found = np.empty(costs.shape[:2], dtype=np.int64)
-    for matrix, columns in zip(costs, found, strict=True):
+    assignments = np.empty(costs.shape[:2], dtype=np.int64)
+    for matrix, columns in zip(costs, assignments, strict=True):
         columns[:] = linear_sum_assignment(matrix)[1]
-    return found
+    return assignments
 
 
 def has_matching(allowed: np.ndarray) -> np.ndarray:
@@ -86,4 +86,6 @@ def has_matching(allowed: np.ndarray) -> np.ndarray:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    return np.array([(maximum_bipartite_matching(csr_array(each), perm_type="column") >= 0).all() for each in allowed])
+    return np.array(
+        [(maximum_bipartite_matching(csr_array(pairs), perm_type="column") >= 0).all() for pairs in allowed]
+    )

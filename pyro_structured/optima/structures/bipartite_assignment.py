@@ -25,7 +25,7 @@ from pyro_structured.optima.structures.pair_problem import PairProblem
 
 
 class BipartiteAssignment(PairProblem):
-    r"""The cheapest way to give every row so many columns, and no column to too many rows: papers and their reviewers.
+    r"""The cheapest assignment of a number of columns to every row, within columns' capacities: papers and reviewers.
 
     .. math::
         F(w) = \arg\min_y \sum_{ij} w_{ij} y_{ij}, \qquad y_{ij} \in \{0, 1\}, \quad \sum_j y_{ij} = r_i, \quad
@@ -123,9 +123,9 @@ class BipartiteAssignment(PairProblem):
         """A cheapest assignment, 0 or 1, shape ``(..., rows, columns)``."""
         batch = self._checked_batch(costs)
         _, counts, capacities = self._rows(batch)
-        found = solve_transport(self._matrices(costs, batch), counts, capacities)
+        assigned = solve_transport(self._matrices(costs, batch), counts, capacities)
         dtype = self._binary_dtype(costs)
-        return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, dtype)
+        return torch.from_numpy(assigned).reshape(batch + self.event_shape).to(costs.device, dtype)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether rows have as many columns as they should, and columns no more rows than they may, all allowed."""
@@ -136,15 +136,15 @@ class BipartiteAssignment(PairProblem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether one row after the other has no more columns left than it needs, booleans."""
+        """Whether one row after the other has only columns left that it needs, booleans of shape ``batch_shape``."""
         return self._is_forced(self._row_counts, self._column_capacities)
 
     def incidence(self, value: Tensor) -> Tensor:
-        """The value."""
+        """Coefficients of the costs: the value itself, in double precision."""
         return value.double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """Boxes of each row: of its assigned entries, and then of all others, with the same shortest paths."""
+        """Two boxes for every row: the assigned entries, and then all others, with the same shortest paths."""
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         assigned = value.expand(batch + self.event_shape) == 1
         has_room = assigned.sum(-2) < self._column_capacities.to(costs.device)
@@ -175,20 +175,20 @@ class BipartiteAssignment(PairProblem):
         """Allowed pairs, counts and capacities of the rows of a batch, in one axis."""
         rows = self.flatten(batch)
         allowed, counts, capacities = (
-            np.asarray(each.cpu()) for each in (rows._allowed, rows._row_counts, rows._column_capacities)
+            np.asarray(tensor.cpu()) for tensor in (rows._allowed, rows._row_counts, rows._column_capacities)
         )
         return allowed, counts, capacities
 
 
 def _checked_integers(name: str, number: int | Tensor, least: int) -> Tensor:
-    found = checked_tensor(name, f"integers of at least {least}", number)
-    if found.dtype not in INTEGERS or bool((found < least).any()):
+    integers = checked_tensor(name, f"integers of at least {least}", number)
+    if integers.dtype not in INTEGERS or bool((integers < least).any()):
         raise ValueError(f"{name}: expected integers of at least {least}, got {number}")
-    return found.long()
+    return integers.long()
 
 
 def _size(name: str, given: int | None, shapes: list[torch.Size | tuple[()]]) -> int:
-    """The length of an axis, told by a number or by shapes, which may not disagree."""
+    """Length of an axis, from a number and from shapes, which may not disagree."""
     told = {length for shape in shapes for length in shape}
     if given is not None:
         check_size(name, given)

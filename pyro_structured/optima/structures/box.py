@@ -13,8 +13,8 @@ from pyro_structured.foundation.structures.representation import Represented
 class Box(Represented):
     """Entries of the costs that may vary, each between its own bounds, while all other entries stay as they are.
 
-    It is exactly what the inverse set of a value leaves of these entries: inside, the value is optimal; outside, it is
-    not. Bounds may be infinite.
+    A box is exactly the restriction of a value's inverse set to these entries: inside, the value is optimal; outside,
+    it is not. Bounds may be infinite.
 
     :param Tensor index: Places of the entries in the flattened costs, integers of shape ``(..., b)``, where the leading
         axes broadcast with those of the costs.

@@ -77,7 +77,7 @@ class ConnectedComponents(Problem):
 
     @property
     def support(self) -> constraints.Constraint:
-        """A node for every node."""
+        """Vectors of nodes, one for every node."""
         return EveryEntry(constraints.integer_interval(0, self.num_nodes - 1), 1)
 
     def solve(self, costs: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class ConnectedComponents(Problem):
         return torch.zeros_like(right, dtype=torch.double).masked_fill(~right, torch.inf)
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
-        """Whether these are the labels, exactly; booleans of shape ``(...)``."""
+        """Whether values are the labels of the components, exactly; booleans of shape ``(...)``."""
         self._batch(costs, value)
         return (self.solve(costs) == value).all(-1)
 
@@ -102,7 +102,7 @@ class ConnectedComponents(Problem):
         return (self._labels(inside) == value).all(-1).expand(batch)
 
     def feasible_values(self) -> Tensor | None:
-        """The components that sets of open edges leave, if there are few such sets."""
+        """Labels of the components of all sets of open edges, if there are few such sets."""
         if not is_enumerable(self.num_edges):
             return None
         is_open = enumerate_values(self.num_edges, 2, torch.Size(), True, like=torch.empty(0, dtype=torch.bool))
@@ -132,10 +132,10 @@ class ConnectedComponents(Problem):
             yield Box(here, above.where(needed, -torch.inf), unbounded, ~between[..., here])
 
     def _needed(self, costs: Tensor, labels: Tensor, edges: range) -> Iterator[tuple[int, Tensor]]:
-        """Some edges, and whether the others leave their ends apart.
+        """Yields edges, and whether all other edges leave their ends apart, booleans of shape ``(..., 1)``.
 
-        The labels are those of the components that all other edges leave. Halving the edges time and again joins the
-        ends of each only O(log E) times; to go through all others for every edge would do it E times.
+        The labels are those of the components that the edges outside of ``edges`` leave. Halving the edges time and
+        again joins the ends of each only O(log E) times; to go through all others for every edge would do it E times.
         """
         if len(edges) == 1:
             tail, head = self.edges[edges[0]].tolist()
@@ -146,7 +146,7 @@ class ConnectedComponents(Problem):
             yield from self._needed(costs, self._merged(costs, labels, rest), half)
 
     def _merged(self, costs: Tensor, labels: Tensor, edges: range) -> Tensor:
-        """Labels after the open ones of some edges have joined their ends."""
+        """Labels after the open ones among some edges have joined their ends."""
         within = slice(edges.start, edges.stop)
         is_open = (costs[..., within] > self._limits(costs)).unbind(-1)
         for ends, joins in zip(self.edges[within].tolist(), is_open, strict=True):

@@ -9,8 +9,7 @@ from torch.distributions import constraints
 
 
 class EveryEntry(constraints.independent):
-    """Values all of whose entries satisfy a constraint, as torch's ``independent``; also of batches without rows, which
-    that cannot check.
+    """Constraint of all entries of a value, as torch's ``independent``, which cannot check batches without rows.
 
     :param constraints.Constraint entry: Constraint of single entries.
     :param int rank: Number of axes of a value.
@@ -23,8 +22,8 @@ class EveryEntry(constraints.independent):
         """Booleans of the shape of the value without its last axes."""
         if not value.numel():
             return value.new_ones(value.shape[: value.dim() - self.reinterpreted_batch_ndims]).bool()
-        found: Tensor = super().check(value)  # type: ignore[no-untyped-call]
-        return found
+        satisfied: Tensor = super().check(value)  # type: ignore[no-untyped-call]
+        return satisfied
 
     def __repr__(self) -> str:
         return f"EveryEntry({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"

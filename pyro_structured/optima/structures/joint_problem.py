@@ -66,11 +66,11 @@ class JointProblem(Problem):
 
     @property
     def support(self) -> constraints.Constraint:
-        """Vectors."""
+        """Real vectors."""
         return EveryEntry(constraints.real, 1)
 
     def pack(self, values: Sequence[Tensor]) -> Tensor:
-        """A value, from those of all problems, whose first axes are those of the batch shapes."""
+        """A value, from those of all problems, whose first axes go over problems that share costs."""
         rows = []
         for problem, value in zip(self._problems, values, strict=True):
             rank = value.dim() - len(problem.event_shape) - 1
@@ -87,22 +87,22 @@ class JointProblem(Problem):
         return torch.stack([problem.contains(costs, own).all(0) for problem, own in parts]).all(0)
 
     def is_feasible(self, value: Tensor) -> Tensor:
-        """Whether the values of all problems are, booleans of shape ``(...)``."""
+        """Whether the values of all problems are feasible, booleans of shape ``(...)``."""
         parts = self._parts(value, self._batch(value=value))
         return torch.stack([problem.is_feasible(own).all(0) for problem, own in parts]).all(0)
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether every problem has one feasible value only."""
+        """Whether all problems have only one feasible value, booleans of shape ``batch_shape``."""
         return torch.stack([problem.has_one_value.all(0) for problem in self._problems]).all(0)
 
     def incidence(self, value: Tensor) -> Tensor:
-        """The sum over all problems, where that of rewards is negative, shape ``(..., *cost_shape)``."""
+        """Sum of the coefficients of all problems, negative for rewards, shape ``(..., *cost_shape)``."""
         parts = self._parts(value, value.shape[:-1])
         return torch.stack([_signed(problem, own).sum(0) for problem, own in parts]).sum(0)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """One entry after the other."""
+        """One box for each entry of the costs."""
         flat = costs.flatten(-len(self.cost_shape))
         for entry, direction in enumerate(torch.eye(self.cost_shape.numel(), dtype=torch.double, device=costs.device)):
             low, high = self.chord(costs, value, direction.reshape(self.cost_shape).expand(costs.shape))
@@ -194,7 +194,7 @@ class JointProblem(Problem):
         return new
 
     def _parts(self, value: Tensor, batch: torch.Size) -> Iterator[tuple[Problem, Tensor]]:
-        """All problems, and their values."""
+        """Yields all problems, and their values with the problems' first batch axis in front."""
         value = value.expand(batch + self.event_shape)
         problems = self.expand(batch)._problems
         sizes = [problem.batch_shape[0] * problem.event_shape.numel() for problem in problems]
@@ -204,7 +204,7 @@ class JointProblem(Problem):
 
 
 def _expanded(problem: Problem, batch_shape: torch.Size) -> Problem:
-    """Problem whose first batch axis stays, and whose others have another shape."""
+    """The problem with its first batch axis as it is, and the others of another shape."""
     missing = 1 + len(batch_shape) - len(problem.batch_shape)
     return problem[(slice(None),) + (None,) * missing].expand(problem.batch_shape[:1] + batch_shape)
 

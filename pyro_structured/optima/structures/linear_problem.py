@@ -1,4 +1,4 @@
-"""Problems with a linear objective and a solver of the user's."""
+"""Optimisation problems with a linear objective and a user-defined solver."""
 
 __all__ = ["LinearProblem"]
 
@@ -15,22 +15,22 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class LinearProblem(Problem):
-    r"""Any problem of minimising a linear objective that someone can solve.
+    r"""An optimisation problem with a linear objective and a user-defined solver.
 
     .. math::
         F(w) = \arg\min_{y \in \mathcal{Y}} \langle w, \rho(y) \rangle
 
-    :param solve_fn: Optimal values, shape ``(N, *event_shape)``, for costs of shape ``(N, *cost_shape)`` in double
-        precision on the processor. It must be exact: chords and :meth:`contains` are as exact as it is.
+    :param solve_fn: Function from costs of shape ``(N, *cost_shape)``, in double precision on the CPU, to optimal
+        values of shape ``(N, *event_shape)``. It must be exact: chords and :meth:`contains` are as exact as it is.
     :param cost_shape: Shape of the costs.
     :param event_shape: Shape of a value; ``None``: that of the costs.
-    :param incidence_fn: The coefficients :math:`\rho` of the costs, shape ``(..., *cost_shape)``, for values of shape
-        ``(..., *event_shape)``. ``None``: the values themselves.
-    :param constraints.Constraint support: Constraint of values, with as many event axes as they have; ``None``: zeros
+    :param incidence_fn: Function from values of shape ``(..., *event_shape)`` to the coefficients :math:`\rho` of the
+        costs, shape ``(..., *cost_shape)``. ``None``: the values themselves.
+    :param constraints.Constraint support: Support of the values, with as many event axes as they have; ``None``: zeros
         and ones.
     :param bool maximize: Whether the costs are rewards, and ``solve_fn`` maximises.
-    :param is_feasible_fn: Whether values belong to the feasible set, booleans of shape ``(...)``, for values of shape
-        ``(..., *event_shape)``, also such as are outside of the support. ``None``: all of the support.
+    :param is_feasible_fn: Function from values of shape ``(..., *event_shape)``, inside the support or not, to booleans
+        of shape ``(...)``, whether they are feasible. ``None``: all of the support is.
     :param cost_low: Least cost that ``solve_fn`` can handle, a number or a tensor that broadcasts with the costs.
     :raises ValueError: if arguments are no functions or shapes, shapes do not agree, or the least cost is larger than
         0.
@@ -100,7 +100,7 @@ class LinearProblem(Problem):
 
     @property
     def support(self) -> constraints.Constraint:
-        """Constraint of values."""
+        """Support of the values."""
         if self._support is None:
             return EveryEntry(constraints.boolean, len(self.event_shape))
         return self._support
@@ -109,12 +109,12 @@ class LinearProblem(Problem):
         """Values that ``solve_fn`` finds, shape ``(..., *event_shape)``."""
         batch = self._checked_batch(costs)
         rows = costs.detach().double().cpu().expand(batch + self.cost_shape).reshape(batch.numel(), *self.cost_shape)
-        found = self._solve_fn(rows)
+        values = self._solve_fn(rows)
         expected = (batch.numel(), *self.event_shape)
-        if not isinstance(found, Tensor) or found.shape != expected:
-            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(values, Tensor) or values.shape != expected:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(f"solve_fn: expected values of shape {expected}, got {got}")
-        return found.reshape(batch + self.event_shape).to(costs.device)
+        return values.reshape(batch + self.event_shape).to(costs.device)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether values belong to the support, and to the feasible set if ``is_feasible_fn`` is given."""
@@ -149,7 +149,7 @@ class LinearProblem(Problem):
         return found.double()
 
     def feasible_point(self, value: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
-        """Costs between bounds for which values are optimal, if all coefficients are 0 or 1.
+        """Costs between two bounds for which values are as far from any other as possible, for coefficients of 0 and 1.
 
         :raises NotImplementedError: if some are not.
         """

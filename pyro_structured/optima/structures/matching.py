@@ -33,8 +33,8 @@ class Matching(PairProblem):
     :raises ValueError: if there are fewer columns than rows, or the allowed pairs leave no matching.
 
     :meth:`solve` takes O(rows² columns). The restriction of the inverse set to a row is closed-form, given shortest
-    paths in the residual graph: the costs of a row that keep the matching optimal are those whose
-    :math:`w_{jc} - w_{jk} \le d_k`.
+    paths in the residual graph: the costs of row j that keep the matching optimal are those whose
+    :math:`w_{jc} - w_{jk} \le d_k` for its column c and all others k.
 
     **References**
 
@@ -87,8 +87,8 @@ class Matching(PairProblem):
     def solve(self, costs: Tensor) -> Tensor:
         """The columns of a cheapest matching, shape ``(..., num_rows)``."""
         batch = self._checked_batch(costs)
-        found = solve_assignment(self._matrices(costs, batch))
-        return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device)
+        columns = solve_assignment(self._matrices(costs, batch))
+        return torch.from_numpy(columns).reshape(batch + self.event_shape).to(costs.device)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether rows have different columns, all allowed."""
@@ -111,7 +111,7 @@ class Matching(PairProblem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether only one column is left for one row after the other, booleans of shape ``batch_shape``."""
+        """Whether one row after the other has only one column left, booleans of shape ``batch_shape``."""
         return self._is_forced(*(torch.ones(size, dtype=torch.long) for size in self.cost_shape))
 
     def incidence(self, value: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class Matching(PairProblem):
         return (value.unsqueeze(-1) == columns).double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """Boxes of each row: of its matched entry, and then of all others."""
+        """Two boxes for every row: the matched entry, and then all others."""
         batch, (rows, columns) = costs.shape[:-2], self.cost_shape
         places = torch.arange(columns, device=costs.device)
         matched = value.expand(batch + self.event_shape)

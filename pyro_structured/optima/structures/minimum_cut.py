@@ -79,11 +79,11 @@ class MinimumCut(Problem):
 
     def pack(self, unary0: Tensor, unary1: Tensor, edges: Tensor) -> Tensor:
         """One vector of costs from those of label 0 and of label 1, ``(..., n)``, and those of edges, ``(..., E)``."""
-        parts = {"unary0": unary0, "unary1": unary1, "edges": edges}
-        for (name, part), size in zip(parts.items(), self._sizes(), strict=True):
-            check_last_axis(name, part, size)
-        batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts.values()))
-        return torch.cat([part.expand(batch + part.shape[-1:]) for part in parts.values()], -1)
+        vectors = {"unary0": unary0, "unary1": unary1, "edges": edges}
+        for (name, vector), size in zip(vectors.items(), self._sizes(), strict=True):
+            check_last_axis(name, vector, size)
+        batch = torch.broadcast_shapes(*(vector.shape[:-1] for vector in vectors.values()))
+        return torch.cat([vector.expand(batch + vector.shape[-1:]) for vector in vectors.values()], -1)
 
     def split(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The costs of label 0 and of label 1, ``(..., n)``, and those of edges, ``(..., E)``: views."""
@@ -98,10 +98,10 @@ class MinimumCut(Problem):
         wrong = torch.cat([costs[~costs.isfinite()].cpu(), edges[edges < 0].to(costs.dtype)])
         if len(wrong):
             raise ValueError(f"costs: expected finite numbers, and at least 0 for edges, got {float(wrong[0]):g}")
-        preferences, weights = (part.reshape(rows, part.shape[-1]).numpy() for part in (unary1 - unary0, edges))
-        found = torch.from_numpy(solve_minimum_cut(preferences, np.asarray(self._edges.cpu()), weights))
+        preferences, weights = (terms.reshape(rows, terms.shape[-1]).numpy() for terms in (unary1 - unary0, edges))
+        solved = torch.from_numpy(solve_minimum_cut(preferences, np.asarray(self._edges.cpu()), weights))
         dtype = self._binary_dtype(costs)
-        labels = found.reshape(costs.shape[:-1] + self.event_shape).expand(batch + self.event_shape)
+        labels = solved.reshape(costs.shape[:-1] + self.event_shape).expand(batch + self.event_shape)
         return labels.to(costs.device, dtype)
 
     def is_feasible(self, value: Tensor) -> Tensor:
@@ -117,19 +117,19 @@ class MinimumCut(Problem):
         return torch.cat([1 - label, label, (ends[..., 0] - ends[..., 1]).abs()], -1)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """Boxes of each node, of the cost of its label and then of the other, and then of one edge after the other."""
+        """For every node the cost of its label and then that of the other label; then one edge after the other."""
         batch, nodes = costs.shape[:-1], self.num_nodes
         labels = value.expand(batch + self.event_shape).long()
         used = self.incidence(labels) > 0
         unbounded = torch.full(batch + (1,), torch.inf, dtype=torch.double, device=costs.device)
         for node in range(nodes):
             label = labels[..., node, None]
-            own, other = label * nodes + node, (1 - label) * nodes + node
+            own, opposite = label * nodes + node, (1 - label) * nodes + node
             most = self._excess(costs, labels, own, self._prohibitive(costs, own))
             # The label stays as long as its cost is not larger than the other's by more than this.
-            difference = most - costs.gather(-1, other)
+            difference = most - costs.gather(-1, opposite)
             yield Box(own, -unbounded, most)
-            yield Box(other, costs.gather(-1, own) - difference, unbounded)
+            yield Box(opposite, costs.gather(-1, own) - difference, unbounded)
         for entry in range(2 * nodes, self.cost_shape[0]):
             index = torch.full(batch + (1,), entry, device=costs.device)
             cut = used[..., entry, None]
@@ -141,7 +141,7 @@ class MinimumCut(Problem):
         return [self.num_nodes, self.num_nodes, len(self._edges)]
 
     def _excess(self, costs: Tensor, labels: Tensor, index: Tensor, instead: Tensor) -> Tensor:
-        """Optimum with another cost of an entry, less the labels' objective with cost 0 of it, shape ``(..., 1)``."""
+        """Optimum with another cost of an entry, less the objective of the labels if it costs 0, ``(..., 1)``."""
         changed = costs.scatter(-1, index, instead)
         optimum = self.objective(changed, self.solve(changed))
         return (optimum - self.objective(costs.scatter(-1, index, 0.0), labels)).unsqueeze(-1)

@@ -12,7 +12,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 class PairProblem(Problem):
-    """Base of problems whose costs are a matrix, one for each pair of a row and a column, some of them forbidden."""
+    """Base class of problems with a matrix of costs of pairs of a row and a column, some of them forbidden."""
 
     _allowed: Tensor
 
@@ -52,8 +52,8 @@ class PairProblem(Problem):
         return matrices
 
     def _is_forced(self, counts: Tensor, capacities: Tensor) -> Tensor:
-        """Whether there is one value, booleans of shape ``batch_shape``; there is another one as soon as all rows that
-        are left have a choice, since whoever has to leave a column for them has one, too.
+        """Whether there is one value only, booleans of shape ``batch_shape``; there is another as soon as all rows that
+        are left have a choice, since a row that has to leave a column for them has one, too.
 
         :param Tensor counts: Numbers of columns of the rows, shape ``(..., rows)``.
         :param Tensor capacities: Places of the columns, shape ``(..., columns)``.

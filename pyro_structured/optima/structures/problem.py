@@ -17,7 +17,7 @@ from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.optima.ops.ray_shooting import chord
 from pyro_structured.optima.structures.box import Box
 
-# How much worse than the optimum an optimal value may look, relative to the range of the costs that make a difference.
+# Largest excess over the optimum of values that count as optimal, relative to the range of the costs that differ.
 TOLERANCE = 1e-9
 
 Self = TypeVar("Self", bound="Problem")
@@ -35,7 +35,7 @@ class Problem(Represented, Immutable, ABC):
 
     Data of a problem may differ over a batch: ``batch_shape`` broadcasts with the leading axes of costs and values.
     Costs have shape ``(..., *cost_shape)``, values ``(..., *event_shape)``. Solvers compute in double precision on the
-    processor.
+    CPU.
 
     **References**
 
@@ -56,13 +56,13 @@ class Problem(Represented, Immutable, ABC):
     maximize: bool = False
     is_linear: bool = True
     cost_low: float | Tensor = -torch.inf
-    # Tensors whose leading axes are those of the batch, with the number of the others.
+    # Names of tensors whose leading axes are those of the batch, and the numbers of their other axes.
     _data: dict[str, int] = {}
 
     @property
     @abstractmethod
     def support(self) -> constraints.Constraint:
-        """Constraint of values; values that the data of a single row exclude may belong to it."""
+        """Support of the values, which may contain values that the data of a single row exclude."""
 
     @abstractmethod
     def solve(self, costs: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Problem(Represented, Immutable, ABC):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether there is only one feasible value, whatever the costs, booleans of shape ``batch_shape``; also False
+        """Whether there is only one feasible value for all costs, booleans of shape ``batch_shape``; also False
         where that is not known.
         """
         return torch.zeros(self.batch_shape, dtype=torch.bool)
@@ -112,14 +112,14 @@ class Problem(Represented, Immutable, ABC):
         the range of the costs in which both differ, or by the rounding of the largest cost, count as optimal.
         """
         self._batch(costs, value)
-        # Costs that both values have cancel before they are rounded; infinite costs that neither has do not matter.
+        # Costs that both values incur cancel before rounding; infinite costs that neither incurs do not matter.
         differences = (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
         relevant = self._relevant(costs).expand(torch.broadcast_shapes(costs.shape, differences.shape))
         terms = (relevant * differences).masked_fill(differences == 0, 0.0)
         finite = relevant.masked_fill(relevant.isinf(), 0.0).flatten(-len(self.cost_shape))
         same = (differences == 0).flatten(-len(self.cost_shape))
         spread = finite.masked_fill(same, -torch.inf).amax(-1) - finite.masked_fill(same, torch.inf).amin(-1)
-        # Of the sum, and of costs that come from moves along lines.
+        # Rounding of the sum, and of costs that come from moves along lines.
         rounding = 8 * self._sum(terms.abs().masked_fill(terms.isinf(), 0.0)) + 4 * finite.abs().amax(-1)
         slack = TOLERANCE * spread.clamp(min=0.0) + torch.finfo(torch.double).eps * rounding
         return self.is_feasible(value) & (self._sum(terms) <= slack)
@@ -139,11 +139,11 @@ class Problem(Represented, Immutable, ABC):
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """Restrictions of the inverse set that together visit all costs once, one after the other.
 
-        Whoever asks may change, in place, the entries of the costs that the last box names, before asking for the
-        next: each box is exact for the costs as they then are.
+        The caller may change, in place, the entries of the costs that the last box names, before asking for the next:
+        each box is exact for the costs at that time.
 
         :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *cost_shape)``.
-        :param Tensor value: Their optimal values.
+        :param Tensor value: Optimal values for the costs, shape ``(..., *event_shape)``.
         :raises NotImplementedError: if the restrictions have no closed form; there is :meth:`chord` then.
         """
         raise NotImplementedError(f"boxes: {type(self).__name__} has none in closed form; use chord")
@@ -155,7 +155,7 @@ class Problem(Represented, Immutable, ABC):
         many calls of the solver, on average fewer than two for each end.
 
         :param Tensor costs: Costs w in the inverse sets, shape ``(..., *cost_shape)``.
-        :param Tensor value: Their optimal values.
+        :param Tensor value: Optimal values for the costs, shape ``(..., *event_shape)``.
         :param Tensor direction: v, not zero everywhere, shape ``(..., *cost_shape)``.
         :return: Lower ends, at most 0, and upper ends, at least 0, both of shape ``(...)``; infinite where there is no
             end.
@@ -164,17 +164,17 @@ class Problem(Represented, Immutable, ABC):
             raise NotImplementedError(f"chord: {type(self).__name__} has inverse sets that are not convex; use boxes")
         batch = self._batch(costs, value, direction)
         rows = [
-            part.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
-            for part in (self._relevant(costs), self.incidence(value), direction)
+            tensor.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
+            for tensor in (self._relevant(costs), self.incidence(value), direction)
         ]
         low, high = chord(self.flatten(batch), *rows)
         return low.reshape(batch), high.reshape(batch)
 
     def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
-        """The best of all feasible values but one.
+        """The best feasible value other than a given one.
 
-        Another value lacks some of what the value is made of, as no feasible value is a part of another; so each part
-        in turn is made too dear, and the problem solved: one call of the solver for every part.
+        Any other value lacks some part of the given one, as no feasible value is a part of another; so each part in
+        turn is made too dear, and the problem solved: one call of the solver for every part.
 
         :param Tensor value: Feasible values, optimal or not, shape ``(..., *event_shape)``.
         :return: Other values, of the same shape.
@@ -262,20 +262,20 @@ class Problem(Represented, Immutable, ABC):
         return torch.Size(torch.broadcast_shapes(*shapes))
 
     def _checked_batch(self, costs: Tensor) -> torch.Size:
-        """The batch shape of costs together with the problem's; they have to be numbers where they matter."""
+        """The batch shape of costs together with the problem's; costs that matter must not be NaN."""
         batch = self._batch(costs)
         if any_true(self._relevant(costs).isnan()):
             raise ValueError("costs: expected numbers, got NaN")
         return batch
 
     def _possible(self, costs: Tensor, value: Tensor) -> Tensor:
-        """Optima, unless infinite costs, which forbid entries, leave no value."""
+        """The optima; a ValueError if infinite costs, which forbid entries, leave no value."""
         if any_true((costs * self._sign == torch.inf) & (self.incidence(value) > 0)):
             raise ValueError("costs: expected some value without infinite costs, got infinite costs in all of them")
         return value
 
     def _relevant(self, costs: Tensor) -> Tensor:
-        """Costs in double precision, where those that no value incurs have been replaced by others."""
+        """Costs in double precision, where costs that no value incurs have been replaced by finite ones."""
         return costs.double()
 
     def _box(self, index: Tensor, low: Tensor, high: Tensor, free: Tensor | None = None) -> Box:
@@ -284,7 +284,7 @@ class Problem(Represented, Immutable, ABC):
 
     @staticmethod
     def _binary_dtype(costs: Tensor) -> torch.dtype:
-        """Dtype of zeros and ones."""
+        """Dtype of zeros and ones for these costs."""
         return costs.dtype if costs.is_floating_point() else torch.get_default_dtype()
 
     @property

@@ -1,4 +1,4 @@
-"""Putting items in the order of their costs."""
+"""Rankings of items by their costs."""
 
 __all__ = ["Ranking"]
 
@@ -73,11 +73,11 @@ class Ranking(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether there is one item."""
+        """Whether there is only one item."""
         return torch.tensor(self.num_items == 1)
 
     def incidence(self, value: Tensor) -> Tensor:
-        """The number of places behind each item."""
+        """Number of places behind each item, shape ``(..., num_items)``."""
         return (self.num_items - 1 - value.argsort(-1)).double()
 
     def feasible_point(self, value: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0) -> Tensor:
@@ -115,7 +115,7 @@ class Ranking(Problem):
         return torch.where(is_best, value.gather(-1, swapped), best)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """The items at even places from the cheapest on, and then those at odd places."""
+        """Two boxes: the items at even places from the cheapest on, and then those at odd places."""
         ascending = self._ascending(value).expand(costs.shape)
         end = torch.full_like(costs[..., :1], torch.inf)
         for start in range(min(2, self.num_items)):

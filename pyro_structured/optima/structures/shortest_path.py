@@ -78,10 +78,10 @@ class ShortestPath(Problem):
 
     def _checked_node(self, name: str, node: int | Tensor) -> Tensor:
         expected = f"integers from 0 to {self.num_nodes - 1}"
-        found = checked_tensor(name, expected, node)
-        if found.dtype not in INTEGERS or not bool(((found >= 0) & (found < self.num_nodes)).all()):
+        nodes = checked_tensor(name, expected, node)
+        if nodes.dtype not in INTEGERS or not bool(((nodes >= 0) & (nodes < self.num_nodes)).all()):
             raise ValueError(f"{name}: expected {expected}, got {node}")
-        return found.long()
+        return nodes.long()
 
     def _check_connected(self) -> None:
         if bool((self._source == self._target).any()):
@@ -127,11 +127,11 @@ class ShortestPath(Problem):
         ends = [np.ascontiguousarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
         owners = np.broadcast_to(np.arange(len(vectors)).reshape(costs.shape[:-1]), batch).ravel()
         if run := compiled_function("path_sweep", "shortest_paths"):
-            found = run(self.adjacency, vectors, owners, *ends)
+            used = run(self.adjacency, vectors, owners, *ends)
         else:
-            found = self._network.shortest_paths(vectors, owners, *ends)
+            used = self._network.shortest_paths(vectors, owners, *ends)
         dtype = self._binary_dtype(costs)
-        return torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, dtype)
+        return torch.from_numpy(used).reshape(batch + self.event_shape).to(costs.device, dtype)
 
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether edges form a path from the source to the target."""
@@ -155,7 +155,7 @@ class ShortestPath(Problem):
         return feasible
 
     def _walk(self, step: Tensor, node: Tensor, target: Tensor, most: int) -> Tensor:
-        """Numbers of steps to the target, or ``most``."""
+        """Numbers of steps to the target, at most ``most``, of the batch's shape."""
         met = torch.zeros_like(node)
         for _ in range(most):
             going = node != target
@@ -166,12 +166,12 @@ class ShortestPath(Problem):
 
     @property
     def has_one_value(self) -> Tensor:
-        """Whether no edge of a path can be avoided; one search for each edge, until one can."""
+        """Whether no edge of the path can be avoided, booleans of shape ``batch_shape``; one search for each edge."""
         rows = self.flatten(self.batch_shape)
         pairs = torch.stack([rows.source, rows.target], -1).cpu()
         different, row = pairs.unique(dim=0, return_inverse=True)
-        found = [self._is_bound(int(source), int(target)) for source, target in different]
-        return torch.tensor(found, dtype=torch.bool)[row].reshape(self.batch_shape)
+        forced = [self._is_bound(int(source), int(target)) for source, target in different]
+        return torch.tensor(forced, dtype=torch.bool)[row].reshape(self.batch_shape)
 
     def _is_bound(self, source: int, target: int) -> bool:
         path = ShortestPath(self._edges, self.num_nodes, source, target).solve(torch.zeros(len(self._edges)))
@@ -183,11 +183,11 @@ class ShortestPath(Problem):
         return True
 
     def incidence(self, value: Tensor) -> Tensor:
-        """The value."""
+        """Coefficients of the costs: the value itself, in double precision."""
         return value.double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """The out-edges of one node, or of many that do not matter; for a node of the path its edge before the others.
+        """Boxes of the out-edges of a node, or of many unrestricted ones; on the path, the path's edge comes first.
 
         Rows of the batch have boxes of their own, some of which may be empty.
         """
@@ -205,7 +205,7 @@ class ShortestPath(Problem):
     def _joint_box(
         self, parts: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...], batch: torch.Size, device: torch.device
     ) -> Box:
-        """One box for all rows. Those with fewer edges are filled up with others, which are not free."""
+        """One box for all rows. Rows with fewer edges are filled up with other edges, which are not free."""
         width = max(len(edges) for edges, _, _ in parts)
         index, low, high = (np.zeros((len(parts), width), kind) for kind in (np.int64, float, float))
         free = np.arange(width) < np.array([[len(edges)] for edges, _, _ in parts])

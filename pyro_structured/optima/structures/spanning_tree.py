@@ -17,7 +17,7 @@ from pyro_structured.optima.structures.problem import Problem
 
 
 def fundamental_cycles(edges: Tensor, trees: Tensor, num_nodes: int) -> Tensor:
-    """Edges of spanning trees on the path between the two ends of every edge.
+    """Fundamental cycles: the edges of spanning trees on the path between the two ends of every edge.
 
     :param Tensor edges: Both ends of a graph's edges, integers of shape ``(E, 2)``.
     :param Tensor trees: The edges of every tree, integers of shape ``(N, num_nodes - 1)``.
@@ -100,8 +100,8 @@ class SpanningTree(Problem):
         """Ones for the edges of a cheapest tree, shape ``(..., num_edges)``."""
         batch = self._checked_batch(costs)
         rows = (costs.double() * self._sign).expand(batch + self.cost_shape).reshape(-1, self.num_edges)
-        found = solve_spanning_tree(self.edges.numpy(), rows.detach().cpu().numpy(), self.num_nodes)
-        value = torch.from_numpy(found).reshape(batch + self.event_shape).to(costs.device, self._binary_dtype(costs))
+        trees = solve_spanning_tree(self.edges.numpy(), rows.detach().cpu().numpy(), self.num_nodes)
+        value = torch.from_numpy(trees).reshape(batch + self.event_shape).to(costs.device, self._binary_dtype(costs))
         return self._possible(costs, value)
 
     def is_feasible(self, value: Tensor) -> Tensor:
@@ -118,11 +118,11 @@ class SpanningTree(Problem):
         return torch.tensor(self.num_edges == self.num_nodes - 1)
 
     def incidence(self, value: Tensor) -> Tensor:
-        """1 for the edges of the tree."""
+        """1 for the edges of the tree, shape ``(..., num_edges)``."""
         return value.double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """The edges of the tree, and then all others."""
+        """Two boxes: the edges of the tree, and then all others."""
         batch, others = costs.shape[:-1], (value == 0).expand(costs.shape)
         size = self.num_nodes - 1
         tree = (~others).reshape(-1, self.num_edges).nonzero()[:, 1].reshape(batch.numel(), size)

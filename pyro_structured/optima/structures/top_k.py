@@ -1,4 +1,4 @@
-"""Choosing the cheapest items."""
+"""Sets of the cheapest items."""
 
 __all__ = ["TopK"]
 
@@ -27,12 +27,12 @@ class TopK(Problem):
     :meth:`solve` returns the dtype of the costs. An infinite cost forbids an item.
 
     :param int num_items: Number of items n, at least 1.
-    :param k: How many are chosen, an integer from 0 to n, or integers of the batch shape.
+    :param k: Number of chosen items, an integer from 0 to n, or integers of the batch shape.
     :param bool maximize: Whether the costs are rewards.
     :raises ValueError: if k is not between 0 and the number of items.
 
     :meth:`solve` takes O(n log n), all else O(n), on the device of its arguments. The restrictions of the inverse set
-    are closed-form: what is chosen costs at most as much as the cheapest of the others.
+    are closed-form: every chosen item costs at most as much as the cheapest of the others.
 
     **References**
 
@@ -104,11 +104,11 @@ class TopK(Problem):
         return (self.k == 0) | (self.k == self.num_items)
 
     def incidence(self, value: Tensor) -> Tensor:
-        """1 for items that are chosen."""
+        """1 for items that are chosen, shape ``(..., num_items)``."""
         return value.double()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
-        """The cheap items, and then the dear ones."""
+        """Two boxes: the cheap items, and then the dear ones."""
         index = torch.arange(self.num_items, device=costs.device)
         cheap = ((value != 0) ^ self.maximize).expand(costs.shape)
         unbounded = torch.full_like(costs, torch.inf)

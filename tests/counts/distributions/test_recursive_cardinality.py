@@ -54,7 +54,7 @@ def assert_close(actual, expected, scale=1.0, accuracy=1e-11):
 
 
 def size_of(model):
-    """What rounding errors are relative to."""
+    """Scale of a model's parameters, to which rounding errors are relative."""
     return max(1.0, *(p.masked_fill(p.isinf(), 0.0).abs().sum(-1).max().item() for p in model[:2] if p.numel()))
 
 

@@ -67,7 +67,7 @@ def test_best_of_all_trees(seed, penalty):
 
 
 def test_best_of_all_trees_inside_the_components():
-    """What only tells the components apart does not bind variables together."""
+    """Dependencies between components alone do not put variables into one subset."""
     generator = torch.Generator().manual_seed(0)
     data = planted(5)[:, [0, 1, 3, 4]]
     component = torch.rand(len(data), 1, generator=generator) < 0.5

@@ -27,7 +27,7 @@ def exact_log_probs(d):
         parts = [tables[cell] for cell in entries] + [x for x, on in zip(logits, value, strict=True) if on]
         scores.append(None if None in parts else sum(parts, Fraction(0)))
     best = max(score for score in scores if score is not None)
-    # What cannot be a float is far from the best.
+    # Scores that do not fit into a float are far from the best.
     log_weights = [-math.inf if s is None or s - best < -(10**300) else float(s - best) for s in scores]
     return values, torch.tensor(log_weights, dtype=torch.float64).log_softmax(0)
 

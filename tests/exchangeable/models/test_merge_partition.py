@@ -93,7 +93,7 @@ def test_blocks_to_start_from():
 
 
 def test_equal_rows_weigh_together():
-    """However common one row is, and in whatever order rows come."""
+    """Results depend neither on the order of rows nor on one row being common."""
     values = torch.randint(2, (5000, 10))
     rows = torch.cat([torch.zeros(20000, 20, dtype=torch.long), values.repeat(1, 2)])
     expected = [[d, d + 10] for d in range(10)]

@@ -70,7 +70,7 @@ def test_sums_and_marginals(seed, forests, n):
 
 @given(st.integers(0, 2**16))
 def test_beliefs_and_messages(seed):
-    """In a chain: what is below a variable, given its value, and given its parent's."""
+    """Log-weights of subtrees in a chain, given a variable's value, and given its parent's."""
     tables, *_ = random_forests(seed, 1, 4)
     parents, levels = torch.tensor([[0, 0, 1, 2]]), torch.tensor([[0, 1, 2, 3]])
     possible = torch.tensor([[True, True], [True, True], [True, False], [False, True]])

@@ -484,7 +484,7 @@ def test_refusals():
     "problem", [Matching(3), TopK(3, 1), ShortestPath(torch.tensor([[0, 1], [0, 1], [1, 0]]), 2, 0, 1)]
 )
 def test_steps_with_prior(problem):
-    """What comes beside a sweep follows the prior, whatever the sweep's costs, and shares what is not restricted."""
+    """Draws beside a sweep follow the prior, whatever the sweep's costs are, and share the unrestricted costs."""
     pyro.set_rng_seed(0)
     rank, number = len(problem.cost_shape), 4000
     base = dist.LogNormal(torch.linspace(0.0, 1.0, problem.cost_shape.numel()).double().view(problem.cost_shape), 0.5)

@@ -1,4 +1,4 @@
-"""What all learners of models with latent costs say of what they observe."""
+"""Checks of observed optima that all learners of models with latent costs make."""
 
 import pyro
 import pyro.distributions as dist

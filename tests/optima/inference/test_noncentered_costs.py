@@ -63,7 +63,7 @@ def test_no_digits_are_lost(name, data):
         transform, entries = noise_transform(base), cost_entries(base)
         costs = transform(noise)
         assume(costs.isfinite() and (costs.abs() > 1e-300 or name in LOCATED))
-        # What rounding costs: near a bound of zero, nothing but relative errors.
+        # Errors of rounding: near a bound of zero, nothing but relative errors.
         is_located = name in LOCATED or costs.abs() > 1e-6 * scale
         error = 4 * torch.finfo(torch.double).eps * (costs.abs() + loc.abs() + scale)
         assert (transform(transform.inv(costs)) - costs).abs() <= 1e-12 * costs.abs() + error * is_located
@@ -103,7 +103,7 @@ def test_correlated_costs(kind):
 
 
 def test_bounds_are_kept():
-    """Whatever the noise is."""
+    """Costs are inside the bounds for any noise, infinite noise included."""
     bounds = double([0.0, 1.0])
     for base in (TruncatedNormal(bounds, 0.02, 0.0, 1.0), dist.Uniform(0 * bounds, 0 * bounds + 0.3)):
         transform = noise_transform(base.to_event(1))
