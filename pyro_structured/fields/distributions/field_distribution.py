@@ -609,7 +609,7 @@ class FieldDistribution(DiscreteVector):
         A round updates the hidden units and then the pixels of one colour of the checkerboard after the other, so that
         the lower bound of log Z that belongs to independent pixels never falls. Their distance to
         :attr:`marginal_logits` is unknown; they are overconfident, as a rule. ``mean_field_logits() > 0`` is a
-            prediction. Upper units of a ``DeepPatternCRF`` are independent, too.
+        prediction. Upper units of a ``DeepPatternCRF`` are independent, too.
 
         :param int num_rounds: Number of rounds, at least 1; each costs O(J·D) for each element of the batch.
         :return: Shape ``batch_shape + event_shape``; differentiable through all rounds.
