@@ -16,8 +16,8 @@ WINGS = {"foundation", "counts", "exchangeable", "junction_trees", "optima", "fi
 # Names that users import, of every subpackage: none goes away.
 PUBLIC = {
     "ops": """
-        Beliefs Certificate CountForest PatternTemplate bulk_mass certify count_information
-        deep_pattern_potential infer_counts log_convolve log_correlate log_mass log_partition max_convolve
+        Beliefs Certificate CountForest Field PatternTemplate UpperUnits bulk_mass certify
+        count_information deep_pattern_potential infer_counts log_convolve log_correlate log_mass log_partition max_convolve
         most_probable pattern_from_template pattern_potential reweight sample_counts template_of_pattern
     """,
     "plotting": """
@@ -31,7 +31,7 @@ PUBLIC = {
     """,
     "distributions": """
         Argmin CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
-        ExchangeablePartition FieldEstimator GridCRF JunctionTree KSubset KSubsetStraightThrough
+        ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset KSubsetStraightThrough
         MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial
         PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
         SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
@@ -40,7 +40,7 @@ PUBLIC = {
         AnnealedImportanceSampling BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
         CostsReparam EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave MCEM MaxMargin
         MeanFieldLoss PerturbAndMAP PlainMonteCarlo PseudoLikelihood ShellSMC Splitting StepKernel
-        restore_dtypes to_arviz
+        StructuredGibbs restore_dtypes to_arviz
     """,
     "models": """
         BayesianNetwork ExchangeableSPN JunctionTreeCRF JunctionTreeMixture MEVMClassifier MEVMDensity

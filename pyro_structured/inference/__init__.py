@@ -22,6 +22,7 @@ __all__ = [
     "ShellSMC",
     "Splitting",
     "StepKernel",
+    "StructuredGibbs",
     "restore_dtypes",
     "to_arviz",
 ]
@@ -37,6 +38,7 @@ from pyro_structured.foundation.inference.checkpoint import Checkpoint
 from pyro_structured.foundation.inference.early_stopping import EarlyStopping
 from pyro_structured.foundation.inference.gibbs import Gibbs, StepKernel
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
+from pyro_structured.foundation.inference.structured_gibbs import StructuredGibbs
 from pyro_structured.foundation.inference.to_arviz import to_arviz
 from pyro_structured.optima.inference.constrained_slice import ConstrainedSlice
 from pyro_structured.optima.inference.costs_reparam import CostsReparam

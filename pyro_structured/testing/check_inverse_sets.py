@@ -24,7 +24,8 @@ def check_feasible_points(case: ProblemCase) -> None:
     inside = bool(((point >= least) & (point <= 1)).all())
     assert point.dtype == torch.double and inside, "feasible_point leaves its bounds, the least cost and 1"
     apart = torch.eye(len(values), dtype=torch.bool)
-    agree("feasible_point: optimal values", problem.contains(point.unsqueeze(1), values), apart)
+    name = "feasible_point: optimal values (if several are optimal, is one a part of another?)"
+    agree(name, problem.contains(point.unsqueeze(1), values), apart)
     low, high = (random_costs(problem, 100, 1) for _ in range(2))
     low, high = torch.minimum(low, high), torch.maximum(low, torch.where(torch.rand_like(high) < 0.7, high, low))
     point = problem.feasible_point(values, low, high)

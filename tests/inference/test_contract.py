@@ -16,7 +16,15 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 import pyro_structured.distributions as sdist
 from pyro_structured import inference
 from pyro_structured.fields.structures.grid import Grid
-from pyro_structured.inference import BinaryGibbs, Checkpoint, ConstrainedSlice, FieldGibbs, Gibbs, Interweave
+from pyro_structured.inference import (
+    BinaryGibbs,
+    Checkpoint,
+    ConstrainedSlice,
+    FieldGibbs,
+    Gibbs,
+    Interweave,
+    StructuredGibbs,
+)
 from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.testing import check_kernel
 
@@ -60,6 +68,18 @@ def draw_switches_in_rows():
     a = dist.Bernoulli(rate).sample((3,))
     y = dist.Normal(s @ torch.arange(4.0) + a, scale().detach()).sample()
     return {"rate": rate, "s": s, "a": a}, (y, dist.Normal(a.sum(), 0.5).sample())
+
+
+def outliers(x):
+    level = pyro.sample("level", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3):
+        s = pyro.sample("s", sdist.KSubset(torch.tensor([0.0, 1.0, -1.0, 0.5]), 2))
+        pyro.sample("x", dist.Normal(level.unsqueeze(-1) * s, scale()).to_event(1), obs=x)
+
+
+def draw_outliers():
+    level, s = dist.Normal(0.0, 1.0).sample(), sdist.KSubset(torch.tensor([0.0, 1.0, -1.0, 0.5]), 2).sample((3,))
+    return {"level": level, "s": s}, (dist.Normal(level * s, scale().detach()).sample(),)
 
 
 def matching(y):
@@ -128,6 +148,10 @@ def interweave(model):
     )
 
 
+def structured(model):
+    return Gibbs([(StructuredGibbs(model), ["s"]), (RandomWalkKernel(model), ["level"])])
+
+
 FOLDER, NUMBERS = tempfile.TemporaryDirectory(), itertools.count()
 NAN = torch.tensor(torch.nan)
 CASES = {
@@ -136,6 +160,7 @@ CASES = {
     "Checkpoint": (checkpoint, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
     "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
     "FieldGibbs": (field, noisy_labels, draw_noisy_labels, {"y": torch.zeros(2, 2)}, ["fork"]),
+    "StructuredGibbs": (structured, outliers, draw_outliers, {"s": torch.ones(3, 4)}, ["fork"]),
     "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),
 }
 

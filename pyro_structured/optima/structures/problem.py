@@ -173,8 +173,9 @@ class Problem(Represented, Immutable, ABC):
     def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
         """The best feasible value other than a given one.
 
-        Any other value lacks some part of the given one, as no feasible value is a part of another; so each part in
-        turn is made too dear, and the problem solved: one call of the solver for every part.
+        Exact where no feasible value is a part of another, and nowhere else: any other value then lacks some part of
+        the given one, so each part in turn is made too dear, and the problem solved: one call of the solver for every
+        part.
 
         :param Tensor value: Feasible values, optimal or not, shape ``(..., *event_shape)``.
         :return: Other values, of the same shape.

@@ -1,0 +1,188 @@
+"""Exact draws of structured sites: against enumeration, and what is refused."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC
+from scipy.stats import chisquare
+
+from pyro_structured.distributions import JunctionTree, KSubset, RecursiveCardinality
+from pyro_structured.inference import BinaryGibbs, Gibbs, StructuredGibbs
+from pyro_structured.structures import CliqueTree, NestedSubsets
+
+pytestmark = pytest.mark.statistical
+
+NUM_DRAWS = 400
+TREE = CliqueTree([[0, 1], [1, 2], [1, 3]], [2, 3, 2, 1])
+TABLES = torch.tensor([0.5, -1.0, 0.2, 0.1, 1.0, -0.3, 0.0, 0.4, -0.2, 0.8, -0.9, 0.6, 0.3, 0.0, -0.5]).double()
+SUBSETS = NestedSubsets([[0, 1], range(4)], num_variables=4)
+COUNTS = torch.tensor([1.0, 0.0, 0.5, 0.0, -torch.inf, 1.0, 0.0, 2.0]).double()
+LOGITS = torch.tensor([0.3, -0.5, 0.0, 1.0]).double()
+LEVELS = torch.tensor([0.0, 1.0, -1.5]).double()
+SEEN = torch.tensor([0.4, 1.2, -0.7, 0.9]).double()
+
+
+def chain(y):
+    z = pyro.sample("z", JunctionTree(TABLES, TREE))
+    pyro.sample("y", dist.Normal(LEVELS[z], 0.8).to_event(1), obs=y)
+
+
+def outliers_in_a_plate(y):
+    """Elementwise, in a plate of entries."""
+    z = pyro.sample("z", KSubset(LOGITS, 2))
+    with pyro.plate("entries", 4):
+        pyro.sample("y", dist.Normal(0.0, 0.3 + z), obs=y)
+
+
+def counts_with_a_factor(y):
+    """One log-density of all entries, beside elementwise ones, of which some are masked."""
+    z = pyro.sample("z", RecursiveCardinality(LOGITS, COUNTS, SUBSETS))
+    pyro.factor("sum", z @ torch.tensor([1.0, -1.0, 0.5, 0.0]).double())
+    with pyro.poutine.mask(mask=torch.tensor([True, False, True, True])), pyro.plate("entries", 4):
+        pyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+def exclusions(y):
+    """Values that the likelihood excludes."""
+    z = pyro.sample("z", RecursiveCardinality(LOGITS, torch.zeros(5).double()))
+    with pyro.plate("entries", 4):
+        pyro.sample("y", dist.Uniform(-1 + z, 1 + z, validate_args=False), obs=y)
+
+
+MODELS = {model.__name__: model for model in (chain, outliers_in_a_plate, counts_with_a_factor, exclusions)}
+
+
+def draws_of(kernel, model, start, number, *args):
+    kernel.prepare(model, ["z"], 0, args, {})
+    values, draws = {"z": start}, []
+    for _ in range(number):
+        values = kernel.step(values)
+        draws.append(values["z"])
+    return torch.stack(draws)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_draws_follow_the_posterior(name):
+    model = MODELS[name]
+    trace = pyro.poutine.trace(model).get_trace(SEEN)
+    support = trace.nodes["z"]["fn"].enumerate_support()
+    log_joint = torch.stack(
+        [pyro.poutine.trace(pyro.condition(model, {"z": z})).get_trace(SEEN).log_prob_sum() for z in support]
+    )
+    probs = log_joint.softmax(0)
+    start = support[int(log_joint.argmax())]
+    draws = draws_of(StructuredGibbs(model), model, start, NUM_DRAWS, SEEN)
+    assert draws.dtype == support.dtype
+    counts = (draws.unsqueeze(1) == support).all(-1).sum(0)
+    assert int(counts.sum()) == NUM_DRAWS and not bool(counts[probs == 0].any())
+    often = probs * NUM_DRAWS > 5
+    expected = torch.cat([probs[often], probs[~often].sum().reshape(1)]) * NUM_DRAWS
+    seen = torch.cat([counts[often], counts[~often].sum().reshape(1)])
+    used = expected > 1e-9
+    assert chisquare(seen[used], expected[used] * (NUM_DRAWS / expected[used].sum())).pvalue > 2e-9
+
+
+def test_rows_of_plates_are_drawn_together():
+    def model(y):
+        with pyro.plate("rows", 500):
+            z = pyro.sample("z", KSubset(LOGITS, 1))
+            pyro.sample("y", dist.Normal(3.0 * z, 1.0).to_event(1), obs=y)
+
+    y = torch.tensor([0.0, 3.0, 0.5, 0.0]).double().expand(500, 4)
+    kernel = StructuredGibbs(model)
+    draws = draws_of(kernel, model, KSubset(LOGITS, 1).sample((500,)), 4, y)
+    posterior = (LOGITS + dist.Normal(3.0, 1.0).log_prob(y[0]) - dist.Normal(0.0, 1.0).log_prob(y[0])).softmax(0)
+    error = (posterior * (1 - posterior) / 2000).sqrt()
+    assert ((draws.mean((0, 1)) - posterior).abs() < 6 * error).all()
+    # Two states, and a check, for each draw; and where the log-densities' owners are found.
+    assert kernel.report()["runs"] < 4 * 3 + 30
+
+
+def test_likelihoods_that_begin_to_depend_on_a_site():
+    """A switch that was off has hidden all dependencies."""
+
+    def model(y):
+        switch = pyro.sample("switch", dist.Bernoulli(0.5))
+        z = pyro.sample("z", KSubset(LOGITS, 1))
+        pyro.sample("y", dist.Normal(switch * 9.0 * z, 1.0).to_event(1), obs=y)
+
+    y, start = torch.tensor([0.0, 0.0, 9.0, 0.0]).double(), torch.tensor([1.0, 0.0, 0.0, 0.0]).double()
+    state = {"switch": torch.tensor(0.0)}
+    kernel = StructuredGibbs(model)
+    kernel.prepare(lambda y: pyro.condition(model, state)(y), ["z"], 0, (y,), {})
+    for _ in range(20):
+        kernel.step({"z": start})
+    state["switch"] = torch.tensor(1.0)
+    for _ in range(20):
+        assert kernel.step({"z": start})["z"].tolist() == [0, 0, 1, 0]
+
+
+def test_two_modes_of_a_count():
+    """No single flip leads from few to many."""
+    table = torch.full((11,), -torch.inf).double()
+    table[[1, 9]] = 0.0
+
+    def model():
+        z = pyro.sample("z", RecursiveCardinality(torch.zeros(10).double(), table))
+        pyro.sample("y", dist.Normal(z, 5.0).to_event(1), obs=torch.full((10,), 0.5).double())
+
+    draws = draws_of(StructuredGibbs(model), model, torch.eye(10)[0].double(), 300).sum(-1)
+    assert set(draws.tolist()) == {1.0, 9.0} and abs(float((draws == 9).double().mean()) - 0.5) < 6 * 0.5 / 300**0.5
+
+
+def test_alone_it_is_a_composition():
+    def model():
+        level = pyro.sample("level", dist.Normal(0.0, 2.0))
+        z = pyro.sample("z", KSubset(LOGITS, 2))
+        flag = pyro.sample("flag", dist.Bernoulli(0.5))
+        pyro.sample("y", dist.Normal(level * z + flag, 0.5).to_event(1), obs=SEEN)
+
+    kernel = StructuredGibbs(model)
+    mcmc = MCMC(kernel, num_samples=5, warmup_steps=5, disable_progbar=True)
+    mcmc.run()
+    assert (mcmc.get_samples()["z"].sum(-1) == 2).all()
+    own, binary, continuous = StructuredGibbs(model).composition((), {})
+    assert own[1] == ["z"] and continuous[1] == ["level"]
+    assert isinstance(binary[0], BinaryGibbs) and binary[1] == ["flag"]
+
+
+def regression(y):
+    z = pyro.sample("z", KSubset(torch.zeros(4), 2))
+    pyro.sample("y", dist.Normal(torch.eye(4).cumsum(0) @ z, 1.0).to_event(1), obs=y)
+
+
+def masked(y):
+    with pyro.poutine.mask(mask=torch.tensor(True)):
+        pyro.sample("z", KSubset(torch.zeros(4), 2))
+
+
+def ordinary(y):
+    pyro.sample("z", dist.Bernoulli(0.5).expand([4]).to_event(1))
+
+
+def undefined(y):
+    """NaN where the sum is another one than at values of the prior."""
+    z = pyro.sample("z", KSubset(torch.zeros(4), 2))
+    mean = z if z.sum() == 2 else z * torch.nan
+    pyro.sample("y", dist.Normal(mean, 1.0, validate_args=False).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (regression, "z: expected log-densities of later sites that add up over the entries .* BinaryGibbs updates"),
+        (masked, "z: expected a site without mask and scale"),
+        (ordinary, "z: expected a distribution with reweight for StructuredGibbs, such as RecursiveCardinality"),
+        (undefined, "z: expected log-densities of later sites that are numbers, got NaN"),
+    ],
+)
+def test_refusals(model, message):
+    kernel = Gibbs([(StructuredGibbs(model), ["z"])])
+    with pytest.raises(ValueError, match=message):
+        MCMC(kernel, num_samples=5, warmup_steps=0, disable_progbar=True).run(torch.ones(4))
+
+
+def test_nothing_to_draw():
+    with pytest.raises(ValueError, match="model: expected a latent site whose distribution has reweight, got none"):
+        MCMC(StructuredGibbs(ordinary), num_samples=5, warmup_steps=0, disable_progbar=True).run(torch.ones(4))
