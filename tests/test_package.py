@@ -17,7 +17,8 @@ WINGS = {"foundation", "counts", "exchangeable", "junction_trees", "optima", "fi
 PUBLIC = {
     "ops": """
         Beliefs Certificate CountForest Field PatternTemplate UpperUnits bulk_mass certify
-        count_information deep_pattern_potential infer_counts log_convolve log_correlate log_mass log_partition max_convolve
+        count_information deep_pattern_potential infer_counts log_convolve log_correlate log_mass
+        log_partition max_convolve
         most_probable pattern_from_template pattern_potential reweight sample_counts template_of_pattern
     """,
     "plotting": """
@@ -31,7 +32,8 @@ PUBLIC = {
     """,
     "distributions": """
         Argmin CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
-        ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset KSubsetStraightThrough
+        ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
+        KSubsetStraightThrough
         MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial
         PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
         SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
