@@ -41,7 +41,8 @@ def check_distribution(
       without elements; copies and pickles;
     - numbers: normalisation, values outside the support, goodness of fit of the sampler, moments, mode, entropy,
       cumulative probabilities, ``condition`` and ``marginal_log_prob``, ``marginal_logits``, ``count_marginals`` of
-      ``subsets``, Kullback-Leibler divergence, by enumeration; the identity that ``conjugate_update`` promises;
+      ``subsets``, ``reweight`` and ``log_evidence``, Kullback-Leibler divergence, by enumeration; the identity that
+      ``conjugate_update`` promises;
     - derivatives of the first and second order, of ``log_prob``, moments, marginals and entropy, along all parameters
       and along one, also by ``torch.func``, and where evidence of probability zero is masked out; float32 against
       float64, ``torch.vmap`` over values and parameters, alone and of gradients;

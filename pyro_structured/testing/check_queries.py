@@ -2,6 +2,7 @@
 
 __all__ = ["QUERY_CHECKS"]
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -75,6 +76,41 @@ def conjugate_update(case: DistributionCase) -> None:
     expected = distribution.log_prob(values) + other.log_prob(values)
     product = updated.log_prob(values) + log_normalizer
     expect_close("conjugate_update: log_prob + log_normalizer", product, expected, 10 * case.tolerance)
+
+
+def independent_evidence(case: DistributionCase) -> None:
+    """``reweight`` and ``log_evidence`` multiply enumerated probabilities by independent evidence, where they exist."""
+    distribution = case.make()
+    if not (hasattr(distribution, "reweight") and distribution.has_enumerate_support):
+        return
+    values = distribution.enumerate_support(expand=False).unsqueeze(1)
+    log_probs, number = distribution.log_prob(values), int(values.max()) + 1
+    shape = (3, *case.batch_shape, *distribution.event_shape, number)
+    evidence = torch.randn(shape, dtype=case.dtype, device=case.device)
+    # The second row excludes states; the last contradicts itself in the last entry.
+    evidence[1] = evidence[1].masked_fill(torch.rand_like(evidence[1]) < 0.2, -torch.inf)
+    evidence[2].flatten(0, -2)[-1] = -torch.inf
+    states = values.long().expand(len(values), *shape[:-1]).unsqueeze(-1)
+    terms = evidence.expand(len(values), *shape).gather(-1, states).squeeze(-1)
+    joint = log_probs + terms.flatten(len(shape) - event_rank(distribution)).sum(-1)
+    expected = torch.logsumexp(joint, 0)
+    is_binary = len(inspect.signature(distribution.reweight).parameters) == 2
+    given = evidence.unbind(-1) if is_binary else (evidence,)
+    expect_close("log_evidence", distribution.log_evidence(*given), expected, 10 * case.tolerance)
+    first = [tensor[:2] for tensor in given]
+    if not bool((expected[:2] > -torch.inf).all()):
+        first, joint, expected = [tensor[:1] for tensor in given], joint[:, :1], expected[:1]
+    posterior = distribution.reweight(*first)
+    found = posterior.log_prob(values)
+    expect_close("reweight: log_prob", found, (joint - expected)[:, : len(first[0])], 10 * case.tolerance)
+    gained = posterior.log_partition_function - distribution.log_partition_function
+    expect_close("reweight: log_partition_function", gained, expected[: len(first[0])], 10 * case.tolerance)
+    try:
+        distribution.reweight(*(tensor[2] for tensor in given)).sample()
+    except ValueError as error:
+        expect(str(error).startswith("value: "), f"reweight: expected an error about the evidence, got: {error}")
+    else:
+        expect(False, "reweight: expected an error where the evidence is impossible, got a sample")
 
 
 class _Query(NamedTuple):
@@ -286,6 +322,7 @@ QUERY_CHECKS = (
     count_marginals,
     marginal_logits,
     conjugate_update,
+    independent_evidence,
     query_gradient,
     single_parameter,
     impossible_evidence,

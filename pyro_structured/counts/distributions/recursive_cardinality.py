@@ -25,7 +25,7 @@ from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
 from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits
-from pyro_structured.foundation.ops.requirements import require, require_support
+from pyro_structured.foundation.ops.requirements import require_support
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 from pyro_structured.foundation.structures.argument_checks import check_last_axis
 
@@ -356,9 +356,7 @@ class RecursiveCardinality(DiscreteVector):
     def _reweight(self, log_off: Tensor, log_on: Tensor) -> tuple["RecursiveCardinality", Tensor]:
         """The distribution given evidence, and the log weight that this evidence adds."""
         check_entries(self.batch_shape + self.event_shape, log_off=log_off, log_on=log_on)
-        if self._validate_args:
-            for name, weights in (("log_off", log_off), ("log_on", log_on)):
-                require(~(weights < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
+        self._check_evidence(log_off=log_off, log_on=log_on)
         (logits, log_weight), count_logits = self._evidence, self._parameter("count_logits")
         if self._centred.is_moved:
             # Terms that have cancelled must not come back when evidence changes the heaviest vector.
@@ -378,9 +376,9 @@ class RecursiveCardinality(DiscreteVector):
         :return: The change of log Z; -inf for impossible evidence. Shape: the arguments' without their last axis,
             broadcast with ``batch_shape``.
         """
-        return self._change(*self._reweight(log_off, log_on))
+        return self._exact_change(*self._reweight(log_off, log_on))
 
-    def _change(self, updated: "RecursiveCardinality", added: Tensor) -> Tensor:
+    def _exact_change(self, updated: "RecursiveCardinality", added: Tensor) -> Tensor:
         """Change of log Z by evidence, shape ``batch_shape``.
 
         :param updated: The distribution given the evidence.
@@ -418,7 +416,7 @@ class RecursiveCardinality(DiscreteVector):
         ones = torch.ones_like(base.logits)
         entries = Bernoulli(logits=base.logits, validate_args=False)
         updated, added = self._reweight(entries.log_prob(0 * ones), entries.log_prob(ones))
-        return updated, self._change(updated, added)
+        return updated, self._exact_change(updated, added)
 
 
 @register_kl(RecursiveCardinality, RecursiveCardinality)  # type: ignore[untyped-decorator]

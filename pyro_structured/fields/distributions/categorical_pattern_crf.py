@@ -18,7 +18,7 @@ from pyro_structured.fields.ops.label_conditionals import conditional_log_probs
 from pyro_structured.fields.ops.mean_field import mean_field_log_probs
 from pyro_structured.fields.solvers.field_optimum import FieldOptimum
 from pyro_structured.fields.structures.grid import Grid
-from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.distributions.argument_checks import check_entries, joined_batch
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, number_of_labelings
 from pyro_structured.foundation.ops.log_space import safe_log
 
@@ -168,6 +168,31 @@ class CategoricalPatternCRF(FieldDistribution):
         """Values ordered by pixel, shape ``(..., D K)``, reshaped to ``(..., K, D)``."""
         by_pixel: Tensor = tensor.unflatten(-1, (self.event_shape.numel(), self._num_labels))
         return by_pixel.transpose(-1, -2)
+
+    def reweight(  # type: ignore[override]
+        self, log_weights: Tensor
+    ) -> "CategoricalPatternCRF":
+        """Multiplies in independent evidence about every label: the posterior, up to its constant.
+
+        :param Tensor log_weights: Log-likelihoods of the evidence for each label, less than +inf, a shape that
+            broadcasts to ``(..., H, W, K)``; -inf where the evidence excludes a label.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight. Queries
+            raise where the evidence is impossible.
+        :raises ValueError: if the shape does not broadcast, or there is a NaN or +inf.
+        """
+        shape = self.batch_shape + self.event_shape + (self._num_labels,)
+        check_entries(shape, 3, log_weights=log_weights)
+        self._check_evidence(log_weights=log_weights)
+        logits = self._parameter("unary_logits") + log_weights
+        return self._given_labels(logits, torch.ones((), dtype=torch.bool, device=logits.device))
+
+    def log_evidence(self, log_weights: Tensor) -> Tensor:  # type: ignore[override]
+        """Log-probability of independent evidence, the labels summed out; arguments are those of :meth:`reweight`.
+
+        :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        return self._change(self.reweight(log_weights))
 
     @property
     def value_dtype(self) -> torch.dtype:

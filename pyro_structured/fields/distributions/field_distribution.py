@@ -4,7 +4,7 @@ __all__ = ["FieldDistribution"]
 
 import math
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,11 +20,11 @@ from pyro_structured.fields.solvers.field_bounds import bethe_approximation, log
 from pyro_structured.fields.solvers.field_optimum import FieldOptimum, maximize_deep, maximize_field
 from pyro_structured.fields.solvers.perfect_draws import MAX_SWEEPS, perfect_draws
 from pyro_structured.foundation.distributions.argument_checks import check_entries
-from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, enumerate_values, is_enumerable
-from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
+from pyro_structured.foundation.ops.evidence import log_odds, no_evidence, reweight
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.requirements import any_true, require_support
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -35,6 +35,8 @@ EMPTY_SUPPORT = (
     "{}: expected at least one value of positive probability in every batch element, but penalties, clamps or hidden "
     "units leave none"
 )
+
+Labels = TypeVar("Labels", bound="FieldDistribution")
 
 
 class FieldDistribution(DiscreteVector):
@@ -64,6 +66,8 @@ class FieldDistribution(DiscreteVector):
     _scheme: str | None
     # Whether there are penalties.
     _paired: bool
+    # Log-weight of evidence that has become part of the labels' log-weights, shape ``(...)``.
+    _added: Tensor | float = 0.0
 
     def __init__(
         self,
@@ -130,7 +134,7 @@ class FieldDistribution(DiscreteVector):
         (states, base), (weights, biases), height = self._states(), self._patterns(), self.event_shape[0]
         field = Field(
             states=self._rows(self._known(states)),
-            base=self._rows(base.unsqueeze(-1)).squeeze(-1),
+            base=self._rows((base + self._added).unsqueeze(-1)).squeeze(-1),
             penalties=self._rows(self._penalties()),
             shape=(height, self.event_shape.numel() // height),
             weights=self._rows(weights).unflatten(-1, (biases.shape[-1], self._num_indicators)),
@@ -187,6 +191,58 @@ class FieldDistribution(DiscreteVector):
         batch = torch.Size(torch.broadcast_shapes(batch, self.batch_shape))
         number = math.prod(batch[: len(batch) - len(self.batch_shape)])
         return labels.expand((*batch, size)).reshape(number, rows, size), batch
+
+    def reweight(self: Labels, log_off: Tensor, log_on: Tensor) -> Labels:
+        """Multiplies in independent evidence about every label: the posterior, up to its constant.
+
+        :param Tensor log_off: Log-likelihoods of the evidence where the label is 0, less than +inf, a shape that
+            broadcasts to ``(...) + event_shape``; -inf where the evidence excludes it.
+        :param Tensor log_on: Log-likelihoods of the evidence where the label is 1.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight. Queries
+            raise where the evidence is impossible.
+        :raises ValueError: if shapes do not broadcast, or there is a NaN or +inf.
+
+        Example::
+
+            >>> from pyro_structured.distributions import GridCRF
+            >>> from pyro_structured.structures import Grid
+            >>> labels = GridCRF(torch.zeros(1, 2), torch.full((1,), 1.0), Grid(1, 2))
+            >>> pixels = torch.tensor([[2.0, 0.1]])
+            >>> off, on = (torch.distributions.Normal(mean, 1.0).log_prob(pixels) for mean in (0.0, 2.0))
+            >>> labels.reweight(off, on).marginals
+            tensor([[0.7934, 0.4298]])
+        """
+        rank = len(self.event_shape)
+        check_entries(self.batch_shape + self.event_shape, rank, log_off=log_off, log_on=log_on)
+        self._check_evidence(log_off=log_off, log_on=log_on)
+        odds = self._parameter(self._labels_argument)
+        dtype = torch.promote_types(odds.dtype, torch.promote_types(log_off.dtype, log_on.dtype))
+        tensors = torch.broadcast_tensors(odds, log_off, log_on)
+        logits, added = reweight(*(tensor.double().flatten(-rank) for tensor in tensors))
+        given = self._given_labels(logits.unflatten(-1, self.event_shape).to(dtype), added > -torch.inf)
+        given._added = self._added + added.masked_fill(added == -torch.inf, 0.0)
+        return given
+
+    def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the labels summed out; arguments are those of :meth:`reweight`.
+
+        :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        return self._change(self.reweight(log_off, log_on))
+
+    def _given_labels(self: Labels, logits: Tensor, possible: Tensor) -> Labels:
+        """The distribution with other log-weights of labels, impossible in some elements of the batch.
+
+        :param Tensor logits: In place of the argument, shape ``(...) + its event shape``.
+        :param Tensor possible: Booleans, shape ``(...)``.
+        """
+        value, observed, consistent = self._evidence
+        name = self._labels_argument
+        leading = logits.shape[: logits.dim() - self._event_dims[name]]
+        batch = torch.Size(torch.broadcast_shapes(leading, self.batch_shape))
+        evidence = (value, observed, consistent & possible)
+        return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE, {name: logits})
 
     def _weigh(self, value: Tensor, field: Field) -> tuple[Tensor, Tensor]:
         """Log-weights of values without the base, -inf outside the support, and their labels as :meth:`_by_row` returns

@@ -197,6 +197,20 @@ class DiscreteVector(TorchDistribution):
         """
         return self._cast(self.condition(value, observed)._log_z - self._supported_log_z)
 
+    def _check_evidence(self, **log_weights: Tensor) -> None:
+        """Raises a ValueError unless all log-likelihoods are less than +inf."""
+        if self._validate_args:
+            for name, numbers in log_weights.items():
+                require(~(numbers < math.inf), f"{name}: expected numbers less than +inf, got +inf or NaN")
+
+    def _change(self, given: "DiscreteVector") -> Tensor:
+        """Change of log Z by evidence, -inf where it is impossible.
+
+        :param DiscreteVector given: The distribution given the evidence, of the same family.
+        """
+        change = given._log_z - self._supported_log_z
+        return self._cast(change + (given._constant - self._constant))
+
     def _rows(self, tensor: Tensor) -> Tensor:
         """Matrix with a row for each element of the batch, or a single row where all are the same."""
         tensor = narrow_repeated(tensor)

@@ -13,7 +13,6 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.independent_parts import entry_constraint, entry_distribution
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.gibbs import StepKernel
@@ -38,8 +37,10 @@ class StructuredGibbs(StepKernel):
     sum that it was drawn from: one that is no sum over entries, such as that of a regression, is refused.
 
     Sites are those whose distribution has ``reweight``:
-    :class:`~pyro_structured.distributions.RecursiveCardinality`, :class:`~pyro_structured.distributions.KSubset` and
-    :class:`~pyro_structured.distributions.JunctionTree`, in any plates. Alone, it is a composition in which
+    :class:`~pyro_structured.distributions.RecursiveCardinality`, :class:`~pyro_structured.distributions.KSubset`,
+    :class:`~pyro_structured.distributions.JunctionTree`, and fields of labels such as
+    :class:`~pyro_structured.distributions.GridCRF`, where these draw exact samples. Sites may stand in any plates.
+    Alone, it is a composition in which
     :class:`BinaryGibbs` updates all other binary sites, and NUTS the continuous ones.
 
     :param model: A Pyro model.
@@ -124,15 +125,14 @@ class _StructuredSite:
         if not _can_reweight(base):
             raise ValueError(
                 f"{name}: expected a distribution with reweight for StructuredGibbs, such as RecursiveCardinality, "
-                f"KSubset or JunctionTree, got {node['fn']}; binary sites are updated by BinaryGibbs, label fields by "
-                "FieldGibbs"
+                f"KSubset, JunctionTree or GridCRF, got {node['fn']}; binary sites are updated by BinaryGibbs"
             )
         if node["mask"] is not None or not isinstance(node["scale"], (int, float)) or node["scale"] != 1:
             raise ValueError(f"{name}: expected a site without mask and scale for StructuredGibbs, got one with them")
         self.name, self.num_runs = name, 0
         self._model, self._args, self._kwargs = model, args, kwargs
-        self._is_categorical = isinstance(base, CategoricalVector)
-        sizes = _numbers_of_states(base)
+        self._is_binary = isinstance(entry_constraint(base.support), type(constraints.boolean))
+        sizes: Tensor | int = 2 if self._is_binary else base.support.base_constraint.upper_bound + 1
         shape = node["value"].shape
         # Numbers of states of all entries, shape (N,).
         self._sizes = sizes.expand(shape).flatten() if isinstance(sizes, Tensor) else torch.full(shape, sizes).flatten()
@@ -170,11 +170,10 @@ class _StructuredSite:
     def _sample(self, log_likelihoods: Tensor) -> Tensor:
         base = entry_distribution(self._prior)
         shape = self._value.shape
-        if self._is_categorical:
-            posterior = base.reweight(log_likelihoods.T.reshape(*shape, -1))
+        if self._is_binary:
+            posterior = base.reweight(*log_likelihoods.reshape(2, *shape))
         else:
-            off, on = log_likelihoods.reshape(2, *shape)
-            posterior = base.reweight(off, on)
+            posterior = base.reweight(log_likelihoods.T.reshape(*shape, -1))
         drawn: Tensor = posterior.sample().to(self._value.dtype)
         return drawn
 
@@ -254,14 +253,6 @@ class _StructuredSite:
 
 def _can_reweight(base: Any) -> bool:
     return hasattr(base, "reweight")
-
-
-def _numbers_of_states(base: Any) -> Tensor | int:
-    """Number of states of all entries, or of each along the last axis."""
-    if isinstance(entry_constraint(base.support), type(constraints.boolean)):
-        return 2
-    upper: Tensor = base.support.base_constraint.upper_bound
-    return upper + 1
 
 
 def _log_densities(node: Any) -> Tensor:

@@ -261,8 +261,7 @@ class JunctionTree(CategoricalVector):
             raise ValueError(f"log_weights: expected shape (..., {size}, {most}), got {tuple(log_weights.shape)}")
         places = self.tree.state_places.to(log_weights.device)
         numbers = torch.nn.functional.pad(log_weights.flatten(-2), (0, 1))[..., places]
-        if self._validate_args:
-            require(~(numbers < math.inf), "log_weights: expected numbers less than +inf, got +inf or NaN")
+        self._check_evidence(log_weights=numbers)
         logits = self._parameter("clique_logits") + numbers.sum(-1)
         batch = torch.Size(torch.broadcast_shapes(log_weights.shape[:-2], self.batch_shape))
         new = type(self).__new__(type(self))
@@ -274,9 +273,7 @@ class JunctionTree(CategoricalVector):
         :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
             impossible evidence.
         """
-        given = self.reweight(log_weights)
-        change = given._log_z - self._supported_log_z
-        return self._cast(change + (given._constant - self._constant))
+        return self._change(self.reweight(log_weights))
 
     @property
     def _single_marginals(self) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from pyro.infer import MCMC
 from scipy.stats import chisquare
 
-from pyro_structured.distributions import JunctionTree, KSubset, RecursiveCardinality
+from pyro_structured.distributions import CategoricalPatternCRF, GridCRF, JunctionTree, KSubset, RecursiveCardinality
 from pyro_structured.inference import BinaryGibbs, Gibbs, StructuredGibbs
-from pyro_structured.structures import CliqueTree, NestedSubsets
+from pyro_structured.structures import CliqueTree, Grid, NestedSubsets
 
 pytestmark = pytest.mark.statistical
 
@@ -50,7 +50,23 @@ def exclusions(y):
         pyro.sample("y", dist.Uniform(-1 + z, 1 + z, validate_args=False), obs=y)
 
 
-MODELS = {model.__name__: model for model in (chain, outliers_in_a_plate, counts_with_a_factor, exclusions)}
+def field_of_pixels(y):
+    """A label field with Gaussian pixels."""
+    z = pyro.sample("z", GridCRF(LOGITS.reshape(2, 2), torch.tensor([0.8, -0.3, 0.5, 1.0]).double(), Grid(2, 2)))
+    pyro.sample("y", dist.Normal(z, 0.7).to_event(2), obs=y.reshape(2, 2))
+
+
+def categories_in_a_field(y):
+    """Three labels, one pattern, and a plate of pixels."""
+    unary, weights = torch.stack([LOGITS, -LOGITS, 0 * LOGITS], -1), torch.arange(12.0).reshape(1, 2, 2, 3) / 12
+    pattern = (weights.double(), torch.tensor([-1.0]).double())
+    z = pyro.sample("z", CategoricalPatternCRF(unary.reshape(2, 2, 3), None, *pattern, Grid(2, 2)))
+    with pyro.plate("columns", 2), pyro.plate("rows", 2):
+        pyro.sample("y", dist.Normal(LEVELS[z], 0.7), obs=y.reshape(2, 2))
+
+
+CASES = (chain, outliers_in_a_plate, counts_with_a_factor, exclusions, field_of_pixels, categories_in_a_field)
+MODELS = {model.__name__: model for model in CASES}
 
 
 def draws_of(kernel, model, start, number, *args):
@@ -74,7 +90,7 @@ def test_draws_follow_the_posterior(name):
     start = support[int(log_joint.argmax())]
     draws = draws_of(StructuredGibbs(model), model, start, NUM_DRAWS, SEEN)
     assert draws.dtype == support.dtype
-    counts = (draws.unsqueeze(1) == support).all(-1).sum(0)
+    counts = (draws.unsqueeze(1) == support).flatten(2).all(-1).sum(0)
     assert int(counts.sum()) == NUM_DRAWS and not bool(counts[probs == 0].any())
     often = probs * NUM_DRAWS > 5
     expected = torch.cat([probs[often], probs[~often].sum().reshape(1)]) * NUM_DRAWS
