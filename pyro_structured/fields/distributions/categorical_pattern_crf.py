@@ -169,9 +169,7 @@ class CategoricalPatternCRF(FieldDistribution):
         by_pixel: Tensor = tensor.unflatten(-1, (self.event_shape.numel(), self._num_labels))
         return by_pixel.transpose(-1, -2)
 
-    def reweight(  # type: ignore[override]
-        self, log_weights: Tensor
-    ) -> "CategoricalPatternCRF":
+    def reweight(self, log_weights: Tensor) -> "CategoricalPatternCRF":  # type: ignore[override]
         """Multiplies in independent evidence about every label: the posterior, up to its constant.
 
         :param Tensor log_weights: Log-likelihoods of the evidence for each label, less than +inf, a shape that
