@@ -31,7 +31,7 @@ PUBLIC = {
         Problem Product Ranking RegionTree ShortestPath SpanningTree Statistic TopK Transitions
     """,
     "distributions": """
-        Argmin CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
+        Argmin BagLabel CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
         ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
         KSubsetStraightThrough
         MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial

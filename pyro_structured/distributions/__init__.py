@@ -2,6 +2,7 @@
 
 __all__ = [
     "Argmin",
+    "BagLabel",
     "CategoricalPatternCRF",
     "DeepPatternCRF",
     "EstimateWarning",
@@ -32,6 +33,7 @@ __all__ = [
     "cardinality_potentials",
 ]
 
+from pyro_structured.counts.distributions.bag_label import BagLabel
 from pyro_structured.counts.distributions.k_subset import KSubset
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality

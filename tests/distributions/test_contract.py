@@ -10,6 +10,7 @@ from pyro.infer.inspect import TrackProvenance
 from pyro.ops.provenance import get_provenance
 
 import pyro_structured.distributions as sdist
+from pyro_structured.distributions.cardinality_potentials import noisy_or
 from pyro_structured.structures import (
     CategoryCounts,
     CliqueTree,
@@ -128,6 +129,21 @@ def k_subset_with_tensor(batch_shape, dtype, device="cpu"):
 
 def k_subset_straight_through(batch_shape, dtype, device="cpu"):
     return sdist.KSubsetStraightThrough(numbers(batch_shape, 4, dtype, device), 2)
+
+
+def bag_of_causes(batch_shape, dtype, device="cpu"):
+    logits = numbers(batch_shape, 3, dtype, device)
+    laws = [noisy_or(3, outcome, leak=0.1, strength=0.6) for outcome in (False, True)]
+    return sdist.BagLabel(logits, torch.stack(laws).to(logits))
+
+
+def bag_with_gaps(batch_shape, dtype, device="cpu"):
+    """Padding, a count that no law allows, and a label that is impossible."""
+    logits = numbers(batch_shape, 4, dtype, device).index_fill(-1, torch.tensor([2], device=device), -math.inf)
+    laws = numbers(batch_shape, 15, dtype, device).reshape(*batch_shape, 3, 5)
+    forbidden = torch.zeros(3, 5, dtype=torch.bool, device=device)
+    forbidden[:, 1], forbidden[0, :4], forbidden[1, 3] = True, True, True
+    return sdist.BagLabel(logits, laws.masked_fill(forbidden, -math.inf))
 
 
 def counts_by_logits(batch_shape, dtype, device="cpu"):
@@ -502,6 +518,7 @@ FACTORIES = {
     "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states],
     "KSubset": [k_subset, k_subset_with_tensor],
     "KSubsetStraightThrough": [k_subset_straight_through],
+    "BagLabel": [bag_of_causes, bag_with_gaps],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],
     "SelectionMixture": [mixture, mixture_of_binary, mixture_of_counts],
     "SumProductNetwork": [sum_product_network, network_with_impossible_counts],

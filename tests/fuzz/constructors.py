@@ -198,6 +198,10 @@ EXAMPLES = {
             unary_logits=numbers(2, 2), weights=numbers(2, 2, 2), pattern_logits=numbers(2), composition=numbers(3)
         ),
     ],
+    "distributions.BagLabel": [
+        lambda: {"instance_logits": numbers(2, 3), "label_count_logits": numbers(2, 4)},
+        lambda: {"instance_logits": numbers(3), "label_count_logits": numbers(2, 2, 4), "validate_args": True},
+    ],
     "distributions.PoissonBinomial": [
         lambda: {"probs": numbers(4).abs()},
         lambda: {"logits": numbers(2, 4), "validate_args": True},
