@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.junction_trees.ops.chain_passes import Chain, chain_of
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 # Indices of messages and states that are allowed for each entry that tables may have.
@@ -130,6 +131,7 @@ class CliquePlan:
         self._strides = torch.tensor(
             [[*clique_strides, *[0] * (widest - len(clique_strides))] for clique_strides in strides]
         )
+        self._chain = chain_of(cliques, cardinalities)
         self._on_device = lru_cache(maxsize=8)(self._move)
 
     def __getstate__(self) -> dict[str, object]:
@@ -144,6 +146,11 @@ class CliquePlan:
         levels: list[CliqueLevel] = self._on_device(device)[0]
         return levels
 
+    def chain(self, device: torch.device) -> Chain | None:
+        """The tree as a chain, if it is one, on a device."""
+        chain: Chain | None = self._on_device(device)[-1]
+        return chain
+
     def order(self, device: torch.device) -> Tensor:
         """Indices of the packed tables' entries among those of all levels, shape ``(table_size,)``."""
         order: Tensor = self._on_device(device)[1]
@@ -154,7 +161,7 @@ class CliquePlan:
 
         :param Tensor states: Integers of shape ``(..., n)``.
         """
-        _, _, scopes, strides, starts, _ = self._on_device(states.device)
+        _, _, scopes, strides, starts, *_ = self._on_device(states.device)
         places: Tensor = (states[..., scopes] * strides).sum(-1) + starts
         return places
 
@@ -172,7 +179,8 @@ class CliquePlan:
         starts = torch.from_numpy(self._starts[:-1])
         owner = torch.repeat_interleave(torch.from_numpy(np.diff(self._starts)))
         tensors = (self._order, self._scopes, self._strides, starts, owner)
-        return levels, *(tensor.to(device) for tensor in tensors)
+        chain = None if self._chain is None else self._chain.to(device)
+        return levels, *(tensor.to(device) for tensor in tensors), chain
 
     def _build(self) -> list[CliqueLevel]:
         children: list[list[int]] = [[] for _ in self._cliques]

@@ -12,6 +12,7 @@ from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.junction_trees.ops.chain_passes import Chain, infer_chain, sample_chain
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
@@ -187,6 +188,8 @@ def _write(block: CliqueBlock, values: Tensor, states: Tensor) -> None:
 
 # Queries, each of which includes all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
+# Numbers in all products of neighbouring tables of chains up to which these take less time than many small steps.
+CHAIN_NUMBERS = 2**17
 # Numbers in one batch of rows, so that they stay in the cache.
 NUMBERS_AT_ONCE = 2**19
 
@@ -228,6 +231,9 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
 @torch.no_grad()
 def sample_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, num_samples: int) -> Tensor:
     """Exact samples, integers of shape ``(num_samples, rows, n)``; arguments as for :func:`infer_tree`."""
+    chain = _short_chain(clique_logits, evidence, plan)
+    if chain is not None and num_samples * chain.entries.numel() <= CHAIN_NUMBERS:
+        return sample_chain(clique_logits, evidence, chain, num_samples)
     parts = []
     for tables, weights in _parts(clique_logits, evidence, plan, num_samples):
         parts.append(_sample_states(plan, _upward(plan, tables, weights), num_samples))
@@ -255,11 +261,23 @@ def _parts(
         yield tables, weights if len(weights) else None
 
 
+def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Chain | None:
+    """The tree as a chain, if it is one, and the rows are so few that the number of steps is what takes time."""
+    chain = plan.chain(clique_logits.device)
+    if chain is None:
+        return None
+    products = max(len(clique_logits), len(evidence)) * chain.entries.numel() * chain.entries.shape[-1]
+    return chain if products <= CHAIN_NUMBERS else None
+
+
 def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
     rows = max(len(clique_logits), len(evidence))
     if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
         what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)
+    chain = _short_chain(clique_logits, evidence, plan)
+    if chain is not None:
+        return TreeBeliefs(*infer_chain(clique_logits, evidence, chain, queries >= MARGINALS))
     results = []
     for tables, weights in _parts(clique_logits, evidence, plan):
         passed = _upward(plan, tables, weights)
