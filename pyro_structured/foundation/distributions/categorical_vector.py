@@ -2,7 +2,6 @@
 
 __all__ = ["CategoricalVector"]
 
-import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -44,14 +43,11 @@ class CategoricalVector(DiscreteVector):
         """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
         variable's own.
         """
-        sizes = self._num_states
         padded = torch.nn.functional.pad(self._single_marginals, (0, 1))
-        starts = itertools.accumulate(sizes, initial=0)
-        places = [
-            [start + state if state < size else -1 for state in range(max(sizes))]
-            for start, size in zip(starts, sizes, strict=False)
-        ]
-        return self._cast(padded[..., torch.tensor(places, device=padded.device)])
+        sizes = torch.tensor(self._num_states, device=padded.device)
+        states = torch.arange(max(self._num_states), device=padded.device)
+        places = (sizes.cumsum(0) - sizes).unsqueeze(-1) + states
+        return self._cast(padded[..., torch.where(states < sizes.unsqueeze(-1), places, -1)])
 
     @property
     def marginal_logits(self) -> Tensor:

@@ -13,8 +13,8 @@ from torch import Tensor
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 
-# Shorter chains, and variables with more states, gain nothing.
-SHORTEST, MOST_STATES = 8, 8
+# With more states of a variable, products of tables cost too much.
+MOST_STATES = 8
 
 
 class Chain(NamedTuple):
@@ -40,11 +40,10 @@ class Chain(NamedTuple):
 
 
 def chain_of(cliques: Sequence[tuple[int, ...]], cardinalities: Sequence[int]) -> Chain | None:
-    """The chain of which the cliques are the pairs of neighbours, or ``None``; it has at least eight variables, with at
-    most eight states.
+    """The chain of which the cliques are the pairs of neighbours, or ``None``; variables have at most eight states.
 
     :param cliques: Variables of the cliques, in increasing order.
-    :param cardinalities: Numbers of states of the variables.
+    :param cardinalities: Numbers of states of the variables, of which there are at least two.
 
     Example::
 
@@ -55,7 +54,7 @@ def chain_of(cliques: Sequence[tuple[int, ...]], cardinalities: Sequence[int]) -
         [8, 7, 6, 5, 4, 3, 2, 1, 0, 9]
     """
     number, most = len(cardinalities), max(cardinalities)
-    if number < SHORTEST or most > MOST_STATES or len(cliques) != number - 1 or any(len(pair) != 2 for pair in cliques):
+    if most > MOST_STATES or len(cliques) != number - 1 or any(len(pair) != 2 for pair in cliques):
         return None
     neighbours: list[list[tuple[int, int]]] = [[] for _ in cardinalities]
     for index, (a, b) in enumerate(cliques):
@@ -108,7 +107,11 @@ def _matrices(chain: Chain, clique_logits: Tensor, evidence: Tensor) -> Tensor:
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
     """Logarithms of matrix products from logarithms of entries."""
-    return logsumexp(left.unsqueeze(-1) + right.unsqueeze(-3), -2)
+    terms = left.unsqueeze(-1) + right.unsqueeze(-3)
+    if terms.shape[-2] == 2 and not torch.is_grad_enabled():
+        # In a third of the time, but without derivatives where both terms are -inf.
+        return torch.logaddexp(*terms.unbind(-2))
+    return logsumexp(terms, -2)
 
 
 def _products(matrices: Tensor) -> list[tuple[Tensor, Tensor]]:

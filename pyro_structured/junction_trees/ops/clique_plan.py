@@ -16,6 +16,8 @@ from torch import Tensor
 from pyro_structured.junction_trees.ops.chain_passes import Chain, chain_of
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
+# Number of variables from which chains gain from fewer steps.
+SHORTEST_CHAIN = 8
 # Indices of messages and states that are allowed for each entry that tables may have.
 PLACES_OF_AN_ENTRY = 16
 
@@ -131,7 +133,7 @@ class CliquePlan:
         self._strides = torch.tensor(
             [[*clique_strides, *[0] * (widest - len(clique_strides))] for clique_strides in strides]
         )
-        self._chain = chain_of(cliques, cardinalities)
+        self._chain = chain_of(cliques, cardinalities) if self.num_variables >= SHORTEST_CHAIN else None
         self._on_device = lru_cache(maxsize=8)(self._move)
 
     def __getstate__(self) -> dict[str, object]:
@@ -147,7 +149,7 @@ class CliquePlan:
         return levels
 
     def chain(self, device: torch.device) -> Chain | None:
-        """The tree as a chain, if it is one, on a device."""
+        """The tree as a chain of at least eight variables, if it is one, on a device."""
         chain: Chain | None = self._on_device(device)[-1]
         return chain
 

@@ -89,7 +89,9 @@ def test_samples(monkeypatch):
 def test_what_is_a_chain():
     pairs = [(d, d + 1) for d in range(9)]
     assert chain_of(pairs, [3] * 10).entries.shape == (9, 3, 3)
-    assert chain_of(pairs[:6], [2] * 7) is None  # short
+    assert chain_of(pairs[:1], [2, 3]).entries.tolist() == [[[0, 1, 2], [3, 4, 5], [6, 6, 6]]]
+    assert CliqueTree.chain(8, 2).plan.chain(torch.device("cpu")) is not None
+    assert CliqueTree.chain(7, 2).plan.chain(torch.device("cpu")) is None
     assert chain_of(pairs, [9] * 10) is None  # many states
     assert chain_of([*pairs[:8], (3, 9)], [2] * 10) is None  # a branch
     assert chain_of([*pairs[:7], (7, 8, 9)], [2] * 10) is None  # a clique of three
