@@ -17,9 +17,15 @@ from pyro_structured.counts.ops.certified_counts import Beliefs, Certificate, ce
 from pyro_structured.counts.ops.compensated_sum import compensated_sum
 from pyro_structured.counts.ops.count_sampling import most_probable, sample_counts
 from pyro_structured.counts.ops.count_support import reaches
+from pyro_structured.counts.ops.coupled_forest import AnyForest
 from pyro_structured.counts.ops.poisson_binomial import probs_to_logits
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
-from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, common_batch
+from pyro_structured.foundation.distributions.argument_checks import (
+    check_entries,
+    check_vector,
+    common_batch,
+    joined_batch,
+)
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector, result_dtype
 from pyro_structured.foundation.ops.draws import draw_rows
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
@@ -48,7 +54,10 @@ class RecursiveCardinality(DiscreteVector):
         y_d\big)\Big), \qquad y \in \{0, 1\}^D,
 
     where ``logits`` holds :math:`x`, and ``count_logits`` the tables :math:`f_s`, of :math:`|s| + 1` numbers each,
-    in the order of the subsets. Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is
+    in the order of the subsets. Subsets may have references, edges and links
+    (:class:`~pyro_structured.structures.NestedSubsets`): then :math:`f_s` weighs the number of variables that differ
+    from the reference, every edge adds :math:`\theta_{ab}(y_a, y_b)` (``edge_logits``) and every link
+    :math:`g_{st}(c_s, c_t)` (``link_logits``). Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is
     ``(D,)``;
     :meth:`log_prob` accepts booleans and integers too.
 
@@ -56,7 +65,9 @@ class RecursiveCardinality(DiscreteVector):
     **Cost**: :math:`O(D\log^2 D)` time and :math:`O(D \log D)` memory for one potential over all variables; for
     nested ones
     :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v of the binary tree, at most :math:`O(D^2)`. Where large
-    counts are impossible, messages are truncated: at most k ones cost :math:`O(Dk)`.
+    counts are impossible, messages are truncated: at most k ones cost :math:`O(Dk)`. With edges, there are up to eight
+    times as many products, and O(log D) steps that wait for each other for each level of nested subsets, however
+    unbalanced the tree is; a link costs the product of its subsets' sizes.
 
     ``logits`` may be infinite: such a variable is clamped, to 1 (``+inf``) or 0 (``-inf``), and its logit has no
     weight of its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite.
@@ -75,6 +86,11 @@ class RecursiveCardinality(DiscreteVector):
         :meth:`~pyro_structured.structures.NestedSubsets.pack` and
         :mod:`~pyro_structured.counts.distributions.cardinality_potentials`.
     :param NestedSubsets subsets: ``None`` means one potential on the count of all variables, a table of ``D + 1``.
+    :param Tensor edge_logits: Log-potentials of the edges of ``subsets``, a table of both states each, shape
+        ``(..., E, 2, 2)``, less than +inf; ``None`` where there are no edges.
+    :param Tensor link_logits: Log-potentials of the links of the kinds ``None`` and ``"difference"``, shape ``(...,
+        subsets.link_table_size)``, less than +inf, see :meth:`~pyro_structured.structures.NestedSubsets.pack_links`;
+        ``None`` where there are no such links.
     :raises ValueError: if a shape, a NaN or +inf is wrong, with the name of the argument.
 
     **References**
@@ -89,6 +105,14 @@ class RecursiveCardinality(DiscreteVector):
         tensor(0.2500)
         >>> d.marginals
         tensor([0.2500, 0.2500, 0.2500])
+
+    A chain of three variables that prefer to be alike, with at most one 1::
+
+        >>> subsets = NestedSubsets([range(3)], num_variables=3, edges=[(0, 1), (1, 2)])
+        >>> alike = torch.eye(2).expand(2, 2, 2)
+        >>> chain = RecursiveCardinality(d.logits, d.count_logits, subsets, edge_logits=alike)
+        >>> chain.marginals
+        tensor([0.1950, 0.0718, 0.1950])
     """
 
     arg_constraints = {
@@ -107,6 +131,9 @@ class RecursiveCardinality(DiscreteVector):
         count_logits: Tensor,
         subsets: NestedSubsets | None = None,
         validate_args: bool | None = None,
+        *,
+        edge_logits: Tensor | None = None,
+        link_logits: Tensor | None = None,
     ) -> None:
         check_vector("logits", logits)
         if subsets is not None and not isinstance(subsets, NestedSubsets):
@@ -126,15 +153,31 @@ class RecursiveCardinality(DiscreteVector):
             )
         self._evidence, self._empty = (logits, logits.new_zeros(())), EMPTY_SUPPORT
         batch = common_batch(logits.shape[:-1], count_logits.shape[:-1])
-        self._assign({"logits": logits, "count_logits": count_logits}, batch)
+        given = {"logits": logits, "count_logits": count_logits}
+        self.edge_logits, self.link_logits = edge_logits, link_logits
+        for name, table, shape in (
+            ("edge_logits", edge_logits, (len(self.subsets.edges), 2, 2)),
+            ("link_logits", link_logits, (self.subsets.link_table_size,)),
+        ):
+            if (table is not None) != bool(shape[0]):
+                what = f"a tensor of shape (..., {', '.join(map(str, shape))})" if shape[0] else "None"
+                raise ValueError(f"{name}: expected {what}, as in subsets, got {type(table).__name__}")
+            if table is not None:
+                batch = joined_batch(name, table, shape, batch)
+                given[name] = table
+                constraint = constraints.independent(constraints.less_than(math.inf), len(shape))
+                self.arg_constraints = {**self.arg_constraints, name: constraint}
+                self._event_dims = {**self._event_dims, name: len(shape)}
+        self._assign(given, batch)
         super().__init__(batch, logits.shape[-1:], validate_args=validate_args)
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
-        """Batch and event shape from the shapes of ``logits`` and ``count_logits``."""
+        """Batch and event shape from the shapes of ``logits``, ``count_logits`` and the other tables."""
         logits = torch.Size(arg_shapes["logits"])
-        batch = torch.broadcast_shapes(logits[:-1], torch.Size(arg_shapes["count_logits"])[:-1])
-        return torch.Size(batch), logits[-1:]
+        dims = {"logits": 1, "count_logits": 1, "edge_logits": 3, "link_logits": 1}
+        batches = (torch.Size(shape)[: -dims[name]] for name, shape in arg_shapes.items() if name in dims)
+        return torch.Size(torch.broadcast_shapes(*batches)), logits[-1:]
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
@@ -145,7 +188,7 @@ class RecursiveCardinality(DiscreteVector):
         """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
         sample_shape = torch.Size(sample_shape)
         require_support(self._log_z, self._empty)
-        logits, count_logits, *_ = self._centred
+        logits, count_logits = self._counted
         base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
         base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
         # Batch axes along which the parameters do not vary are more samples of the same distribution.
@@ -155,8 +198,8 @@ class RecursiveCardinality(DiscreteVector):
             tables = count_logits.expand(base + count_logits.shape[-1:])
             tables = tables.reshape(math.prod(base), count_logits.shape[-1])
             num_samples = sample_shape.numel() * math.prod(copies)
-            draw = partial(sample_counts, forest=self.subsets.forest, num_samples=num_samples)
-            drawn = draw_rows(draw, rows, tables).to(self.logits.dtype)
+            draw = partial(sample_counts, forest=self._forest, num_samples=num_samples)
+            drawn = self._complemented(draw_rows(draw, rows, tables)).to(self.logits.dtype)
         drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
         rank = len(base)
         pairs = [axis for i in range(rank) for axis in (1 + i, 1 + rank + i)]
@@ -173,15 +216,15 @@ class RecursiveCardinality(DiscreteVector):
         subtracted.
         """
         check_last_axis("value", value, self.event_shape[0])
-        logits, count_logits, *_ = self._centred
+        logits, count_logits = self._counted
         binary = ((value == 0) | (value == 1)).all(-1)
-        on = value == 1
+        on = self._complemented(value == 1)
         clamped = logits.isinf()
         forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
         score = (logits.masked_fill(clamped, 0.0) * (on.long() - (logits > 0).long())).sum(-1)
-        counts = self.subsets.forest.counts(on)
-        sizes = torch.tensor(self.subsets.sizes, dtype=torch.long, device=counts.device)
-        cells = counts + (sizes + 1).cumsum(-1) - (sizes + 1)
+        entries = self._forest.entries(on)
+        sizes = torch.tensor([size for _, size in self._forest.tables], dtype=torch.long, device=entries.device)
+        cells = entries + (sizes + 1).cumsum(-1) - (sizes + 1)
         batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
         table = count_logits.expand(batch + count_logits.shape[-1:])
         score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
@@ -215,9 +258,65 @@ class RecursiveCardinality(DiscreteVector):
         """The value of :attr:`log_partition_function`, but -inf where the support is empty."""
         return self._cast(self._log_z + self._constant)
 
+    @property
+    def _forest(self) -> AnyForest:
+        return self.subsets.forest if self.subsets.coupling is None else self.subsets.coupling
+
+    @property
+    def _tables(self) -> Tensor:
+        """Tables of subsets, edges and links, one after the other, shape ``(..., number of entries)``."""
+        tables = [self._parameter("count_logits")]
+        if self.edge_logits is not None:
+            tables.append(self._parameter("edge_logits").flatten(-3))
+        if self.link_logits is not None:
+            tables.append(self._parameter("link_logits"))
+        sources = self.subsets.entry_sources
+        if sources is not None:
+            tables.append(tables[0].new_tensor([0.0, -math.inf]))
+        joined = torch.cat(broadcast_rows(*tables), -1) if len(tables) > 1 else tables[0]
+        return joined if sources is None else joined[..., sources.to(joined.device)]
+
     @lazy_property
     def _centred(self) -> CentredCounts:
-        return centre_counts(self._evidence[0], self._parameter("count_logits"), self.subsets.forest)
+        given = self._evidence[0]
+        centred = centre_counts(*self._turned(given, self._tables), self._forest)
+        if self.subsets.complemented is None:
+            return centred
+        logits, tables = self._turned(centred.logits, centred.tables)
+        terms = centred.terms
+        if centred.is_moved:
+            # A line in the count of zeros is a line in the count of ones, and a constant.
+            flipped = torch.tensor(self.subsets.complemented[0], device=logits.device) & given.isfinite()
+            moved = [given.double().masked_fill(~flipped, 0.0), -logits.masked_fill(~flipped, 0.0)]
+            terms = torch.cat(broadcast_rows(terms, *moved), -1)
+        return CentredCounts(logits, tables, terms, centred.is_moved)
+
+    def _turned(self, logits: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters of vectors that say which variables differ from the references; from these again those of the
+        variables.
+        """
+        order = self.subsets.complemented_entries
+        if self.subsets.complemented is None or order is None:
+            return logits, tables
+        flipped = torch.tensor(self.subsets.complemented[0], device=logits.device)
+        return torch.where(flipped, -logits, logits), tables[..., order.to(tables.device)]
+
+    def _complemented(self, value: Tensor) -> Tensor:
+        """Which variables differ from the references, from booleans or from zeros and ones."""
+        if self.subsets.complemented is None:
+            return value
+        return value != torch.tensor(self.subsets.complemented[0], device=value.device)
+
+    @property
+    def _counted(self) -> tuple[Tensor, Tensor]:
+        """Centred parameters of the vectors whose ones are counted."""
+        return self._turned(self._centred.logits, self._centred.tables)
+
+    def _infer(self, marginals: bool) -> Beliefs:
+        logits, tables = self._counted
+        beliefs = infer_excess(self._centred._replace(logits=logits, tables=tables), self._forest, marginals)
+        odds, counts = self._turned(beliefs.marginal_logits, beliefs.count_marginals)
+        return Beliefs(beliefs.log_partition, odds, counts)
 
     @property
     def _constant(self) -> Tensor:
@@ -230,7 +329,7 @@ class RecursiveCardinality(DiscreteVector):
         # Gradients are marginals: where they may be asked for, they are computed at once.
         if logits.requires_grad or count_logits.requires_grad or "_beliefs" in self.__dict__:
             return self._mask_impossible(self._beliefs.log_partition)
-        return self._mask_impossible(infer_excess(self._centred, self.subsets.forest, marginals=False).log_partition)
+        return self._mask_impossible(self._infer(marginals=False).log_partition)
 
     def _mask_impossible(self, log_z: Tensor) -> Tensor:
         impossible = (self._evidence[1] == -math.inf).expand(self.batch_shape)
@@ -243,7 +342,7 @@ class RecursiveCardinality(DiscreteVector):
 
     @lazy_property
     def _beliefs(self) -> Beliefs:
-        return infer_excess(self._centred, self.subsets.forest)
+        return self._infer(marginals=True)
 
     @property
     def _supported_beliefs(self) -> Beliefs:
@@ -277,7 +376,27 @@ class RecursiveCardinality(DiscreteVector):
     @property
     def count_marginals(self) -> Tensor:
         """Probabilities of all counts of all subsets, shape ``batch_shape + (table_size,)``; see ``subsets.split``."""
-        return self._cast(self._supported_beliefs.count_marginals).expand(self.count_logits.shape)
+        probs = self._supported_beliefs.count_marginals[..., : self.subsets.table_size]
+        return self._cast(probs).expand(self.count_logits.shape)
+
+    @property
+    def edge_marginals(self) -> Tensor:
+        """Probabilities of both states of each edge, shape ``batch_shape + (E, 2, 2)``."""
+        start, number = self.subsets.table_size, len(self.subsets.edges)
+        probs = self._supported_beliefs.count_marginals[..., start : start + 4 * number]
+        return self._cast(probs).unflatten(-1, (number, 2, 2)).expand(self.batch_shape + (number, 2, 2))
+
+    @property
+    def link_marginals(self) -> tuple[Tensor, ...]:
+        """Probabilities of both counts of each link, shapes ``batch_shape + (len(i) + 1, len(j) + 1)``."""
+        start = self.subsets.table_size + 4 * len(self.subsets.edges)
+        shapes = [(self.subsets.sizes[i] + 1, self.subsets.sizes[j] + 1) for i, j, _ in self.subsets.links]
+        probs = self._cast(self._supported_beliefs.count_marginals[..., start:])
+        tables = probs.split([math.prod(shape) for shape in shapes], -1) if shapes else ()
+        return tuple(
+            table.unflatten(-1, shape).expand(self.batch_shape + shape)
+            for table, shape in zip(tables, shapes, strict=True)
+        )
 
     @property
     def mode(self) -> Tensor:
@@ -287,9 +406,9 @@ class RecursiveCardinality(DiscreteVector):
         with torch.no_grad():
             rows, tables = (
                 parameter.expand(batch + parameter.shape[-1:]).reshape(batch.numel(), parameter.shape[-1])
-                for parameter in (self._centred.logits, self._centred.tables)
+                for parameter in self._counted
             )
-            best = most_probable(rows, tables, self.subsets.forest)
+            best = self._complemented(most_probable(rows, tables, self._forest))
         return best.to(self.logits.dtype).reshape(batch + self.event_shape)
 
     @property
@@ -302,7 +421,8 @@ class RecursiveCardinality(DiscreteVector):
         :class:`~pyro_structured.distributions.PrecisionWarning` is given (on the CPU, and not under
         ``torch.vmap`` or ``torch.compile``).
         """
-        bounds = certify_centred(self._centred, self.subsets.forest)._asdict()
+        logits, tables = self._counted
+        bounds = certify_centred(self._centred._replace(logits=logits, tables=tables), self._forest)._asdict()
         trailing = {"marginal_logits_error": self.event_shape}
         return Certificate(
             **{name: bound.expand(self.batch_shape + trailing.get(name, ())) for name, bound in bounds.items()}
@@ -435,7 +555,11 @@ def _kl_recursive_cardinality(p: RecursiveCardinality, q: RecursiveCardinality) 
     odds, clamps = beliefs.marginal_logits, q._evidence[0]
     wrong = (odds > -math.inf) & (clamps == -math.inf) | (odds < math.inf) & (clamps == math.inf)
     forbidden = (q._centred.tables == -math.inf) & (p._centred.tables != -math.inf)
-    missing = reaches(p._evidence[0], p._centred.tables, forbidden, p.subsets.forest)
+    if p.subsets.coupling is None:
+        logits, forbidden = p._turned(p._evidence[0], forbidden)
+        missing = reaches(logits, p._counted[1], forbidden, p.subsets.forest)
+    else:
+        missing = ((beliefs.count_marginals > 0) & forbidden).any(-1)
     divergence = divergence.masked_fill(wrong.any(-1) | missing, math.inf)
     return divergence.to(result_dtype(p.logits, p.count_logits, q.logits, q.count_logits))
 
@@ -460,4 +584,17 @@ def _without_potentials(independent: "Independent[Bernoulli]", like: RecursiveCa
         )
     # The parameter that was given is exact.
     logits = base.logits if bernoulli_is_given_by_logits(base) else probs_to_logits(base.probs)
-    return RecursiveCardinality(logits, logits.new_zeros(like.subsets.table_size), like.subsets, validate_args=False)
+    subsets = like.subsets
+    if any(kind not in (None, "difference") for _, _, kind in subsets.links):
+        raise NotImplementedError(
+            'kl_divergence: expected links of the kinds None and "difference" beside independent variables; give the '
+            "others as tables"
+        )
+    return RecursiveCardinality(
+        logits,
+        logits.new_zeros(subsets.table_size),
+        subsets,
+        validate_args=False,
+        edge_logits=logits.new_zeros(len(subsets.edges), 2, 2) if subsets.edges else None,
+        link_logits=logits.new_zeros(subsets.link_table_size) if subsets.link_table_size else None,
+    )

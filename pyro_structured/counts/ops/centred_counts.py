@@ -16,6 +16,7 @@ from torch import Tensor
 from pyro_structured.counts.ops.compensated_sum import compensated_sum, two_sum
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable
+from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
@@ -59,11 +60,11 @@ class CentredCounts(NamedTuple):
         return compensated_sum(torch.cat(broadcast_rows(self.weights, self.terms), -1))
 
 
-def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> CentredCounts:
+def centre_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> CentredCounts:
     r"""Moves constants out of the tables and, if numbers are large, straight lines from the tables to the logits.
 
     Nothing is rounded but the results: products are exact, and sums carry their rounding errors along. Derivatives are
-    those of the identity.
+    those of the identity. Beside edges and links, only constants are moved.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
     :param Tensor count_logits: Log-potentials of all tables, shape ``(..., forest.table_size)``; -inf is allowed.
@@ -78,7 +79,7 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
         ([0.5, -0.25], [0.0, 0.0, 0.0])
     """
     logits, count_logits = logits.double(), count_logits.double()
-    if not (forest.tables and (has_large(logits) or has_large(count_logits))):
+    if isinstance(forest, CoupledForest) or not (forest.tables and (has_large(logits) or has_large(count_logits))):
         return CentredCounts(logits, *centre_tables(count_logits, [size for _, size in forest.tables]), False)
     slopes, modes = map_rows(_find_slopes, logits, count_logits, forest)
     return _moved(logits, count_logits, slopes, modes, forest)

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from pyro_structured.counts.ops import count_tree
 from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts, has_large
-from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_potential import attempts, solve_count_potential, solve_windows
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
+from pyro_structured.counts.ops.coupled_counts import solve_coupled
+from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
 from pyro_structured.foundation.ops.private_members import is_transformed
@@ -107,7 +108,7 @@ class _Solution(NamedTuple):
         return lost & (self.excess != -math.inf).unsqueeze(-1)
 
 
-def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
+def log_partition(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Tensor:
     r"""Computes :math:`\log\sum_y \exp(\sum_d x_d y_d + \sum_s f_s(\sum_{d\in s} y_d))`.
 
     :param Tensor logits: Log-odds, shape ``batch + (num_variables,)``; an infinite one clamps its variable without a
@@ -124,7 +125,7 @@ def log_partition(logits: Tensor, count_logits: Tensor, forest: CountForest) -> 
     return infer_excess(centred, forest, marginals=False).log_partition + centred.offset
 
 
-def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Beliefs:
+def infer_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Beliefs:
     """Computes the log partition function and all posterior marginals; arguments as in :func:`log_partition`.
 
     :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
@@ -134,7 +135,7 @@ def infer_counts(logits: Tensor, count_logits: Tensor, forest: CountForest) -> B
     return beliefs._replace(log_partition=beliefs.log_partition + centred.offset)
 
 
-def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = True) -> Beliefs:
+def infer_excess(centred: CentredCounts, forest: AnyForest, marginals: bool = True) -> Beliefs:
     """Posterior quantities as of :func:`infer_counts`, but log Z less ``centred.offset``: a number of the size of
     log-probabilities, whose derivative along the logits is a variable's expected difference from the heaviest vector.
 
@@ -145,12 +146,12 @@ def infer_excess(centred: CentredCounts, forest: CountForest, marginals: bool = 
     return Beliefs(*beliefs)
 
 
-def certify(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Certificate:
+def certify(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Certificate:
     """Bounds the errors of :func:`infer_counts`; arguments as in :func:`log_partition`."""
     return certify_centred(centre_counts(logits, count_logits, forest), forest)
 
 
-def certify_centred(centred: CentredCounts, forest: CountForest) -> Certificate:
+def certify_centred(centred: CentredCounts, forest: AnyForest) -> Certificate:
     """Bounds the errors of :func:`infer_excess`, and of log Z."""
     with torch.no_grad():
         excess, odds, counts, nodes = map_rows(_bounds, centred.logits, centred.tables, forest)
@@ -158,7 +159,7 @@ def certify_centred(centred: CentredCounts, forest: CountForest) -> Certificate:
         return Certificate(excess + 4 * UNIT_ROUNDOFF * size, odds, nodes, counts, excess)
 
 
-def _bounds(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[Tensor, ...]:
+def _bounds(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> tuple[Tensor, ...]:
     solution = _solve(logits, count_logits, forest, errors=True)
     return (
         solution.excess_error,
@@ -169,7 +170,11 @@ def _bounds(logits: Tensor, count_logits: Tensor, forest: CountForest) -> tuple[
 
 
 def _solve(
-    logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool = True, errors: bool = False
+    logits: Tensor,
+    count_logits: Tensor,
+    forest: AnyForest,
+    marginals: bool = True,
+    errors: bool = False,
 ) -> _Solution:
     if not forest.is_single:
         return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
@@ -192,8 +197,13 @@ def _solve(
 
 
 def _solve_tree(
-    logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool, errors: bool, fallback: bool
+    logits: Tensor, count_logits: Tensor, forest: AnyForest, marginals: bool, errors: bool, fallback: bool
 ) -> _Solution:
+    # Ordinary numbers lose no digits in log space.
+    large = not torch.is_grad_enabled() and (fallback or has_large(logits) or has_large(count_logits))
+    if isinstance(forest, CoupledForest):
+        tree_of_states = forest.tree(count_logits)
+        return _Solution(*solve_coupled(tree_of_states, logits, count_logits, marginals, errors or large))
     tree = forest.tree(count_logits)
     if any(is_fast(tree, merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
         fast = solve_nested_counts(tree, logits, count_logits)
@@ -206,8 +216,7 @@ def _solve_tree(
             fast.count_marginals_error,
             fast.num_fallback_nodes,
         )
-    # Ordinary numbers lose no digits in log space.
-    errors = errors or not torch.is_grad_enabled() and (fallback or has_large(logits) or has_large(count_logits))
+    errors = errors or large
     messages, potentials, log_scale = count_tree.upward(tree, logits, count_logits)
     excess = count_tree.root_log_partition(tree, messages, log_scale)
     marginal_logits, count_marginals = torch.zeros_like(logits), torch.zeros_like(count_logits)
@@ -228,7 +237,7 @@ class _CountInference(torch.autograd.Function):
     """Beliefs with explicit passes; only derivatives of the posteriors go through automatic differentiation."""
 
     @staticmethod
-    def forward(logits: Tensor, count_logits: Tensor, forest: CountForest, marginals: bool) -> tuple[Tensor, ...]:
+    def forward(logits: Tensor, count_logits: Tensor, forest: AnyForest, marginals: bool) -> tuple[Tensor, ...]:
         solution = _solve(logits, count_logits, forest, marginals)
         return solution.excess, solution.marginal_logits, solution.count_marginals, solution.lost
 
@@ -277,7 +286,7 @@ class _CountInference(torch.autograd.Function):
         in_dims: tuple[int | None, ...],
         logits: Tensor,
         count_logits: Tensor,
-        forest: CountForest,
+        forest: AnyForest,
         marginals: bool,
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         flat = merge_mapped(info.batch_size, in_dims, logits, count_logits)
@@ -285,7 +294,7 @@ class _CountInference(torch.autograd.Function):
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0, 0)
 
 
-def _tangents(forest: CountForest, marginals: bool, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _tangents(forest: AnyForest, marginals: bool, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Forward derivatives of the beliefs, from parameters, the excess, and tangents of all three."""
     logits, count_logits, excess, *tangents = tensors
     posteriors = _posteriors(forest, logits, count_logits, excess)
@@ -305,7 +314,7 @@ def _slopes_of_excess(logits: Tensor, excess: Tensor, odds: Tensor, counts: Tens
     return (side * torch.sigmoid(side * odds)).masked_fill(logits.isinf() | empty, 0.0), counts.masked_fill(empty, 0.0)
 
 
-def _posteriors(forest: CountForest, logits: Tensor, count_logits: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+def _posteriors(forest: AnyForest, logits: Tensor, count_logits: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
     """Marginal log-odds and count probabilities, with all windows held constant; zeros in rows without support."""
     odds, counts = torch.zeros_like(logits), torch.zeros_like(count_logits)
     possible = excess != -math.inf
@@ -321,7 +330,11 @@ def _posteriors(forest: CountForest, logits: Tensor, count_logits: Tensor, exces
                 posteriors = solve_windows(logits[solved], count_logits[solved], windows.rows(done))
                 odds, counts = odds.index_copy(0, solved, posteriors[0]), counts.index_copy(0, solved, posteriors[1])
     if len(rest):
-        slow = _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
+        slow = (
+            _solve(logits[rest], count_logits[rest], forest)
+            if isinstance(forest, CoupledForest)
+            else _solve_tree(logits[rest], count_logits[rest], forest, marginals=True, errors=False, fallback=False)
+        )
         odds = odds.index_copy(0, rest, slow.marginal_logits)
         counts = counts.index_copy(0, rest, slow.count_marginals)
     return odds, counts

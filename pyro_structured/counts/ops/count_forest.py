@@ -125,6 +125,10 @@ class CountForest:
         sums = torch.nn.functional.pad(value[..., order].long().cumsum(-1), (1, 0))
         return sums[..., first + sizes] - sums[..., first]
 
+    def entries(self, value: Tensor) -> Tensor:
+        """Entry of each table, counted from its first, that a value meets: the counts."""
+        return self.counts(value)
+
     def _levels(self, device: torch.device) -> list[Level]:
         """All tables with variables, those of the innermost subsets first."""
         order, first = self._ranges

@@ -13,6 +13,8 @@ from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_potential import attempts
 from pyro_structured.counts.ops.count_tree import CountTree
 from pyro_structured.counts.ops.count_windows import EXTREME, Windows, extreme_counts
+from pyro_structured.counts.ops.coupled_counts import choose_coupled
+from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.counts.ops.log_convolution import max_convolve
 from pyro_structured.counts.ops.nested_counts import upward_messages
 from pyro_structured.foundation.ops.draws import draw, draw_log
@@ -22,7 +24,7 @@ CHUNK_ELEMENTS = 2**22
 NEGLIGIBLE = 1e-30
 
 
-def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num_samples: int) -> Tensor:
+def sample_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest, num_samples: int) -> Tensor:
     r"""Draws independent exact samples.
 
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64.
@@ -32,6 +34,8 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: CountForest, num
     :return: Zeros and ones of shape ``(num_samples, rows, num_variables)``. Cost :math:`O(D \log D)` a sample for one
         potential; :math:`O(\sum_v n_v)` for nested ones.
     """
+    if isinstance(forest, CoupledForest):
+        return choose_coupled(forest.tree(count_logits), logits, count_logits, num_samples, draw_log)
     samples = logits.new_empty(num_samples, *logits.shape)
     if not forest.is_single:
         return _fill_tree_samples(samples, logits, count_logits, forest)
@@ -112,12 +116,14 @@ def _fill_tree_samples(samples: Tensor, logits: Tensor, count_logits: Tensor, fo
     return samples
 
 
-def most_probable(logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
+def most_probable(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Tensor:
     r"""Finds a vector of largest probability; arguments as in :func:`sample_counts`.
 
     :return: Zeros and ones of shape ``(rows, num_variables)``. Cost :math:`O(D\log D)` for one potential, by sorting;
         :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, by maximum-sum message passing.
     """
+    if isinstance(forest, CoupledForest):
+        return choose_coupled(forest.tree(count_logits), logits, count_logits, 1, None).squeeze(0)
     if forest.is_single:
         return _sort_mode(logits, count_logits)
     tree = forest.tree(count_logits)

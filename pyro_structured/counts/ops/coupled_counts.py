@@ -3,7 +3,7 @@ r"""Sum-product message passing for counts in nested subsets of variables that a
 Messages are logarithms of weights, of every count and of the states of at most two vertices.
 """
 
-__all__ = ["CoupledBeliefs", "choose_coupled", "solve_coupled"]
+__all__ = ["CoupledSolution", "choose_coupled", "solve_coupled"]
 
 import math
 from collections.abc import Callable
@@ -12,21 +12,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_structured.counts.ops.count_tree import leaf_weights
+from pyro_structured.counts.ops.count_tree import RARE_DOUBT, RARE_DROP, UNIT_ROUNDOFF, leaf_weights
 from pyro_structured.counts.ops.coupled_forest import CoupledTree, Link, Mix, Product, Release, Step
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 
-class CoupledBeliefs(NamedTuple):
-    """Results for rows: log Z less the weight of the heaviest vector without tables, shape ``(rows,)``; posterior
-    log-odds, ``(rows, num_variables)``; probabilities of the entries of all tables, ``(rows, table_size)``.
+class CoupledSolution(NamedTuple):
+    """Results for rows, and bounds on their errors.
+
+    ``excess``, log Z less the weight of the heaviest vector without tables, ``excess_error``,
+    ``count_marginals_error``, a bound for probabilities, and ``num_fallback_nodes`` have shape ``(rows,)``;
+    ``marginal_logits`` and ``marginal_logits_error``, ``(rows, num_variables)``; ``posterior``, the probabilities of
+    the entries of all tables, ``(rows, table_size)``.
     """
 
     excess: Tensor
     marginal_logits: Tensor
     posterior: Tensor
+    excess_error: Tensor
+    marginal_logits_error: Tensor
+    count_marginals_error: Tensor
+    num_fallback_nodes: Tensor
 
 
 class _Sums(NamedTuple):
@@ -36,6 +44,8 @@ class _Sums(NamedTuple):
     convolve: Callable[[Tensor, Tensor], Tensor]
 
 
+# Numbers of one batch of samples.
+CHUNK_ELEMENTS = 2**22
 _TOTAL = _Sums(logsumexp, log_convolve)
 _LARGEST = _Sums(lambda terms, dim: terms.amax(dim), max_convolve)
 
@@ -90,7 +100,8 @@ def _ascend(step: Step, messages: Tensor, tables: Tensor, sums: _Sums) -> Tensor
 
 def _mix_terms(step: Mix, left: Tensor, tables: Tensor) -> Tensor:
     """Terms of a step's results, shape ``(rows, nodes, channels, terms, width)``."""
-    return left[:, :, step.first].unflatten(2, (step.channels, -1)) + _gather(tables, step.weights).unsqueeze(-1)
+    terms = left[:, :, step.first].view(*left.shape[:2], *step.weights.shape[1:], -1)
+    return terms + _gather(tables, step.weights).unsqueeze(-1)
 
 
 def _link_terms(step: Link, messages: Tensor, tables: Tensor) -> Tensor:
@@ -155,19 +166,26 @@ def _normalised(log_weights: Tensor) -> Tensor:
     return (log_weights - logsumexp(log_weights).unsqueeze(-1)).exp()
 
 
-def solve_coupled(tree: CoupledTree, logits: Tensor, tables: Tensor, marginals: bool) -> CoupledBeliefs:
+def solve_coupled(
+    tree: CoupledTree, logits: Tensor, tables: Tensor, marginals: bool = True, errors: bool = False
+) -> CoupledSolution:
     r"""Sums over all binary vectors.
 
     :param CoupledTree tree: The schedule.
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64; infinite ones are clamps.
     :param Tensor tables: Log-potentials of counts, edges and links, shape ``(rows, table_size)``; -inf is allowed.
-    :param bool marginals: Whether posteriors are wanted; without, they are zeros.
+    :param bool marginals: Whether posteriors are wanted.
+    :param bool errors: Whether bounds on the errors are wanted; what is not wanted is zero.
     :return: Differentiable results. Cost :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v.
     """
     messages, potentials, padded, log_scale = _upward(tree, logits, tables, _TOTAL)
     excess = _root_excess(tree, messages, log_scale)
-    if not marginals:
-        return CoupledBeliefs(excess, torch.zeros_like(logits), torch.zeros_like(tables))
+    none = torch.zeros_like(excess)
+    solution = CoupledSolution(
+        excess, torch.zeros_like(logits), torch.zeros_like(tables), none, torch.zeros_like(logits), none, none.long()
+    )
+    if not (marginals or errors):
+        return solution
     outside, posterior = _downward(tree, messages, potentials, padded)
     joint = messages + outside
     leaves = joint[:, : 4 * tree.num_variables].view(len(joint), -1, 4)
@@ -176,7 +194,71 @@ def solve_coupled(tree: CoupledTree, logits: Tensor, tables: Tensor, marginals: 
     counts = torch.cat([*shares, joint.new_zeros(len(joint), 1)], -1)
     posterior = posterior[:, :-1].index_add(1, tree.potential_entries, counts[:, tree.potential_cells])
     posterior = posterior.index_fill(1, tree.constants, 1.0)
-    return CoupledBeliefs(excess, log_odds(leaves[..., 0], leaves[..., 3]), posterior)
+    odds = log_odds(leaves[..., 0], leaves[..., 3])
+    solution = solution._replace(marginal_logits=odds, posterior=posterior)
+    if not errors:
+        return solution
+    excess_error, odds_error = _rounding_errors(tree, messages, padded, outside, log_scale, odds)
+    # As a log-odds, the logarithm of a probability of a count has the errors of the passes up and down.
+    return solution._replace(
+        excess_error=excess_error, marginal_logits_error=odds_error, count_marginals_error=odds_error.amin(-1)
+    )
+
+
+def _rounding_errors(
+    tree: CoupledTree, messages: Tensor, tables: Tensor, outside: Tensor, log_scale: Tensor, odds: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Bounds the errors of log Z and of the log-odds, as :func:`~.count_tree.rounding_errors` does.
+
+    :return: Shapes ``(rows,)`` and ``(rows, num_variables)``.
+    """
+    tables = tables.masked_fill(tables.isinf(), 0.0).abs()
+    sizes = torch.zeros_like(messages).index_add(1, tree.potential_cells, tables[:, tree.potential_entries])
+    joint = messages + outside
+    rare = torch.ones_like(joint, dtype=torch.bool)
+    doubt = RARE_DROP + RARE_DOUBT * tables.sum(-1)[:, None, None]
+    groups = [(slice(0, 4 * tree.num_variables), 4)]
+    groups += [(step.cells, step.channels * step.width) for step in tree.steps]
+    for cells, width in groups:
+        near = joint[:, cells].unflatten(-1, (-1, width))
+        rare[:, cells] = (near < near.amax(-1, keepdim=True) - doubt).flatten(1)
+    relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, outside)]
+    every, likely = (
+        _largest_errors(tree, inside, sizes, beyond, tables) for inside, beyond in ((messages, outside), relevant)
+    )
+    depth = len(tree.steps) + 2
+    shifted = relevant[0].masked_fill(relevant[0].isinf(), 0.0).abs().sum(-1)
+    excess_error = torch.minimum(every[0] + depth * log_scale.abs(), likely[0] + depth * (log_scale.abs() + shifted))
+    per_odds = 24 * tree.num_nodes * odds.masked_fill(~odds.isfinite(), 0.0).abs()
+    odds_error = torch.minimum((every[0] + every[1]).unsqueeze(-1), (likely[0] + likely[1]).unsqueeze(-1) + per_odds)
+    return UNIT_ROUNDOFF * (excess_error + 64), UNIT_ROUNDOFF * 2 * odds_error
+
+
+def _largest_errors(
+    tree: CoupledTree, messages: Tensor, sizes: Tensor, outside: Tensor, tables: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Errors of log Z, and errors that the downward pass adds, in units of rounding; both of shape ``(rows,)``."""
+
+    def size(tensor: Tensor) -> Tensor:
+        return tensor.masked_fill(tensor.isinf(), 0.0).abs().flatten(2).amax(-1)
+
+    upward_error, downward_error = (messages.new_zeros(len(messages)) for _ in range(2))
+    for step in tree.steps:
+        left = _gather(messages, step.left)
+        inside, terms = size(left), left.shape[-1] if isinstance(step, Release) else 2
+        if isinstance(step, (Product, Link)):
+            right = _gather(messages, step.right)
+            inside, terms = inside + size(right), 2 * min(left.shape[-1], right.shape[-1])
+        if isinstance(step, (Mix, Link)):
+            inside, terms = inside + size(_gather(tables, step.weights)), max(terms, 4)
+        if isinstance(step, Link):
+            terms = max(left.shape[-1], step.weights.shape[1])
+        here, above = (size(_of_nodes(step, buffer)) for buffer in (sizes, outside))
+        upward_error = upward_error + (terms + 16 + 6 * inside + 2 * here).sum(-1)
+        downward_error = downward_error + 2 * (4 * step.width + terms + 16 + 6 * (inside + above + 2 * here)).sum(-1)
+    leaves = slice(0, 4 * tree.num_variables)
+    own = messages[:, leaves].masked_fill(messages[:, leaves].isinf(), 0.0).abs()
+    return upward_error + (6 * own + 2 * sizes[:, leaves]).sum(-1), downward_error
 
 
 def choose_coupled(
@@ -194,16 +276,11 @@ def choose_coupled(
     sums = _LARGEST if choose is None else _TOTAL
     messages, _, tables, _ = _upward(tree, logits, tables, sums)
     pick = _index_of_largest if choose is None else choose
-    shape = (num_samples, len(logits), tree.num_nodes)
-    counts = torch.zeros(shape, dtype=torch.long, device=logits.device)
-    channels = torch.zeros_like(counts)
-    for cells, ids in zip(tree.roots, tree.root_ids, strict=True):
-        weights = _gather(messages, cells).flatten(2)
-        chosen = pick(weights.expand(num_samples, *weights.shape))
-        counts[..., ids], channels[..., ids] = chosen % cells.shape[-1], chosen // cells.shape[-1]
-    for step in reversed(tree.steps):
-        _descend(step, messages, tables, counts, channels, pick)
-    return counts[..., : tree.num_variables].to(logits.dtype)
+    samples = logits.new_empty(num_samples, *logits.shape)
+    widest = max([step.left.numel() for step in tree.steps], default=1)
+    for chunk in samples.split(max(1, CHUNK_ELEMENTS // max(1, len(logits) * widest))):
+        chunk.copy_(_descend(tree, messages, tables, len(chunk), pick))
+    return samples
 
 
 def _index_of_largest(log_weights: Tensor) -> Tensor:
@@ -211,6 +288,22 @@ def _index_of_largest(log_weights: Tensor) -> Tensor:
 
 
 def _descend(
+    tree: CoupledTree, messages: Tensor, tables: Tensor, num_samples: int, pick: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Chooses counts and channels from the roots to the variables, whose counts are returned."""
+    shape = (num_samples, len(messages), tree.num_nodes)
+    counts = torch.zeros(shape, dtype=torch.long, device=messages.device)
+    channels = torch.zeros_like(counts)
+    for cells, ids in zip(tree.roots, tree.root_ids, strict=True):
+        weights = _gather(messages, cells).flatten(2)
+        chosen = pick(weights.expand(num_samples, *weights.shape))
+        counts[..., ids], channels[..., ids] = chosen % cells.shape[-1], chosen // cells.shape[-1]
+    for step in reversed(tree.steps):
+        _split(step, messages, tables, counts, channels, pick)
+    return counts[..., : tree.num_variables]
+
+
+def _split(
     step: Step,
     messages: Tensor,
     tables: Tensor,

@@ -1,6 +1,6 @@
 """Plans of counts in nested subsets of variables that a forest of edges couples."""
 
-__all__ = ["CoupledForest", "CoupledTree", "Link", "Mix", "Product", "Release", "Step"]
+__all__ = ["AnyForest", "CoupledForest", "CoupledTree", "Link", "Mix", "Product", "Release", "Step"]
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -214,6 +214,9 @@ class CoupledForest:
 
     def _build(self, limits: tuple[int, ...], device: torch.device) -> CoupledTree:
         return _plan(self._nodes, [size + 1 for _, size in self.tables], limits, device)
+
+
+AnyForest = CountForest | CoupledForest
 
 
 class _Nodes(NamedTuple):
