@@ -57,9 +57,8 @@ class RecursiveCardinality(DiscreteVector):
     in the order of the subsets. Subsets may have references, edges and links
     (:class:`~pyro_structured.structures.NestedSubsets`): then :math:`f_s` weighs the number of variables that differ
     from the reference, every edge adds :math:`\theta_{ab}(y_a, y_b)` (``edge_logits``) and every link
-    :math:`g_{st}(c_s, c_t)` (``link_logits``). Values are vectors of zeros and ones in the parameters' dtype, ``event_shape`` is
-    ``(D,)``;
-    :meth:`log_prob` accepts booleans and integers too.
+    :math:`g_{st}(c_s, c_t)` (``link_logits``). Values are vectors of zeros and ones in the parameters'
+    dtype, ``event_shape`` is ``(D,)``; :meth:`log_prob` accepts booleans and integers too.
 
     **Exact**: every query. Results are computed in float64 and carry a certificate (:attr:`certificate`).
     **Cost**: :math:`O(D\log^2 D)` time and :math:`O(D \log D)` memory for one potential over all variables; for
@@ -112,7 +111,7 @@ class RecursiveCardinality(DiscreteVector):
         >>> alike = torch.eye(2).expand(2, 2, 2)
         >>> chain = RecursiveCardinality(d.logits, d.count_logits, subsets, edge_logits=alike)
         >>> chain.marginals
-        tensor([0.1950, 0.0718, 0.1950])
+        tensor([0.1966, 0.0723, 0.1966])
     """
 
     arg_constraints = {
@@ -384,7 +383,8 @@ class RecursiveCardinality(DiscreteVector):
         """Probabilities of both states of each edge, shape ``batch_shape + (E, 2, 2)``."""
         start, number = self.subsets.table_size, len(self.subsets.edges)
         probs = self._supported_beliefs.count_marginals[..., start : start + 4 * number]
-        return self._cast(probs).unflatten(-1, (number, 2, 2)).expand(self.batch_shape + (number, 2, 2))
+        probs = probs.reshape(*probs.shape[:-1], number, 2, 2)
+        return self._cast(probs).expand(self.batch_shape + (number, 2, 2))
 
     @property
     def link_marginals(self) -> tuple[Tensor, ...]:

@@ -378,7 +378,8 @@ def _orient(
     """Reference of each variable in its outermost subset, and whether a subset's reference is the complement of it."""
     owner, flipped = np.full(num_variables, -1), np.zeros(num_variables, dtype=bool)
     is_reversed = np.zeros(len(members), dtype=bool)
-    for index in sorted(range(len(members)), key=lambda i: -len(members[i])):
+    # Of equal subsets, the last one contains the others, as where links look for the outermost.
+    for index in sorted(range(len(members)), key=lambda i: (-len(members[i]), -i)):
         inside, reference = members[index], references[index]
         if not len(inside):
             continue
