@@ -1,6 +1,9 @@
 r"""Sum-product message passing for counts in nested subsets of variables that a forest of edges couples.
 
-Messages are logarithms of weights, of every count and of the states of at most two vertices.
+Messages are logarithms of weights, of every count and of the states of at most two vertices. Long ones are convolved by
+transforms, and bounds on their absolute errors travel with them, as further rows: all steps but products and links are
+linear, the same for errors as for messages. Where the bounds are too large, tilts change, and in the end the nodes that
+cause them are convolved directly (:mod:`~pyro_structured.counts.ops.fourier_passes` has the argument).
 """
 
 __all__ = ["CoupledSolution", "choose_coupled", "solve_coupled"]
@@ -12,8 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pyro_structured.counts.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.count_tree import RARE_DOUBT, RARE_DROP, UNIT_ROUNDOFF, leaf_weights
 from pyro_structured.counts.ops.coupled_forest import CoupledTree, Link, Mix, Product, Release, Step
+from pyro_structured.counts.ops.fourier_passes import NodePlan, convolve_bounded, is_long, smallest_magnification
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
@@ -50,32 +55,79 @@ _TOTAL = _Sums(logsumexp, log_convolve)
 _LARGEST = _Sums(lambda terms, dim: terms.amax(dim), max_convolve)
 
 
+class _Upward(NamedTuple):
+    """Messages to the roots, potentials of the cells, tables with a zero behind them, one row for each message and then
+    one for each bound on its error; the sum of what was subtracted from messages, whose largest entries are 0; and the
+    logarithms of the errors of transforms at the count 0, shape ``(rows, nodes, channels)``.
+    """
+
+    messages: Tensor
+    potentials: Tensor
+    tables: Tensor
+    log_scale: Tensor
+    rounding: list[Tensor | None]
+
+
+class _Downward(NamedTuple):
+    """Messages from outside of every node, with their errors; probabilities of the entries of the tables of edges and
+    links; errors of transforms for the left and the right nodes of a step.
+    """
+
+    outside: Tensor
+    posterior: Tensor
+    rounding: list[tuple[Tensor, Tensor] | None]
+
+
+_Plans = list[NodePlan | None]
+
+
+class _Bounded(NamedTuple):
+    """How a step with errors convolves: by transforms, or directly."""
+
+    plan: NodePlan | None
+
+
 def _gather(buffer: Tensor, cells: Tensor) -> Tensor:
     return buffer[:, cells.flatten()].view(len(buffer), *cells.shape)
 
 
-def _upward(tree: CoupledTree, logits: Tensor, tables: Tensor, sums: _Sums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Messages from the variables to the roots, the potentials of the cells, the tables with a zero, and the sum of
-    what was subtracted from messages, whose largest entries are 0.
-    """
-    rows = len(logits)
-    potentials = logits.new_zeros(rows, tree.num_cells + 1)
-    potentials = potentials.index_add(1, tree.potential_cells, tables[:, tree.potential_entries])
-    log_scale = tables[:, tree.constants].sum(-1)
+def _upward(
+    tree: CoupledTree, logits: Tensor, tables: Tensor, sums: _Sums = _TOTAL, plans: _Plans | None = None
+) -> _Upward:
+    rows, log_scale = len(logits), tables[:, tree.constants].sum(-1)
     tables = torch.nn.functional.pad(tables, (0, 1))
-    messages = torch.full_like(potentials, -math.inf)
-    leaves = slice(0, 4 * tree.num_variables)
     # A variable's state is its count.
     off, on = leaf_weights(logits).view(rows, -1, 2).unbind(-1)
     never = torch.full_like(off, -math.inf)
-    messages[:, leaves] = torch.stack([off, never, never, on], -1).flatten(1) + potentials[:, leaves]
-    for step in tree.steps:
-        merged = _ascend(step, messages, tables, sums) + _of_nodes(step, potentials)
-        peak = merged.detach().flatten(2).amax(-1)
-        peak = peak.masked_fill(peak == -math.inf, 0.0)
-        messages[:, step.cells] = (merged - peak[..., None, None]).flatten(1)
+    own = torch.stack([off, never, never, on], -1).flatten(1)
+    if plans is not None:
+        tables, own = torch.cat([tables, tables]), torch.cat([own, torch.full_like(own, -math.inf)])
+    potentials = own.new_zeros(len(own), tree.num_cells + 1)
+    potentials = potentials.index_add(1, tree.potential_cells, tables[:, tree.potential_entries])
+    messages = torch.full_like(potentials, -math.inf)
+    leaves = slice(0, 4 * tree.num_variables)
+    messages[:, leaves] = own + potentials[:, leaves]
+    rounding: list[Tensor | None] = []
+    for index, step in enumerate(tree.steps):
+        bounded = None if plans is None else _Bounded(plans[index])
+        merged, constant = _ascend(step, messages, tables, sums, bounded)
+        merged = merged + _of_nodes(step, potentials)
+        peak = _peak(merged, rows)
+        messages[:, step.cells] = (merged - _stacked(peak, merged)).flatten(1)
         log_scale = log_scale + peak.sum(-1)
-    return messages, potentials, tables, log_scale
+        rounding.append(None if constant is None else constant - peak.unsqueeze(-1))
+    return _Upward(messages, potentials, tables, log_scale, rounding)
+
+
+def _peak(messages: Tensor, rows: int) -> Tensor:
+    """Largest entries, in the first rows, of a node, 0 where all are -inf, shape ``(rows, nodes)``."""
+    peak = messages[:rows].detach().flatten(2).amax(-1)
+    return peak.masked_fill(peak == -math.inf, 0.0)
+
+
+def _stacked(peak: Tensor, messages: Tensor) -> Tensor:
+    """Peaks for messages, and for the errors that stand below them."""
+    return peak.repeat(len(messages) // len(peak), 1)[..., None, None]
 
 
 def _of_nodes(step: Step, buffer: Tensor) -> Tensor:
@@ -83,19 +135,49 @@ def _of_nodes(step: Step, buffer: Tensor) -> Tensor:
     return buffer[:, step.cells].view(len(buffer), -1, step.channels, step.width)
 
 
-def _ascend(step: Step, messages: Tensor, tables: Tensor, sums: _Sums) -> Tensor:
-    """Results of a step without potentials, shape ``(rows, nodes, channels, width)``."""
+def _ascend(
+    step: Step, messages: Tensor, tables: Tensor, sums: _Sums, bounded: _Bounded | None
+) -> tuple[Tensor, Tensor | None]:
+    """Results of a step without potentials, shape ``(rows, nodes, channels, width)``, and errors of transforms."""
     left = _gather(messages, step.left)
     if isinstance(step, Product):
-        right = _gather(messages, step.right)
-        pairs = sums.convolve(left[:, :, step.first], right[:, :, step.second])[..., : step.width]
-        return sums.join(pairs.view(*pairs.shape[:2], step.channels, -1, step.width), 3)
+        pairs = left[:, :, step.first], _gather(messages, step.right)[:, :, step.second]
+        merged, constant = _convolve(*pairs, sums.convolve, bounded)
+        merged = merged[..., : step.width]
+        shape = (len(left), -1, step.channels, len(step.first) // step.channels)
+        if constant is not None:
+            constant = logsumexp(constant.view(len(constant), *merged.shape[1:2], *shape[2:]))
+        return sums.join(merged.reshape(*shape, step.width), 3), constant
     if isinstance(step, Mix):
-        return sums.join(_mix_terms(step, left, tables), 3)[..., : step.width]
+        return sums.join(_mix_terms(step, left, tables), 3)[..., : step.width], None
     if isinstance(step, Link):
-        left = left + sums.join(_link_terms(step, messages, tables), 2).unsqueeze(2)
-        return left[..., : step.width]
-    return sums.join(left, 3).unsqueeze(3)
+        return _times(left, sums.join(_link_terms(step, messages, tables), 2).unsqueeze(2), bounded is not None)[
+            ..., : step.width
+        ], None
+    return sums.join(left, 3).unsqueeze(3), None
+
+
+def _convolve(
+    left: Tensor, right: Tensor, convolve: Callable[[Tensor, Tensor], Tensor], bounded: _Bounded | None
+) -> tuple[Tensor, Tensor | None]:
+    """Convolutions, or correlations, of pairs of channels, and errors of transforms, shape ``(rows, nodes, pairs)``."""
+    if bounded is None:
+        return convolve(left, right), None
+    shape, plan = left.shape[1:3], bounded.plan
+    if plan is not None:
+        plan = NodePlan(*(numbers.repeat_interleave(shape[1], 1) for numbers in plan))
+    (left, left_error), (right, right_error) = (side.flatten(1, 2).chunk(2) for side in (left, right))
+    value, error, constant = convolve_bounded(left, right, left_error, right_error, plan, convolve is log_correlate)
+    return torch.cat([value, error]).unflatten(1, shape), None if plan is None else constant.unflatten(1, shape)
+
+
+def _times(left: Tensor, right: Tensor, bounded: bool) -> Tensor:
+    """Products of messages and, if ``bounded``, the errors of these products."""
+    if not bounded:
+        return left + right
+    (left, left_error), (right, right_error) = left.chunk(2), right.chunk(2)
+    error = torch.logaddexp(left_error + torch.logaddexp(right, right_error), left + right_error)
+    return torch.cat([left + right, error])
 
 
 def _mix_terms(step: Mix, left: Tensor, tables: Tensor) -> Tensor:
@@ -115,51 +197,59 @@ def _root_excess(tree: CoupledTree, messages: Tensor, log_scale: Tensor) -> Tens
     return log_scale
 
 
-def _downward(tree: CoupledTree, messages: Tensor, potentials: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
-    """Messages from outside of every node, and the probabilities of the entries of the tables of edges and links."""
+def _downward(tree: CoupledTree, up: _Upward, rows: int, plans: _Plans | None = None) -> _Downward:
+    messages, tables = up.messages, up.tables
     outside = torch.full_like(messages, -math.inf)
-    posterior = torch.zeros_like(tables)
+    posterior = torch.zeros_like(tables[:rows])
     for cells in tree.roots:
-        outside[:, cells.flatten()] = 0.0
-    for step in reversed(tree.steps):
-        total = _of_nodes(step, outside) + _of_nodes(step, potentials)
+        outside[:rows, cells.flatten()] = 0.0
+    rounding: list[tuple[Tensor, Tensor] | None] = []
+    for index in reversed(range(len(tree.steps))):
+        step = tree.steps[index]
+        bounded = None if plans is None else _Bounded(plans[index])
+        total = _of_nodes(step, outside) + _of_nodes(step, up.potentials)
         left = _gather(messages, step.left)
-        width = left.shape[-1]
+        width, constants = left.shape[-1], None
         if isinstance(step, Product):
             right = _gather(messages, step.right)
             missing = width + right.shape[-1] - 1 - step.width
             copies = len(step.first) // step.channels
             total = torch.nn.functional.pad(total, (0, missing), value=-math.inf).repeat_interleave(copies, 2)
-            to_left = log_correlate(total, right[:, :, step.second])
-            to_right = log_correlate(total, left[:, :, step.first])
-            _set(outside, step.right, logsumexp(to_right[:, :, step.second_terms], 3))
-            _set(outside, step.left, logsumexp(to_left[:, :, step.first_terms], 3))
+            sides = []
+            for cells, other, terms in (
+                (step.left, right[:, :, step.second], step.first_terms),
+                (step.right, left[:, :, step.first], step.second_terms),
+            ):
+                message, constant = _convolve(total, other, log_correlate, bounded)
+                peak = _set(outside, cells, logsumexp(message[:, :, terms], 3), rows)
+                sides.append(None if constant is None else logsumexp(constant[:, :, terms]) - peak.unsqueeze(-1))
+            constants = None if sides[0] is None or sides[1] is None else (sides[0], sides[1])
         elif isinstance(step, Mix):
             # The results may be narrower than what they are made of, where potentials forbid large counts.
             total = torch.nn.functional.pad(total, (0, width - step.width), value=-math.inf).unsqueeze(3)
             weighted = total + _gather(tables, step.weights).unsqueeze(-1)
-            _set(outside, step.left, logsumexp(weighted.flatten(2, 3)[:, :, step.first_terms], 3))
+            _set(outside, step.left, logsumexp(weighted.flatten(2, 3)[:, :, step.first_terms], 3), rows)
             if step.has_edge:
-                joint = logsumexp(_mix_terms(step, left, tables) + total).flatten(2)
+                joint = logsumexp(_mix_terms(step, left[:rows], tables[:rows]) + total[:rows]).flatten(2)
                 posterior = posterior.index_add(1, step.weights.flatten(), _normalised(joint).flatten(1))
         elif isinstance(step, Link):
             total = torch.nn.functional.pad(total, (0, width - step.width), value=-math.inf)
-            above = total + left
+            above = _times(total, left, bounded is not None)
             terms = _link_terms(step, messages, tables)
-            _set(outside, step.left, total + logsumexp(terms, 2).unsqueeze(2))
-            _set(outside, step.right, logsumexp(above + _gather(tables, step.weights)).unsqueeze(2))
-            posterior = posterior.index_add(
-                1, step.weights.flatten(), _normalised((terms + above).flatten(2)).flatten(1)
-            )
+            _set(outside, step.left, _times(total, logsumexp(terms, 2).unsqueeze(2), bounded is not None), rows)
+            _set(outside, step.right, logsumexp(above + _gather(tables, step.weights)).unsqueeze(2), rows)
+            joint = _normalised((terms + above)[:rows].flatten(2)).flatten(1)
+            posterior = posterior.index_add(1, step.weights.flatten(), joint)
         else:
-            _set(outside, step.left, total.expand_as(left))
-    return outside, posterior
+            _set(outside, step.left, total.expand_as(left), rows)
+        rounding.append(constants)
+    return _Downward(outside, posterior, rounding[::-1])
 
 
-def _set(outside: Tensor, cells: Tensor, message: Tensor) -> None:
-    peak = message.detach().flatten(2).amax(-1)
-    peak = peak.masked_fill(peak == -math.inf, 0.0)
-    outside[:, cells.flatten()] = (message - peak[..., None, None]).flatten(1)
+def _set(outside: Tensor, cells: Tensor, message: Tensor, rows: int) -> Tensor:
+    peak = _peak(message, rows)
+    outside[:, cells.flatten()] = (message - _stacked(peak, message)).flatten(1)
+    return peak
 
 
 def _normalised(log_weights: Tensor) -> Tensor:
@@ -175,44 +265,177 @@ def solve_coupled(
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64; infinite ones are clamps.
     :param Tensor tables: Log-potentials of counts, edges and links, shape ``(rows, table_size)``; -inf is allowed.
     :param bool marginals: Whether posteriors are wanted.
-    :param bool errors: Whether bounds on the errors are wanted; what is not wanted is zero.
-    :return: Differentiable results. Cost :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v.
+    :param bool errors: Whether bounds on the errors are wanted; what is not wanted may be zero.
+    :return: Differentiable results. Cost :math:`O(\log^2 D)` for each variable and each subset that holds it, where
+        transforms are accurate enough; where they are not, or where derivatives are recorded,
+        :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v.
     """
-    messages, potentials, padded, log_scale = _upward(tree, logits, tables, _TOTAL)
-    excess = _root_excess(tree, messages, log_scale)
+    plans: _Plans = [
+        NodePlan(
+            logits.new_zeros(len(logits), len(step.left)),
+            torch.zeros(len(logits), len(step.left), dtype=torch.bool, device=logits.device),
+        )
+        if isinstance(step, Product) and is_long(min(step.left.shape[-1], step.right.shape[-1]), tree.num_variables)
+        else None
+        for step in tree.steps
+    ]
+    if any(plan is not None for plan in plans) and not torch.is_grad_enabled():
+        return _attempt(tree, logits, tables, plans, 0)
+    up = _upward(tree, logits, tables)
+    excess = _root_excess(tree, up.messages, up.log_scale)
     none = torch.zeros_like(excess)
     solution = CoupledSolution(
         excess, torch.zeros_like(logits), torch.zeros_like(tables), none, torch.zeros_like(logits), none, none.long()
     )
     if not (marginals or errors):
         return solution
-    outside, posterior = _downward(tree, messages, potentials, padded)
-    joint = messages + outside
-    leaves = joint[:, : 4 * tree.num_variables].view(len(joint), -1, 4)
-    shares = [_normalised(leaves).flatten(1)]
-    shares += [_normalised(_of_nodes(step, joint).flatten(2)).flatten(1) for step in tree.steps]
-    counts = torch.cat([*shares, joint.new_zeros(len(joint), 1)], -1)
-    posterior = posterior[:, :-1].index_add(1, tree.potential_entries, counts[:, tree.potential_cells])
-    posterior = posterior.index_fill(1, tree.constants, 1.0)
-    odds = log_odds(leaves[..., 0], leaves[..., 3])
-    solution = solution._replace(marginal_logits=odds, posterior=posterior)
+    down = _downward(tree, up, len(logits))
+    solution = _with_posterior(tree, solution, up, down)
     if not errors:
         return solution
-    excess_error, odds_error = _rounding_errors(tree, messages, padded, outside, log_scale, odds)
+    excess_error, odds_error = _rounding_errors(tree, up, down, solution)
     # As a log-odds, the logarithm of a probability of a count has the errors of the passes up and down.
     return solution._replace(
         excess_error=excess_error, marginal_logits_error=odds_error, count_marginals_error=odds_error.amin(-1)
     )
 
 
+def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, down: _Downward) -> CoupledSolution:
+    rows = len(solution.excess)
+    joint = up.messages[:rows] + down.outside[:rows]
+    leaves = joint[:, : 4 * tree.num_variables].view(rows, -1, 4)
+    shares = [_normalised(leaves).flatten(1)]
+    shares += [_normalised(_of_nodes(step, joint).flatten(2)).flatten(1) for step in tree.steps]
+    counts = torch.cat([*shares, joint.new_zeros(rows, 1)], -1)
+    posterior = down.posterior[:, :-1].index_add(1, tree.potential_entries, counts[:, tree.potential_cells])
+    odds = log_odds(leaves[..., 0], leaves[..., 3])
+    return solution._replace(marginal_logits=odds, posterior=posterior.index_fill(1, tree.constants, 1.0))
+
+
+# Attempts: without tilts, twice with better ones, with exceptions, and without transforms.
+RETILTED_ATTEMPTS = 2
+LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
+# A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
+NODE_TOLERANCE = 1e-12
+
+
+def _attempt(tree: CoupledTree, logits: Tensor, tables: Tensor, plans: _Plans, attempt: int) -> CoupledSolution:
+    """Results by transforms, of rows that fail the certificate by better plans."""
+    up = _upward(tree, logits, tables, plans=plans)
+    down = _downward(tree, up, len(logits), plans)
+    solution, certified = _summarise(tree, logits, up, down, plans)
+    failed = (~certified).nonzero().squeeze(-1)
+    if not len(failed) or attempt == LAST_ATTEMPT:
+        return solution
+    revised = _revise(tree, up, down, plans, len(logits), attempt)
+    revised = [None if plan is None else NodePlan(*(numbers[failed] for numbers in plan)) for plan in revised]
+    retried = _attempt(tree, logits[failed], tables[failed], revised, attempt + 1)
+    return CoupledSolution(*(old.index_copy(0, failed, new) for old, new in zip(solution, retried, strict=True)))
+
+
+def _summarise(
+    tree: CoupledTree, logits: Tensor, up: _Upward, down: _Downward, plans: _Plans
+) -> tuple[CoupledSolution, Tensor]:
+    rows = len(logits)
+    (messages, message_errors), (outside, outside_errors) = up.messages.chunk(2), down.outside.chunk(2)
+    excess = _root_excess(tree, messages, up.log_scale)
+    excess_error = torch.zeros_like(excess)
+    for cells in tree.roots:
+        lost, whole = (logsumexp(_gather(buffer, cells).flatten(2)) for buffer in (message_errors, messages))
+        excess_error = excess_error + _ratio(lost, whole).sum(-1)
+    cells = torch.arange(tree.num_variables, device=logits.device).unsqueeze(-1) * 4 + torch.tensor([0, 3]).to(
+        logits.device
+    )
+    odds_error = (
+        _ratio(_gather(outside_errors, cells), _gather(outside, cells)).sum(-1).masked_fill(logits.isinf(), 0.0)
+    )
+    counts_error = torch.zeros_like(excess)
+    for step in tree.steps:
+        inside, lost, beyond, missed = (
+            _of_nodes(step, buffer).flatten(2) for buffer in (messages, message_errors, outside, outside_errors)
+        )
+        error = torch.logaddexp(lost + torch.logaddexp(beyond, missed), inside + missed)
+        relative = _ratio(error, logsumexp(inside + beyond).unsqueeze(-1))
+        counts_error = torch.maximum(counts_error, relative.amax((1, 2)))
+    scale = torch.maximum(excess.abs(), logits.masked_fill(logits.isinf(), 0.0).abs().sum(-1))
+    tolerance = log_odds_tolerance(tree.num_variables)
+    certified = (excess_error <= log_partition_tolerance(scale)) & (counts_error <= tolerance)
+    certified = certified & (odds_error.amax(-1) <= tolerance)
+    tilting, fallback = torch.zeros_like(excess), torch.zeros(rows, dtype=torch.long, device=logits.device)
+    for step, plan in zip(tree.steps, plans, strict=True):
+        if plan is not None:
+            # Tilts of large counts are added and subtracted again.
+            tilting = tilting + 8 * UNIT_ROUNDOFF * step.width * plan.tilt.abs().sum(-1)
+            fallback = fallback + plan.direct.sum(-1)
+    none = torch.zeros_like(logits)
+    solution = CoupledSolution(excess, none, none, excess_error, odds_error, counts_error, fallback)
+    solution = _with_posterior(tree, solution, up, down)
+    rounding = _rounding_errors(tree, up, down, solution)
+    return solution._replace(
+        excess_error=excess_error + rounding[0] + tilting,
+        marginal_logits_error=odds_error + rounding[1] + 4 * tilting.unsqueeze(-1),
+        count_marginals_error=counts_error + rounding[1].amin(-1) + 4 * tilting,
+    ), certified
+
+
+def _ratio(log_error: Tensor, log_value: Tensor) -> Tensor:
+    """Relative error of a value; 0 for an impossible value without an error."""
+    exact = log_error == -math.inf
+    return (log_error - log_value.masked_fill(exact, 0.0)).exp()
+
+
+def _revise(tree: CoupledTree, up: _Upward, down: _Downward, plans: _Plans, rows: int, attempt: int) -> _Plans:
+    """Plans with the tilts that magnify errors least and, after some attempts, with exceptions."""
+    inside = torch.logaddexp(*up.messages.chunk(2))
+    beyond = torch.logaddexp(*down.outside.chunk(2)) + up.potentials[:rows]
+    revised: _Plans = []
+    for index, (step, plan) in enumerate(zip(tree.steps, plans, strict=True)):
+        if plan is None or not isinstance(step, Product):
+            revised.append(None)
+            continue
+        messages = (_gather(inside, step.left), _gather(inside, step.right), _of_nodes(step, beyond))
+        tilt = smallest_magnification(*(logsumexp(message, 2) for message in messages))
+        direct = plan.direct
+        if attempt >= RETILTED_ATTEMPTS:
+            direct = (
+                direct | (attempt > RETILTED_ATTEMPTS) | ~(_blame(step, index, plan, up, down, rows) <= NODE_TOLERANCE)
+            )
+        revised.append(NodePlan(tilt, direct))
+    return revised
+
+
+def _blame(step: Product, index: int, plan: NodePlan, up: _Upward, down: _Downward, rows: int) -> Tensor:
+    """Largest relative errors of Z that the transforms of each node may have caused, shape ``(rows, nodes)``."""
+    upward, sides = up.rounding[index], down.rounding[index]
+    assert upward is not None and sides is not None
+    messages, outside = up.messages[:rows], down.outside[:rows]
+    own = (_of_nodes(step, messages), _of_nodes(step, outside) + _of_nodes(step, up.potentials[:rows]))
+    joint = _of_nodes(step, messages) + _of_nodes(step, outside)
+    shares = [_share(upward, plan.tilt, own[1], joint)]
+    for constant, cells in zip(sides, (step.left, step.right), strict=True):
+        message = _gather(messages, cells)
+        shares.append(_share(constant, -plan.tilt, message, message + _gather(outside, cells)))
+    return torch.stack(shares).amax(0)
+
+
+def _share(constant: Tensor, tilt: Tensor, other: Tensor, joint: Tensor) -> Tensor:
+    counts = torch.arange(other.shape[-1], dtype=other.dtype, device=other.device)
+    errors = constant.unsqueeze(-1) + tilt[..., None, None] * counts + other
+    return (
+        (torch.logsumexp(errors.flatten(2), -1) - torch.logsumexp(joint.flatten(2), -1)).nan_to_num(nan=math.inf).exp()
+    )
+
+
 def _rounding_errors(
-    tree: CoupledTree, messages: Tensor, tables: Tensor, outside: Tensor, log_scale: Tensor, odds: Tensor
+    tree: CoupledTree, up: _Upward, down: _Downward, solution: CoupledSolution
 ) -> tuple[Tensor, Tensor]:
-    r"""Bounds the errors of log Z and of the log-odds, as :func:`~.count_tree.rounding_errors` does.
+    r"""Bounds the errors of log Z and of the log-odds by rounding, as :func:`~.count_tree.rounding_errors` does.
 
     :return: Shapes ``(rows,)`` and ``(rows, num_variables)``.
     """
-    tables = tables.masked_fill(tables.isinf(), 0.0).abs()
+    rows, odds, log_scale = len(solution.excess), solution.marginal_logits, up.log_scale
+    messages, outside = up.messages[:rows], down.outside[:rows]
+    tables = up.tables[:rows].masked_fill(up.tables[:rows].isinf(), 0.0).abs()
     sizes = torch.zeros_like(messages).index_add(1, tree.potential_cells, tables[:, tree.potential_entries])
     joint = messages + outside
     rare = torch.ones_like(joint, dtype=torch.bool)
@@ -223,9 +446,8 @@ def _rounding_errors(
         near = joint[:, cells].unflatten(-1, (-1, width))
         rare[:, cells] = (near < near.amax(-1, keepdim=True) - doubt).flatten(1)
     relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, outside)]
-    every, likely = (
-        _largest_errors(tree, inside, sizes, beyond, tables) for inside, beyond in ((messages, outside), relevant)
-    )
+    every = _largest_errors(tree, messages, sizes, outside, tables)
+    likely = _largest_errors(tree, relevant[0], sizes, relevant[1], tables)
     depth = len(tree.steps) + 2
     shifted = relevant[0].masked_fill(relevant[0].isinf(), 0.0).abs().sum(-1)
     excess_error = torch.minimum(every[0] + depth * log_scale.abs(), likely[0] + depth * (log_scale.abs() + shifted))
@@ -274,7 +496,7 @@ def choose_coupled(
     :return: Zeros and ones, shape ``(num_samples, rows, num_variables)``.
     """
     sums = _LARGEST if choose is None else _TOTAL
-    messages, _, tables, _ = _upward(tree, logits, tables, sums)
+    messages, _, tables, *_ = _upward(tree, logits, tables, sums)
     pick = _index_of_largest if choose is None else choose
     samples = logits.new_empty(num_samples, *logits.shape)
     widest = max([step.left.numel() for step in tree.steps], default=1)

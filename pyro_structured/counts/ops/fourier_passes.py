@@ -13,7 +13,18 @@ the factor by which the rounding of its transform is magnified in the result, wh
 children and o is that from outside. Nodes that no tilt helps are convolved directly.
 """
 
-__all__ = ["FourierPasses", "NodePlan", "best_tilts", "initial_plan", "is_fast", "node_errors", "run_passes"]
+__all__ = [
+    "FourierPasses",
+    "NodePlan",
+    "best_tilts",
+    "convolve_bounded",
+    "initial_plan",
+    "is_fast",
+    "is_long",
+    "node_errors",
+    "run_passes",
+    "smallest_magnification",
+]
 
 import math
 from typing import NamedTuple
@@ -73,8 +84,12 @@ class FourierPasses(NamedTuple):
 
 def is_fast(tree: CountTree, merge: Merge) -> bool:
     """Whether the messages of a merge are long enough for transforms."""
-    shortest = FOURIER_WIDTH * (WIDER if tree.num_variables > MANY_VARIABLES else 1)
-    return min(merge.left.shape[1], merge.right.shape[1]) >= shortest
+    return is_long(min(merge.left.shape[1], merge.right.shape[1]), tree.num_variables)
+
+
+def is_long(width: int, num_variables: int) -> bool:
+    """Whether messages of a width, or a larger one, are convolved by transforms."""
+    return width >= FOURIER_WIDTH * (WIDER if num_variables > MANY_VARIABLES else 1)
 
 
 def initial_plan(tree: CountTree, logits: Tensor) -> list[NodePlan | None]:
@@ -125,11 +140,15 @@ def _combine(
     return value.clamp(min=0.0).log() + slope, (error.clamp(min=0.0) + new).log() + slope, constant
 
 
-def _convolve(
+def convolve_bounded(
     left: Tensor, right: Tensor, left_error: Tensor, right_error: Tensor, plan: NodePlan | None, correlate: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Convolves two messages, or correlates a total with a message.
 
+    :param Tensor left: Messages, shape ``(rows, nodes, width)``; ``left_error`` are logarithms of bounds on their
+        absolute errors.
+    :param Tensor right: The others.
+    :param plan: ``None``: without transforms.
     :return: The result, the bound on its error, and the transforms' contribution to the bound at the count 0.
     """
     if plan is None:
@@ -186,7 +205,7 @@ def run_passes(tree: CountTree, logits: Tensor, count_logits: Tensor, plans: lis
     for merge, plan in zip(tree.merges, plans, strict=True):
         left, right = gather(messages, merge.left), gather(messages, merge.right)
         left_error, right_error = gather(errors, merge.left), gather(errors, merge.right)
-        merged, error, constant = _convolve(left, right, left_error, right_error, plan)
+        merged, error, constant = convolve_bounded(left, right, left_error, right_error, plan)
         here = slice(merge.start, merge.stop)
         potential = potentials[:, here].view(rows, merge.nodes, merge.width)
         merged = merged[..., : merge.width] + potential
@@ -220,7 +239,7 @@ def _pass_down(
     )
     constants = []
     for target, sibling in ((merge.left, merge.right), (merge.right, merge.left)):
-        value, error, constant = _convolve(
+        value, error, constant = convolve_bounded(
             total, gather(messages, sibling), total_error, gather(errors, sibling), plan, correlate=True
         )
         peak = finite_peak(value)
@@ -266,12 +285,16 @@ def best_tilts(tree: CountTree, passes: FourierPasses, plans: list[NodePlan | No
             result.append(None)
             continue
         total = beyond[:, merge.start : merge.stop].view(*plan.tilt.shape, merge.width)
-        result.append(plan._replace(tilt=_minimise(gather(inside, merge.left), gather(inside, merge.right), total)))
+        result.append(
+            plan._replace(tilt=smallest_magnification(gather(inside, merge.left), gather(inside, merge.right), total))
+        )
     return result
 
 
-def _minimise(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
-    """Bisects the derivative of the convex function log kappa."""
+def smallest_magnification(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
+    """Tilts that minimise kappa, a convex function: messages of both children, and from outside, to shape ``(rows,
+    nodes)``.
+    """
     counts = torch.arange(total.shape[-1], dtype=total.dtype, device=total.device)
 
     def mean(message: Tensor, tilt: Tensor) -> Tensor:
