@@ -202,8 +202,7 @@ def _solve_tree(
     # Ordinary numbers lose no digits in log space.
     large = not torch.is_grad_enabled() and (fallback or has_large(logits) or has_large(count_logits))
     if isinstance(forest, CoupledForest):
-        tree_of_states = forest.tree(count_logits)
-        return _Solution(*solve_coupled(tree_of_states, logits, count_logits, marginals, errors or large))
+        return _Solution(*solve_coupled(forest, logits, count_logits, marginals, errors or large))
     tree = forest.tree(count_logits)
     if any(is_fast(tree, merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
         fast = solve_nested_counts(tree, logits, count_logits)

@@ -12,13 +12,20 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_structured.counts.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.count_tree import RARE_DOUBT, RARE_DROP, UNIT_ROUNDOFF, leaf_weights
-from pyro_structured.counts.ops.coupled_forest import CoupledTree, Link, Mix, Product, Release, Step
-from pyro_structured.counts.ops.fourier_passes import NodePlan, convolve_bounded, is_long, smallest_magnification
+from pyro_structured.counts.ops.coupled_forest import CoupledForest, CoupledTree, Link, Mix, Product, Release, Step
+from pyro_structured.counts.ops.fourier_passes import (
+    FOURIER_WIDTH,
+    NodePlan,
+    convolve_bounded,
+    is_long,
+    smallest_magnification,
+)
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
@@ -257,11 +264,11 @@ def _normalised(log_weights: Tensor) -> Tensor:
 
 
 def solve_coupled(
-    tree: CoupledTree, logits: Tensor, tables: Tensor, marginals: bool = True, errors: bool = False
+    forest: CoupledForest, logits: Tensor, tables: Tensor, marginals: bool = True, errors: bool = False
 ) -> CoupledSolution:
     r"""Sums over all binary vectors.
 
-    :param CoupledTree tree: The schedule.
+    :param CoupledForest forest: The counts, edges and links that the tables weigh.
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64; infinite ones are clamps.
     :param Tensor tables: Log-potentials of counts, edges and links, shape ``(rows, table_size)``; -inf is allowed.
     :param bool marginals: Whether posteriors are wanted.
@@ -270,16 +277,22 @@ def solve_coupled(
         transforms are accurate enough; where they are not, or where derivatives are recorded,
         :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v.
     """
-    plans: _Plans = [
-        NodePlan(
-            logits.new_zeros(len(logits), len(step.left)),
-            torch.zeros(len(logits), len(step.left), dtype=torch.bool, device=logits.device),
-        )
-        if isinstance(step, Product) and is_long(min(step.left.shape[-1], step.right.shape[-1]), tree.num_variables)
-        else None
+    tree = forest.tree(tables)
+    long = [
+        isinstance(step, Product) and is_long(min(step.left.shape[-1], step.right.shape[-1]), tree.num_variables)
         for step in tree.steps
     ]
-    if any(plan is not None for plan in plans) and not torch.is_grad_enabled():
+    if any(long) and not torch.is_grad_enabled():
+        tilts = -_first_shifts(forest, logits, tables)
+        plans = [
+            NodePlan(
+                tilts[:, tree.members[step.node_ids]],
+                torch.zeros(len(logits), len(step.left), dtype=torch.bool, device=logits.device),
+            )
+            if fast
+            else None
+            for step, fast in zip(tree.steps, long, strict=True)
+        ]
         return _attempt(tree, logits, tables, plans, 0)
     up = _upward(tree, logits, tables)
     excess = _root_excess(tree, up.messages, up.log_scale)
@@ -300,6 +313,39 @@ def solve_coupled(
     )
 
 
+def _first_shifts(forest: CoupledForest, logits: Tensor, tables: Tensor) -> Tensor:
+    """Numbers to add to the log-odds so that, without potentials of counts, expected counts of the outermost subsets
+    are where the potentials want them: Newton's method on the edges alone, shape ``(rows, num_variables)``.
+    """
+    rows, sizes = len(logits), np.bincount(forest.outermost[forest.outermost >= 0], minlength=1)
+    free = forest.free.tree(logits.new_zeros(1, forest.free.table_size))
+    start = (
+        forest.first_entries[len(forest.first_entries) - len(forest.links) - len(forest.edges)] if forest.edges else 0
+    )
+    edges = tables[:, start : start + 4 * len(forest.edges)].repeat(2, 1)
+    owner = torch.from_numpy(forest.outermost).to(logits.device)
+    shift = torch.zeros_like(logits)
+    for _ in range(NEWTON_STEPS):
+        shifted = torch.cat([logits + shift, logits + shift + SHIFT_DIFFERENCE])
+        up = _upward(free, shifted, edges)
+        leaves = (up.messages + _downward(free, up, 2 * rows).outside)[:, : 4 * free.num_variables].unflatten(
+            1, (-1, 4)
+        )
+        before, after = torch.sigmoid(log_odds(leaves[..., 0], leaves[..., 3])).chunk(2)
+        for subset in np.flatnonzero(sizes >= FOURIER_WIDTH).tolist():
+            inside = owner == subset
+            mean = before[:, inside].sum(-1, keepdim=True)
+            variance = ((after - before)[:, inside].sum(-1, keepdim=True) / SHIFT_DIFFERENCE).clamp(min=0.1)
+            first = forest.first_entries[subset]
+            potential = tables[:, first : first + sizes[subset] + 1]
+            counts = torch.arange(potential.shape[-1], dtype=mean.dtype, device=mean.device)
+            now = shift[:, inside][:, :1]
+            gaussian = -now * counts - (counts - mean) ** 2 / (2 * variance)
+            target = (gaussian + potential).argmax(-1, keepdim=True)
+            shift = torch.where(inside, now + ((target - mean) / variance).clamp(-5.0, 5.0), shift)
+    return shift
+
+
 def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, down: _Downward) -> CoupledSolution:
     rows = len(solution.excess)
     joint = up.messages[:rows] + down.outside[:rows]
@@ -315,6 +361,8 @@ def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, d
 # Attempts: without tilts, twice with better ones, with exceptions, and without transforms.
 RETILTED_ATTEMPTS = 2
 LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
+NEWTON_STEPS = 4
+SHIFT_DIFFERENCE = 1e-3
 # A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
 NODE_TOLERANCE = 1e-12
 

@@ -5,7 +5,7 @@ __all__ = ["AnyForest", "CoupledForest", "CoupledTree", "Link", "Mix", "Product"
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -119,7 +119,7 @@ class CoupledTree:
     Variable ``d`` owns the cells ``4 d`` to ``4 d + 3``: counts 0 and 1 in the states 0 and 1. Entry
     ``potential_entries[i]`` of the tables adds to the cell ``potential_cells[i]``; ``constants`` are the entries of
     empty subsets. ``roots`` holds the cells of the roots, shapes ``(nodes, channels, width)``, ``root_ids`` their
-    numbers.
+    numbers. ``members`` names for each node one of its variables.
     """
 
     num_variables: int
@@ -131,6 +131,7 @@ class CoupledTree:
     potential_entries: Tensor
     potential_cells: Tensor
     constants: Tensor
+    members: Tensor
 
 
 class CoupledForest:
@@ -168,13 +169,23 @@ class CoupledForest:
         nodes = [*self._nodes.subset_nodes, *[-1] * (len(edges) + len(links))]
         self.tables = tuple((node, number - 1) for node, number in zip(nodes, entries, strict=True))
         self.table_size = sum(entries)
+        #: Outermost subset of each variable, or -1; first entry of each table.
+        self.outermost = np.full(self.num_variables, -1)
+        for index in sorted(range(len(subsets)), key=lambda i: sizes[i]):
+            self.outermost[subsets[index]] = index
+        self.first_entries = tuple(np.cumsum([0, *entries])[:-1].tolist())
         self._remember()
+
+    @cached_property
+    def free(self) -> "CoupledForest":
+        """The edges alone."""
+        return CoupledForest(CountForest(self.num_variables, np.zeros((0, 2), np.int64), ()), (), self.edges)
 
     def _remember(self) -> None:
         self._tree = lru_cache(maxsize=8)(self._build)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_tree"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tree", "free")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -538,7 +549,15 @@ def _plan(nodes: _Nodes, sizes: list[int], limits: tuple[int, ...], device: torc
         tensor(entries),
         tensor(targets),
         tensor(constants),
+        tensor(_members(nodes)),
     )
+
+
+def _members(nodes: _Nodes) -> np.ndarray:
+    members = list(range(nodes.kinds.count(None)))
+    for node in range(len(members), len(nodes.kinds)):
+        members.append(members[nodes.left[node]])
+    return np.array(members, np.int64)
 
 
 def _terms(channels: tuple[int, ...]) -> np.ndarray:
