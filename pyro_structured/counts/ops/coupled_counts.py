@@ -23,7 +23,6 @@ from pyro_structured.counts.ops.fourier_passes import (
     FOURIER_WIDTH,
     NodePlan,
     convolve_bounded,
-    is_long,
     smallest_magnification,
 )
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
@@ -279,7 +278,7 @@ def solve_coupled(
     """
     tree = forest.tree(tables)
     long = [
-        isinstance(step, Product) and is_long(min(step.left.shape[-1], step.right.shape[-1]), tree.num_variables)
+        isinstance(step, Product) and min(step.left.shape[-1], step.right.shape[-1]) >= FOURIER_WIDTH
         for step in tree.steps
     ]
     if any(long) and not torch.is_grad_enabled():

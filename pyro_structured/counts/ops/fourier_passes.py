@@ -20,7 +20,6 @@ __all__ = [
     "convolve_bounded",
     "initial_plan",
     "is_fast",
-    "is_long",
     "node_errors",
     "run_passes",
     "smallest_magnification",
@@ -84,12 +83,8 @@ class FourierPasses(NamedTuple):
 
 def is_fast(tree: CountTree, merge: Merge) -> bool:
     """Whether the messages of a merge are long enough for transforms."""
-    return is_long(min(merge.left.shape[1], merge.right.shape[1]), tree.num_variables)
-
-
-def is_long(width: int, num_variables: int) -> bool:
-    """Whether messages of a width, or a larger one, are convolved by transforms."""
-    return width >= FOURIER_WIDTH * (WIDER if num_variables > MANY_VARIABLES else 1)
+    shortest = FOURIER_WIDTH * (WIDER if tree.num_variables > MANY_VARIABLES else 1)
+    return min(merge.left.shape[1], merge.right.shape[1]) >= shortest
 
 
 def initial_plan(tree: CountTree, logits: Tensor) -> list[NodePlan | None]:
@@ -143,12 +138,13 @@ def _combine(
 def convolve_bounded(
     left: Tensor, right: Tensor, left_error: Tensor, right_error: Tensor, plan: NodePlan | None, correlate: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Convolves two messages, or correlates a total with a message.
+    """Convolves messages, or correlates totals with messages.
 
-    :param Tensor left: Messages, shape ``(rows, nodes, width)``; ``left_error`` are logarithms of bounds on their
-        absolute errors.
-    :param Tensor right: The others.
-    :param plan: ``None``: without transforms.
+    :param Tensor left: Messages, or totals, shape ``(rows, nodes, width)``.
+    :param Tensor right: The other messages.
+    :param Tensor left_error: Logarithms of bounds on the absolute errors.
+    :param Tensor right_error: The same for the others.
+    :param plan: Tilts and exceptions; ``None``: no transforms.
     :return: The result, the bound on its error, and the transforms' contribution to the bound at the count 0.
     """
     if plan is None:
@@ -292,8 +288,11 @@ def best_tilts(tree: CountTree, passes: FourierPasses, plans: list[NodePlan | No
 
 
 def smallest_magnification(left: Tensor, right: Tensor, total: Tensor) -> Tensor:
-    """Tilts that minimise kappa, a convex function: messages of both children, and from outside, to shape ``(rows,
-    nodes)``.
+    """Tilts that minimise kappa, whose logarithm is convex, shape ``(rows, nodes)``.
+
+    :param Tensor left: Messages of the left children, shape ``(rows, nodes, width)``.
+    :param Tensor right: Those of the right ones.
+    :param Tensor total: Those from outside.
     """
     counts = torch.arange(total.shape[-1], dtype=total.dtype, device=total.device)
 

@@ -1,0 +1,154 @@
+"""Counts on trees of edges against polynomials in ball arithmetic, and against each other."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_structured.counts.ops import coupled_counts
+from pyro_structured.distributions import RecursiveCardinality
+from pyro_structured.structures import NestedSubsets
+
+flint = pytest.importorskip("flint")
+
+SHAPES = ("path", "star", "caterpillar", "random")
+
+
+def tree_edges(shape, size, rng):
+    if shape == "path":
+        return [(d, d + 1) for d in range(size - 1)]
+    if shape == "star":
+        return [(0, d) for d in range(1, size)]
+    if shape == "caterpillar":
+        spine = size // 2
+        return [(d, d + 1) for d in range(spine - 1)] + [
+            (d - spine if d < 2 * spine else 0, d) for d in range(spine, size)
+        ]
+    return [(int(rng.integers(d)), d) for d in range(1, size)]
+
+
+def exact_log_partition(logits, count_logits, edges, edge_logits, precision=200):
+    """Log Z of one potential on the count of all variables of a tree, by polynomials from the leaves to the root."""
+    with flint.ctx.workprec(precision):
+
+        def weight(number):
+            return flint.arb(0) if number == -math.inf else flint.arb(float(number)).exp()
+
+        order, parent = [0], {0: None}
+        neighbours = {d: [] for d in range(len(logits))}
+        for index, (a, b) in enumerate(edges):
+            neighbours[a].append((b, edge_logits[index]))
+            neighbours[b].append((a, edge_logits[index].T))
+        for d in order:
+            for other, table in neighbours[d]:
+                if other not in parent:
+                    parent[other] = (d, table)
+                    order.append(other)
+        messages = []
+        for x in logits.tolist():
+            off, on = flint.arb(0 if x == math.inf else 1), flint.arb(1) if x == math.inf else weight(x)
+            messages.append([flint.arb_poly([off]), flint.arb_poly([0, on])])
+        for d in reversed(order[1:]):
+            above, table = parent[d]
+            for state in (0, 1):
+                into = messages[d][0] * weight(table[state, 0]) + messages[d][1] * weight(table[state, 1])
+                messages[above][state] = messages[above][state] * into
+        counts = list(messages[0][0] + messages[0][1])
+        total = sum((c * weight(f) for c, f in zip(counts, count_logits.tolist(), strict=False)), flint.arb(0))
+        return float(total.log().mid()) if not total.is_zero() else -math.inf
+
+
+def exact_odds(logits, count_logits, edges, edge_logits, variable):
+    sides = []
+    for clamp in (math.inf, -math.inf):
+        clamped = logits.clone()
+        clamped[variable] = clamp
+        sides.append(exact_log_partition(clamped, count_logits, edges, edge_logits))
+    return float(logits[variable]) + sides[0] - sides[1]
+
+
+def potentials(size, rng):
+    counts = np.arange(size + 1.0)
+    noise = 3 * rng.standard_normal(size + 1)
+    exactly = np.full(size + 1, -np.inf)
+    exactly[int(0.9 * size)] = 0.0
+    ends = np.full(size + 1, -np.inf)
+    ends[[0, -1]] = 0.0
+    return {
+        "noise": noise,
+        "exactly": exactly,
+        "ends": ends,
+        "bimodal": -np.minimum((counts - size / 3) ** 2, (counts - 2 * size / 3) ** 2),
+        "convex": 4 * (counts - size / 2) ** 2 / size,
+        "parity": np.where(counts % 2, -np.inf, 0.0),
+    }
+
+
+def assert_accurate(logits, count_logits, edges, edge_logits, variables):
+    d = RecursiveCardinality(
+        logits, count_logits, NestedSubsets([range(len(logits))], len(logits), edges=edges), edge_logits=edge_logits
+    )
+    exact = exact_log_partition(logits, count_logits, edges, edge_logits)
+    certificate = d.certificate
+    scale = max(1.0, abs(exact), float(logits.abs().sum()), float(edge_logits.abs().sum()))
+    error = abs(float(d.log_partition_function) - exact)
+    assert error <= 1e-12 * scale
+    assert error <= certificate.log_partition_error + 1e-15 * scale
+    for variable in variables:
+        reference = exact_odds(logits, count_logits, edges, edge_logits, variable)
+        error = abs(float(d.marginal_logits[variable]) - reference)
+        assert error <= certificate.marginal_logits_error[variable] + 1e-14 * max(1.0, abs(reference))
+        p = 1 / (1 + math.exp(-abs(reference)))
+        assert abs(float(torch.sigmoid(d.marginal_logits[variable].abs())) - p) <= 1e-9
+    return certificate
+
+
+@pytest.mark.parametrize("name", potentials(2, np.random.default_rng(0)))
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("fourier_width", [1000, 16])
+def test_accuracy(shape, name, fourier_width, monkeypatch):
+    """The promise of the documentation for 256 variables, without transforms and with them."""
+    monkeypatch.setattr(coupled_counts, "FOURIER_WIDTH", fourier_width)
+    rng = np.random.default_rng(0)
+    edges = tree_edges(shape, 256, rng)
+    logits = torch.from_numpy(2 * rng.standard_normal(256))
+    tables = torch.from_numpy(2 * rng.standard_normal((255, 2, 2)))
+    assert_accurate(logits, torch.from_numpy(potentials(256, rng)[name]), edges, tables, [0, 100, 255])
+
+
+def test_certificates_of_a_thousand_trees(monkeypatch):
+    """Errors are within their certified bounds, whatever the numbers are."""
+    fallbacks = 0
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        monkeypatch.setattr(coupled_counts, "FOURIER_WIDTH", int(rng.choice([4, 8, 1000])))
+        size = int(rng.integers(2, 40))
+        edges = tree_edges(SHAPES[rng.integers(4)], size, rng)
+        scales = rng.choice([0.1, 3.0, 50.0, 1e4], 3)
+        logits = torch.from_numpy(scales[0] * rng.standard_normal(size))
+        tables = torch.from_numpy(scales[1] * rng.standard_normal((size - 1, 2, 2)))
+        tables[torch.from_numpy(rng.random(tables.shape) < 0.02)] = -math.inf
+        drawn = potentials(size, rng)
+        table = torch.from_numpy(drawn[list(drawn)[rng.integers(len(drawn))]] * scales[2])
+        table = table.nan_to_num(nan=0.0, posinf=0.0, neginf=-math.inf)
+        d = RecursiveCardinality(
+            logits, table, NestedSubsets([range(size)], size, edges=edges), edge_logits=tables, validate_args=False
+        )
+        exact = exact_log_partition(logits, table, edges, tables)
+        if exact == -math.inf:
+            assert d.unchecked_log_partition == -math.inf
+            continue
+        certificate = d.certificate
+        assert abs(float(d.log_partition_function) - exact) <= certificate.log_partition_error + 1e-15 * abs(exact)
+        fallbacks += int(certificate.num_fallback_nodes) > 0
+        if seed % 10 == 0:
+            variable = int(rng.integers(size))
+            reference = exact_odds(logits, table, edges, tables, variable)
+            found = float(d.marginal_logits[variable])
+            if math.isfinite(reference):
+                error = float(certificate.marginal_logits_error[variable])
+                assert abs(found - reference) <= error + 1e-14 * abs(reference)
+            else:
+                assert found == reference
+    assert fallbacks > 10
