@@ -103,6 +103,25 @@ def one_variable(batch_shape, dtype, device="cpu"):
     return sdist.RecursiveCardinality(numbers(batch_shape, 1, dtype, device), numbers(batch_shape, 2, dtype, device))
 
 
+def counted_tree(batch_shape, dtype, device="cpu"):
+    subsets = NestedSubsets([[0, 1], range(4)], 4, [[1, 0], [0, 1, 0, 0]], edges=[(0, 1), (2, 1), (1, 3)])
+    edges = numbers(batch_shape, 12, dtype, device).view(*batch_shape, 3, 2, 2)
+    tables = numbers((), subsets.table_size, dtype, device, -2.0, 2.0)
+    return sdist.RecursiveCardinality(numbers(batch_shape, 4, dtype, device), tables, subsets, edge_logits=edges)
+
+
+def linked_counts(batch_shape, dtype, device="cpu"):
+    links = [(0, 1, "<="), (2, 1, "difference")]
+    subsets = NestedSubsets([[0, 1], [2], [3]], 4, edges=[(0, 1)], links=links)
+    return sdist.RecursiveCardinality(
+        numbers((), 4, dtype, device),
+        numbers(batch_shape, subsets.table_size, dtype, device),
+        subsets,
+        edge_logits=numbers((), 4, dtype, device).view(1, 2, 2),
+        link_logits=numbers(batch_shape, subsets.link_table_size, dtype, device),
+    )
+
+
 def straight_through(batch_shape, dtype, device="cpu"):
     tables = numbers(batch_shape, NESTED.table_size, dtype, device, -2.0, 2.0)
     return sdist.RecursiveCardinalityStraightThrough(numbers(batch_shape, 4, dtype, device), tables, NESTED)
@@ -512,6 +531,8 @@ FACTORIES = {
         conditioned,
         certain,
         one_variable,
+        counted_tree,
+        linked_counts,
     ],
     "RecursiveCardinalityStraightThrough": [straight_through],
     "JunctionTree": [junction_tree, junction_forest],

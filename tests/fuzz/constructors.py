@@ -224,6 +224,13 @@ EXAMPLES = {
             "count_logits": numbers(7),
             "subsets": structures.NestedSubsets([[0, 1], [0, 1, 2]], 3),
         },
+        lambda: {
+            "logits": numbers(2, 3),
+            "count_logits": numbers(5),
+            "subsets": structures.NestedSubsets([[0, 1], [2]], 3, edges=[(0, 1)], links=[(0, 1, None)]),
+            "edge_logits": numbers(1, 2, 2),
+            "link_logits": numbers(6),
+        },
     ],
     "distributions.RecursiveCardinalityStraightThrough": [
         lambda: {
@@ -316,7 +323,16 @@ EXAMPLES = {
         lambda: {"num_rows": 2, "num_columns": 3, "allowed": torch.ones(2, 3, dtype=torch.bool), "maximize": False}
     ],
     "structures.MinimumCut": [lambda: {"edges": PATH, "num_nodes": 3}],
-    "structures.NestedSubsets": [lambda: {"subsets": [[0, 1], [0, 1, 2]], "num_variables": 3}],
+    "structures.NestedSubsets": [
+        lambda: {"subsets": [[0, 1], [0, 1, 2]], "num_variables": 3},
+        lambda: {
+            "subsets": [[0, 1], [2]],
+            "num_variables": 3,
+            "references": [[0, 1], [1]],
+            "edges": [(0, 1)],
+            "links": [(0, 1, "<=")],
+        },
+    ],
     "structures.NestedSubsets.balanced": [lambda: {"num_variables": 3}],
     "structures.NestedSubsets.from_linkage": [lambda: {"linkage": linkage([[0.0], [1.0], [5.0]])}],
     "structures.NestedThreshold": [lambda: {"groups": [[0, 1], [2, 3]], "threshold": 1}],

@@ -1,10 +1,13 @@
 """Counts with references, edges and links, against enumeration over drawn structures."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
 import torch
+from pyro.distributions import Bernoulli
+from torch.distributions import kl_divergence
 
 from pyro_structured.distributions import RecursiveCardinality
 from pyro_structured.structures import NestedSubsets
@@ -270,3 +273,116 @@ def test_samples():
             place = (values[:, row] @ (2.0 ** torch.arange(values.shape[-1] - 1, -1, -1)).double()).long()
             observed = torch.bincount(place, minlength=len(probs))
             assert discrete_goodness_of_fit(probs, observed) > 2e-9
+
+
+def test_equal_counts_are_one_complemented_count():
+    """Counts of two groups are equal if one of them and the complement of the other have n ones together."""
+    logits = torch.randn(6, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    linked = RecursiveCardinality(
+        logits, torch.zeros(8).double(), NestedSubsets([[0, 1, 2], [3, 4, 5]], 6, links=[(0, 1, "==")])
+    )
+    table = torch.full((7,), -math.inf, dtype=torch.double)
+    table[3] = 0.0
+    complemented = RecursiveCardinality(logits, table, NestedSubsets([range(6)], 6, [[0, 0, 0, 1, 1, 1]]))
+    assert_close(linked.log_partition_function, complemented.log_partition_function)
+    assert_close(linked.marginals, complemented.marginals)
+    assert complemented.subsets.coupling is None
+
+
+def test_references_with_large_lines():
+    """Lines that cancel large logits are moved in complemented counts, too."""
+    slope = 2.0**45
+    counts = torch.arange(4, dtype=torch.double)
+    logits = torch.tensor([0.5, -0.25, 1.0], dtype=torch.double)
+    references = [[0, 1, 1]]
+    subsets = NestedSubsets([range(3)], 3, references)
+    small = RecursiveCardinality(logits, -(counts**2), subsets)
+    signs = torch.tensor([1.0, -1.0, -1.0]).double()
+    large = RecursiveCardinality(logits - slope * signs, slope * counts - counts**2, subsets)
+    values = torch.cartesian_prod(*[torch.arange(2.0)] * 3).double()
+    assert_close(large.log_prob(values), small.log_prob(values), 1e-3)
+    assert_close(large.marginals, small.marginals, 1e-3)
+    evidence = torch.tensor([-1.0, 0.5, 2.0]).double(), torch.tensor([0.3, 0.0, -1.0]).double()
+    assert_close(large.log_evidence(*evidence), small.log_evidence(*evidence), 1e-3)
+
+
+def test_many_samples_and_pickles():
+    case = Case(7)
+    d = case.make()
+    copy = pickle.loads(pickle.dumps(d))
+    assert_close(copy.log_partition_function, d.log_partition_function)
+    assert d.expand((3, 2)).sample((2,)).shape == (2, 3, 2) + d.event_shape
+    assert d.subsets == pickle.loads(pickle.dumps(d.subsets))
+    assert d.subsets != NestedSubsets(d.subsets.subsets, d.event_shape[0])
+
+
+def test_divergences():
+    for first, second in zip(possible_cases(20), possible_cases(20), strict=True):
+        second.logits = second.logits + 1
+        p, q = first.make(), second.make()
+        scores = [case.scores().log_softmax(-1) for case in (first, second)]
+        probs = scores[0].exp()
+        expected = torch.where(probs > 0, probs * (scores[0] - scores[1]), 0.0).sum(-1)
+        assert_close(kl_divergence(p, q), expected)
+    subsets = NestedSubsets([[0, 1]], 2, edges=[(0, 1)])
+    d = RecursiveCardinality(torch.zeros(2), torch.zeros(3), subsets, edge_logits=torch.eye(2).unsqueeze(0))
+    fair = Bernoulli(torch.tensor([0.5, 0.5])).to_event(1)
+    probs = torch.tensor([math.e, 1, 1, math.e]) / (2 + 2 * math.e)
+    assert_close(kl_divergence(d, fair), (probs * (4 * probs).log()).sum(), 1e-6)
+    linked = NestedSubsets([[0], [1]], 2, links=[(0, 1, "==")])
+    with pytest.raises(NotImplementedError, match="links"):
+        kl_divergence(RecursiveCardinality(torch.zeros(2), torch.zeros(4), linked), fair)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"edges": [(0, 1), (1, 2), (2, 0)]}, r"edges: expected a forest, but \(2, 0\) closes a cycle"),
+        ({"edges": [(0, 0)]}, "edges: expected pairs of two different integers"),
+        ({"edges": [(0, 9)]}, r"edges: .* got \(0, 9\)"),
+        (
+            {"subsets": [[0, 2]], "edges": [(0, 1), (2, 3)]},
+            r"subsets: expected for each subset one vertex .* edges \(0, 1\), \(2, 3\) cross that of subsets\[0\]",
+        ),
+        ({"links": [(0, 1, ">")]}, "links: expected triples"),
+        ({"links": [(0, 5, "==")]}, "links: expected triples"),
+        ({"links": [(0, 1, "=="), (1, 0, None)]}, "links: expected a forest"),
+        (
+            {"subsets": [[0], [1], [0, 2]], "links": [(0, 1, "==")]},
+            r"links: expected outermost subsets, got subsets\[0\].*subsets\[2\] contains it",
+        ),
+        (
+            {"edges": [(1, 2)], "links": [(0, 1, "==")]},
+            r"links: expected subsets that no edge crosses, but edges \(1, 2\)",
+        ),
+        ({"references": [[0, 1]]}, "references: expected 2 references"),
+        ({"references": [[0, 1], [0, 2]]}, r"references: expected 2 zeros and ones in references\[1\]"),
+        (
+            {"subsets": [[0, 1], [0, 1, 2]], "references": [[0, 1], [1, 1, 0]]},
+            r"references: expected in references\[0\] that of subsets\[1\], .*, got \[0, 1\] beside \[1, 1\]",
+        ),
+    ],
+)
+def test_wrong_structures(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        NestedSubsets(**{"subsets": [[0, 1], [2, 3]], "num_variables": 4, **arguments})
+
+
+def test_wrong_tables():
+    subsets = NestedSubsets([[0], [1]], 2, edges=[], links=[(0, 1, None)])
+    with pytest.raises(
+        ValueError, match=r"link_logits: expected a tensor of shape \(..., 4\), as in subsets, got None"
+    ):
+        RecursiveCardinality(torch.zeros(2), torch.zeros(4), subsets)
+    with pytest.raises(ValueError, match=r"link_logits: expected shape \(..., 4\), got \(5,\)"):
+        RecursiveCardinality(torch.zeros(2), torch.zeros(4), subsets, link_logits=torch.zeros(5))
+    with pytest.raises(ValueError, match="edge_logits: expected None, as in subsets, got Tensor"):
+        RecursiveCardinality(
+            torch.zeros(2), torch.zeros(4), subsets, edge_logits=torch.zeros(1, 2, 2), link_logits=torch.zeros(4)
+        )
+    with pytest.raises(ValueError, match="the support is empty"):
+        never = torch.full((4,), -math.inf)
+        RecursiveCardinality(torch.zeros(2), torch.zeros(4), subsets, link_logits=never).sample()
+    assert subsets.pack_links([torch.eye(2)]).tolist() == [1.0, 0.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="tables: expected 1 tables, one for each link"):
+        subsets.pack_links([])
