@@ -129,10 +129,9 @@ class RecursiveCardinality(DiscreteVector):
         logits: Tensor,
         count_logits: Tensor,
         subsets: NestedSubsets | None = None,
-        validate_args: bool | None = None,
-        *,
         edge_logits: Tensor | None = None,
         link_logits: Tensor | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         check_vector("logits", logits)
         if subsets is not None and not isinstance(subsets, NestedSubsets):

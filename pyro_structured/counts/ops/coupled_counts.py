@@ -292,7 +292,7 @@ def solve_coupled(
             else None
             for step, fast in zip(tree.steps, long, strict=True)
         ]
-        return _attempt(tree, logits, tables, plans, 0)
+        return _attempt(tree, logits, tables, plans, 0, errors)
     up = _upward(tree, logits, tables)
     excess = _root_excess(tree, up.messages, up.log_scale)
     none = torch.zeros_like(excess)
@@ -314,24 +314,23 @@ def solve_coupled(
 
 def _first_shifts(forest: CoupledForest, logits: Tensor, tables: Tensor) -> Tensor:
     """Numbers to add to the log-odds so that, without potentials of counts, expected counts of the outermost subsets
-    are where the potentials want them: Newton's method on the edges alone, shape ``(rows, num_variables)``.
+    are where the potentials want them, shape ``(rows, num_variables)``: Newton's method on the edges alone. Zero where
+    that is near anyway.
     """
-    rows, sizes = len(logits), np.bincount(forest.outermost[forest.outermost >= 0], minlength=1)
-    free = forest.free.tree(logits.new_zeros(1, forest.free.table_size))
-    start = (
-        forest.first_entries[len(forest.first_entries) - len(forest.links) - len(forest.edges)] if forest.edges else 0
-    )
-    edges = tables[:, start : start + 4 * len(forest.edges)].repeat(2, 1)
+    rows, start, number = len(logits), forest.edge_start, 4 * len(forest.edges)
+    free = forest.free.tree(logits.new_zeros(1, number))
+    edges = tables[:, start : start + number].repeat(2, 1)
     owner = torch.from_numpy(forest.outermost).to(logits.device)
+    sizes = np.bincount(forest.outermost[forest.outermost >= 0])
+    subsets = np.flatnonzero(sizes >= FOURIER_WIDTH).tolist()
     shift = torch.zeros_like(logits)
-    for _ in range(NEWTON_STEPS):
+    far = torch.zeros(rows, dtype=torch.bool, device=logits.device)
+    for attempt in range(NEWTON_STEPS):
         shifted = torch.cat([logits + shift, logits + shift + SHIFT_DIFFERENCE])
         up = _upward(free, shifted, edges)
-        leaves = (up.messages + _downward(free, up, 2 * rows).outside)[:, : 4 * free.num_variables].unflatten(
-            1, (-1, 4)
-        )
+        leaves = (up.messages + _downward(free, up, 2 * rows).outside)[:, : 4 * free.num_variables].unflatten(1, (-1, 4))
         before, after = torch.sigmoid(log_odds(leaves[..., 0], leaves[..., 3])).chunk(2)
-        for subset in np.flatnonzero(sizes >= FOURIER_WIDTH).tolist():
+        for subset in subsets:
             inside = owner == subset
             mean = before[:, inside].sum(-1, keepdim=True)
             variance = ((after - before)[:, inside].sum(-1, keepdim=True) / SHIFT_DIFFERENCE).clamp(min=0.1)
@@ -341,8 +340,11 @@ def _first_shifts(forest: CoupledForest, logits: Tensor, tables: Tensor) -> Tens
             now = shift[:, inside][:, :1]
             gaussian = -now * counts - (counts - mean) ** 2 / (2 * variance)
             target = (gaussian + potential).argmax(-1, keepdim=True)
+            far |= ((target - mean) ** 2 > 2 * FAR * variance).squeeze(-1) & (attempt == 0)
             shift = torch.where(inside, now + ((target - mean) / variance).clamp(-5.0, 5.0), shift)
-    return shift
+        if not bool(far.any()):
+            break
+    return shift.masked_fill(~far.unsqueeze(-1), 0.0)
 
 
 def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, down: _Downward) -> CoupledSolution:
@@ -362,26 +364,34 @@ RETILTED_ATTEMPTS = 2
 LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
 NEWTON_STEPS = 4
 SHIFT_DIFFERENCE = 1e-3
+# Counts whose weights are less than this many nats below the largest are reached without tilts.
+FAR = 5.0
+# Narrower messages are convolved directly: that is as fast, and has no absolute errors.
+FOURIER_WIDTH = 24
 # A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
 NODE_TOLERANCE = 1e-12
 
 
-def _attempt(tree: CoupledTree, logits: Tensor, tables: Tensor, plans: _Plans, attempt: int) -> CoupledSolution:
-    """Results by transforms, of rows that fail the certificate by better plans."""
+def _attempt(
+    tree: CoupledTree, logits: Tensor, tables: Tensor, plans: _Plans, attempt: int, errors: bool
+) -> CoupledSolution:
+    """Results by transforms, of rows that fail the certificate by better plans; ``errors`` says whether the bounds are
+    to contain the rounding of everything else.
+    """
     up = _upward(tree, logits, tables, plans=plans)
     down = _downward(tree, up, len(logits), plans)
-    solution, certified = _summarise(tree, logits, up, down, plans)
+    solution, certified = _summarise(tree, logits, up, down, plans, errors)
     failed = (~certified).nonzero().squeeze(-1)
     if not len(failed) or attempt == LAST_ATTEMPT:
         return solution
     revised = _revise(tree, up, down, plans, len(logits), attempt)
     revised = [None if plan is None else NodePlan(*(numbers[failed] for numbers in plan)) for plan in revised]
-    retried = _attempt(tree, logits[failed], tables[failed], revised, attempt + 1)
+    retried = _attempt(tree, logits[failed], tables[failed], revised, attempt + 1, errors)
     return CoupledSolution(*(old.index_copy(0, failed, new) for old, new in zip(solution, retried, strict=True)))
 
 
 def _summarise(
-    tree: CoupledTree, logits: Tensor, up: _Upward, down: _Downward, plans: _Plans
+    tree: CoupledTree, logits: Tensor, up: _Upward, down: _Downward, plans: _Plans, errors: bool
 ) -> tuple[CoupledSolution, Tensor]:
     rows = len(logits)
     (messages, message_errors), (outside, outside_errors) = up.messages.chunk(2), down.outside.chunk(2)
@@ -417,6 +427,8 @@ def _summarise(
     none = torch.zeros_like(logits)
     solution = CoupledSolution(excess, none, none, excess_error, odds_error, counts_error, fallback)
     solution = _with_posterior(tree, solution, up, down)
+    if not errors:
+        return solution, certified
     rounding = _rounding_errors(tree, up, down, solution)
     return solution._replace(
         excess_error=excess_error + rounding[0] + tilting,

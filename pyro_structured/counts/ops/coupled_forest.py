@@ -169,11 +169,12 @@ class CoupledForest:
         nodes = [*self._nodes.subset_nodes, *[-1] * (len(edges) + len(links))]
         self.tables = tuple((node, number - 1) for node, number in zip(nodes, entries, strict=True))
         self.table_size = sum(entries)
-        #: Outermost subset of each variable, or -1; first entry of each table.
+        #: Outermost subset of each variable, or -1; first entries of the tables, and of those of edges.
         self.outermost = np.full(self.num_variables, -1)
         for index in sorted(range(len(subsets)), key=lambda i: sizes[i]):
             self.outermost[subsets[index]] = index
         self.first_entries = tuple(np.cumsum([0, *entries])[:-1].tolist())
+        self.edge_start = sum(n + 1 for n in sizes)
         self._remember()
 
     @cached_property

@@ -31,7 +31,7 @@ def construct(model, validate_args=None):
     subsets = model.subsets
     if subsets is not None:
         subsets = NestedSubsets(subsets, num_variables=model.logits.shape[-1])
-    return RecursiveCardinality(model.logits, model.count_logits, subsets, validate_args)
+    return RecursiveCardinality(model.logits, model.count_logits, subsets, validate_args=validate_args)
 
 
 def broadcast(model):
