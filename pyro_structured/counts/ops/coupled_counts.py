@@ -103,7 +103,7 @@ def _upward(
     rows, log_scale = len(logits), tables[:, tree.constants].sum(-1)
     tables = torch.nn.functional.pad(tables, (0, 1))
     # A variable's state is its count.
-    off, on = leaf_weights(logits).view(rows, -1, 2).unbind(-1)
+    off, on = leaf_weights(logits).unflatten(-1, (tree.num_variables, 2)).unbind(-1)
     never = torch.full_like(off, -math.inf)
     own = torch.stack([off, never, never, on], -1).flatten(1)
     if plans is not None:
@@ -133,12 +133,13 @@ def _peak(messages: Tensor, rows: int) -> Tensor:
 
 def _stacked(peak: Tensor, messages: Tensor) -> Tensor:
     """Peaks for messages, and for the errors that stand below them."""
-    return peak.repeat(len(messages) // len(peak), 1)[..., None, None]
+    stacked = peak if len(peak) == len(messages) else torch.cat([peak, peak])
+    return stacked[..., None, None]
 
 
 def _of_nodes(step: Step, buffer: Tensor) -> Tensor:
     """Cells of a step's results, shape ``(rows, nodes, channels, width)``."""
-    return buffer[:, step.cells].view(len(buffer), -1, step.channels, step.width)
+    return buffer[:, step.cells].view(len(buffer), len(step.left), step.channels, step.width)
 
 
 def _ascend(
@@ -150,9 +151,9 @@ def _ascend(
         pairs = left[:, :, step.first], _gather(messages, step.right)[:, :, step.second]
         merged, constant = _convolve(*pairs, sums.convolve, bounded)
         merged = merged[..., : step.width]
-        shape = (len(left), -1, step.channels, len(step.first) // step.channels)
+        shape = (len(left), len(step.left), step.channels, len(step.first) // step.channels)
         if constant is not None:
-            constant = logsumexp(constant.view(len(constant), *merged.shape[1:2], *shape[2:]))
+            constant = logsumexp(constant.view(len(constant), *shape[1:]))
         return sums.join(merged.reshape(*shape, step.width), 3), constant
     if isinstance(step, Mix):
         return sums.join(_mix_terms(step, left, tables), 3)[..., : step.width], None
@@ -188,7 +189,7 @@ def _times(left: Tensor, right: Tensor, bounded: bool) -> Tensor:
 
 def _mix_terms(step: Mix, left: Tensor, tables: Tensor) -> Tensor:
     """Terms of a step's results, shape ``(rows, nodes, channels, terms, width)``."""
-    terms = left[:, :, step.first].view(*left.shape[:2], *step.weights.shape[1:], -1)
+    terms = left[:, :, step.first].view(*left.shape[:2], *step.weights.shape[1:], left.shape[-1])
     return terms + _gather(tables, step.weights).unsqueeze(-1)
 
 
@@ -277,9 +278,9 @@ def solve_coupled(
         :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v.
     """
     tree = forest.tree(tables)
+    shortest = FOURIER_WIDTH * (WIDER if tree.num_variables > MANY_VARIABLES else 1)
     long = [
-        isinstance(step, Product) and min(step.left.shape[-1], step.right.shape[-1]) >= FOURIER_WIDTH
-        for step in tree.steps
+        isinstance(step, Product) and min(step.left.shape[-1], step.right.shape[-1]) >= shortest for step in tree.steps
     ]
     if any(long) and not torch.is_grad_enabled():
         tilts = -_first_shifts(forest, logits, tables)
@@ -328,7 +329,8 @@ def _first_shifts(forest: CoupledForest, logits: Tensor, tables: Tensor) -> Tens
     for attempt in range(NEWTON_STEPS):
         shifted = torch.cat([logits + shift, logits + shift + SHIFT_DIFFERENCE])
         up = _upward(free, shifted, edges)
-        leaves = (up.messages + _downward(free, up, 2 * rows).outside)[:, : 4 * free.num_variables].unflatten(1, (-1, 4))
+        leaves = (up.messages + _downward(free, up, 2 * rows).outside)[:, : 4 * free.num_variables]
+        leaves = leaves.unflatten(1, (free.num_variables, 4))
         before, after = torch.sigmoid(log_odds(leaves[..., 0], leaves[..., 3])).chunk(2)
         for subset in subsets:
             inside = owner == subset
@@ -350,7 +352,7 @@ def _first_shifts(forest: CoupledForest, logits: Tensor, tables: Tensor) -> Tens
 def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, down: _Downward) -> CoupledSolution:
     rows = len(solution.excess)
     joint = up.messages[:rows] + down.outside[:rows]
-    leaves = joint[:, : 4 * tree.num_variables].view(rows, -1, 4)
+    leaves = joint[:, : 4 * tree.num_variables].unflatten(1, (tree.num_variables, 4))
     shares = [_normalised(leaves).flatten(1)]
     shares += [_normalised(_of_nodes(step, joint).flatten(2)).flatten(1) for step in tree.steps]
     counts = torch.cat([*shares, joint.new_zeros(rows, 1)], -1)
@@ -366,8 +368,10 @@ NEWTON_STEPS = 4
 SHIFT_DIFFERENCE = 1e-3
 # Counts whose weights are less than this many nats below the largest are reached without tilts.
 FAR = 5.0
-# Narrower messages are convolved directly: that is as fast, and has no absolute errors.
+# Narrower messages are convolved directly: that is as fast, and has no absolute errors. Among very many variables,
+# whose bounds add up, more of them are.
 FOURIER_WIDTH = 24
+MANY_VARIABLES, WIDER = 2**15, 3
 # A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
 NODE_TOLERANCE = 1e-12
 
@@ -400,12 +404,11 @@ def _summarise(
     for cells in tree.roots:
         lost, whole = (logsumexp(_gather(buffer, cells).flatten(2)) for buffer in (message_errors, messages))
         excess_error = excess_error + _ratio(lost, whole).sum(-1)
-    cells = torch.arange(tree.num_variables, device=logits.device).unsqueeze(-1) * 4 + torch.tensor([0, 3]).to(
-        logits.device
+    lost, beyond = (
+        buffer[:, : 4 * tree.num_variables].unflatten(1, (tree.num_variables, 4))[..., [0, 3]]
+        for buffer in (outside_errors, outside)
     )
-    odds_error = (
-        _ratio(_gather(outside_errors, cells), _gather(outside, cells)).sum(-1).masked_fill(logits.isinf(), 0.0)
-    )
+    odds_error = _ratio(lost, beyond).sum(-1).masked_fill(logits.isinf(), 0.0)
     counts_error = torch.zeros_like(excess)
     for step in tree.steps:
         inside, lost, beyond, missed = (
@@ -502,7 +505,8 @@ def _rounding_errors(
     groups = [(slice(0, 4 * tree.num_variables), 4)]
     groups += [(step.cells, step.channels * step.width) for step in tree.steps]
     for cells, width in groups:
-        near = joint[:, cells].unflatten(-1, (-1, width))
+        near = joint[:, cells]
+        near = near.unflatten(-1, (near.shape[-1] // width, width))
         rare[:, cells] = (near < near.amax(-1, keepdim=True) - doubt).flatten(1)
     relevant = [buffer.masked_fill(rare, 0.0) for buffer in (messages, outside)]
     every = _largest_errors(tree, messages, sizes, outside, tables)
@@ -594,8 +598,8 @@ def _split(
 ) -> None:
     """Chooses the counts and channels of the nodes from which a step's results were computed."""
     count, channel = counts[..., step.node_ids], channels[..., step.node_ids]
-    left = _gather(messages, step.left).expand(len(counts), -1, -1, -1, -1)
-    width = left.shape[-1]
+    alone = _gather(messages, step.left)
+    left, width = alone.expand(len(counts), -1, -1, -1, -1), alone.shape[-1]
     if isinstance(step, Product):
         right = _gather(messages, step.right).expand(len(counts), -1, -1, -1, -1)
         terms = len(step.first) // step.channels
@@ -610,7 +614,7 @@ def _split(
         counts[..., step.right_ids], channels[..., step.right_ids] = count - chosen % width, step.second[pair]
     elif isinstance(step, Mix):
         terms = step.weights.shape[-1]
-        weights = _select(_mix_terms(step, left[0], tables).expand(len(counts), -1, -1, -1, -1, -1), channel)
+        weights = _select(_mix_terms(step, alone, tables).expand(len(counts), -1, -1, -1, -1, -1), channel)
         chosen = pick(weights.gather(-1, count[..., None, None].expand(-1, -1, -1, terms, 1)).squeeze(-1))
         counts[..., step.left_ids], channels[..., step.left_ids] = count, step.first[channel * terms + chosen]
     elif isinstance(step, Link):

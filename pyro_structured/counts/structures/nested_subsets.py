@@ -4,7 +4,6 @@ __all__ = ["NestedSubsets"]
 
 import heapq
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -107,7 +106,44 @@ class NestedSubsets(Represented):
             if self.edges or self.links
             else None
         )
+        #: Place of each entry of the tables of subsets, edges and links in all parameters together, with a 0 and a -inf
+        #: behind them; ``None`` without links, where they are the parameters.
+        self.entry_sources = self._entry_sources() if self.links else None
+        #: Order of these entries in which complemented variables and counts are plain ones, its own inverse; ``None``
+        #: without references.
+        self.complemented_entries = (
+            None if self.complemented is None else self._complemented_entries(*self.complemented)
+        )
         self._freeze()
+
+    def _entry_sources(self) -> Tensor:
+        before = self.table_size + 4 * len(self.edges)
+        possible, impossible = before + self.link_table_size, before + self.link_table_size + 1
+        sources = [np.arange(before)]
+        for (i, j, kind), size in zip(self.links, self._link_sizes, strict=True):
+            first, second = np.arange(self.sizes[i] + 1)[:, None], np.arange(self.sizes[j] + 1)
+            if kind is None:
+                entries = before + first * len(second) + second
+            elif kind == "difference":
+                entries = before + first - second + self.sizes[j]
+            else:
+                held = {"==": first == second, "<=": first <= second, "<": first < second}[kind]
+                entries = np.where(held, possible, impossible)
+            sources.append(entries.ravel())
+            before += size
+        return torch.from_numpy(np.concatenate(sources))
+
+    def _complemented_entries(self, flipped: np.ndarray, reversed_subsets: np.ndarray) -> Tensor:
+        order, before = [], 0
+        for size, is_reversed in zip(self.sizes, reversed_subsets, strict=True):
+            counts = np.arange(size + 1)
+            order.append(before + (counts[::-1] if is_reversed else counts))
+            before += size + 1
+        for a, b in self.edges:
+            order.append(before + (np.arange(4) ^ (2 * int(flipped[a]) + int(flipped[b]))))
+            before += 4
+        total = before if self.coupling is None else self.coupling.table_size
+        return torch.from_numpy(np.concatenate([*order, np.arange(before, total)]))
 
     def _freeze(self) -> None:
         for array in (*self.subsets, *(self.references or ()), *(self.complemented or ())):
@@ -268,48 +304,6 @@ class NestedSubsets(Represented):
         counts = self.forest.counts((value == 1) ^ flipped)
         sizes = torch.tensor(self.sizes, dtype=torch.long, device=value.device)
         return torch.where(reversed_subsets, sizes - counts, counts)
-
-    @cached_property
-    def entry_sources(self) -> Tensor | None:
-        """Place of each entry of the tables of subsets, edges and links in all parameters together, with a 0 and a -inf
-        behind them, shape ``(coupling.table_size,)``; ``None`` without links, where they are the parameters.
-        """
-        if not self.links:
-            return None
-        before = self.table_size + 4 * len(self.edges)
-        possible, impossible = before + self.link_table_size, before + self.link_table_size + 1
-        sources = [np.arange(before)]
-        for (i, j, kind), size in zip(self.links, self._link_sizes, strict=True):
-            first, second = np.arange(self.sizes[i] + 1)[:, None], np.arange(self.sizes[j] + 1)
-            if kind is None:
-                entries = before + first * len(second) + second
-            elif kind == "difference":
-                entries = before + first - second + self.sizes[j]
-            else:
-                held = {"==": first == second, "<=": first <= second, "<": first < second}[kind]
-                entries = np.where(held, possible, impossible)
-            sources.append(entries.ravel())
-            before += size
-        return torch.from_numpy(np.concatenate(sources))
-
-    @cached_property
-    def complemented_entries(self) -> Tensor | None:
-        """Order of the entries of the tables of subsets, edges and links in which complemented variables and counts are
-        plain ones, its own inverse; ``None`` without references.
-        """
-        if self.complemented is None:
-            return None
-        flipped, reversed_subsets = self.complemented
-        order, before = [], 0
-        for size, is_reversed in zip(self.sizes, reversed_subsets, strict=True):
-            counts = np.arange(size + 1)
-            order.append(before + (counts[::-1] if is_reversed else counts))
-            before += size + 1
-        for a, b in self.edges:
-            order.append(before + (np.arange(4) ^ (2 * int(flipped[a]) + int(flipped[b]))))
-            before += 4
-        total = before if self.coupling is None else self.coupling.table_size
-        return torch.from_numpy(np.concatenate([*order, np.arange(before, total)]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NestedSubsets):
