@@ -20,7 +20,6 @@ from pyro_structured.counts.ops.count_potential import log_odds_tolerance, log_p
 from pyro_structured.counts.ops.count_tree import RARE_DOUBT, RARE_DROP, UNIT_ROUNDOFF, leaf_weights
 from pyro_structured.counts.ops.coupled_forest import CoupledForest, CoupledTree, Link, Mix, Product, Release, Step
 from pyro_structured.counts.ops.fourier_passes import (
-    FOURIER_WIDTH,
     NodePlan,
     convolve_bounded,
     smallest_magnification,
@@ -28,6 +27,20 @@ from pyro_structured.counts.ops.fourier_passes import (
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
+
+# Attempts: with the first tilts, twice with better ones, with exceptions, and without transforms.
+RETILTED_ATTEMPTS = 2
+LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
+NEWTON_STEPS = 4
+SHIFT_DIFFERENCE = 1e-3
+# Counts whose weights are less than this many nats below the largest are reached without tilts.
+FAR = 5.0
+# Narrower messages are convolved directly: that is as fast, and has no absolute errors. Among very many variables,
+# whose bounds add up, more of them are.
+FOURIER_WIDTH = 24
+MANY_VARIABLES, WIDER = 2**15, 3
+# A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
+NODE_TOLERANCE = 1e-12
 
 
 class CoupledSolution(NamedTuple):
@@ -359,21 +372,6 @@ def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, d
     posterior = down.posterior[:, :-1].index_add(1, tree.potential_entries, counts[:, tree.potential_cells])
     odds = log_odds(leaves[..., 0], leaves[..., 3])
     return solution._replace(marginal_logits=odds, posterior=posterior.index_fill(1, tree.constants, 1.0))
-
-
-# Attempts: without tilts, twice with better ones, with exceptions, and without transforms.
-RETILTED_ATTEMPTS = 2
-LAST_ATTEMPT = RETILTED_ATTEMPTS + 2
-NEWTON_STEPS = 4
-SHIFT_DIFFERENCE = 1e-3
-# Counts whose weights are less than this many nats below the largest are reached without tilts.
-FAR = 5.0
-# Narrower messages are convolved directly: that is as fast, and has no absolute errors. Among very many variables,
-# whose bounds add up, more of them are.
-FOURIER_WIDTH = 24
-MANY_VARIABLES, WIDER = 2**15, 3
-# A node whose transforms may have changed Z by more than this, relatively, is convolved directly in the next attempt.
-NODE_TOLERANCE = 1e-12
 
 
 def _attempt(

@@ -68,6 +68,11 @@ class NestedSubsets(Represented):
         Traceback (most recent call last):
             ...
         ValueError: subsets: expected nested subsets, but subsets[0] and subsets[1] cross: ...
+
+    As many of the first two as of the last two variables, which form a path::
+
+        >>> NestedSubsets([[0, 1], [2, 3]], 4, edges=[(0, 1), (2, 3)], links=[(0, 1, "==")])
+        NestedSubsets(2 subsets, num_variables=4, 2 edges, 1 links)
     """
 
     def __init__(
