@@ -4,12 +4,14 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import MCMC
+from pyro.infer import MCMC, NUTS
+from pyro.ops.stats import effective_sample_size
 from scipy.stats import chisquare
 
 from pyro_structured.distributions import CategoricalPatternCRF, GridCRF, JunctionTree, KSubset, RecursiveCardinality
 from pyro_structured.inference import BinaryGibbs, Gibbs, StructuredGibbs
 from pyro_structured.structures import CliqueTree, Grid, NestedSubsets
+from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
@@ -202,3 +204,54 @@ def test_refusals(model, message):
 def test_nothing_to_draw():
     with pytest.raises(ValueError, match="model: expected a latent site whose distribution has reweight, got none"):
         MCMC(StructuredGibbs(ordinary), num_samples=5, warmup_steps=0, disable_progbar=True).run(torch.ones(4))
+
+
+def chain_averages(model, y, latent, functions, num_samples):
+    """Averages of functions of the samples of NUTS beside exact draws, with standard errors from effective samples."""
+    pyro.set_rng_seed(3)
+    kernel = Gibbs([(StructuredGibbs(model), ["z"]), (NUTS(model), [latent])])
+    mcmc = MCMC(kernel, num_samples=num_samples, warmup_steps=100, disable_progbar=True)
+    mcmc.run(y)
+    samples = mcmc.get_samples()
+    for function in functions:
+        series = function(samples).double().reshape(1, num_samples, -1)
+        effective = effective_sample_size(series, chain_dim=0, sample_dim=1).clamp(1, num_samples)
+        yield series.mean((0, 1)), series[0].std(0) / effective.sqrt(), most_standard_errors(float(effective.min()))
+
+
+def test_chain_with_unknown_emissions():
+    """Against the sum over all chains and a grid of means."""
+    stay = torch.tensor([[0.8, 0.2], [0.2, 0.8]]).double().log().flatten()
+    prior = JunctionTree(stay.repeat(4), CliqueTree.chain(5, 2))
+    y = torch.tensor([0.4, 0.2, 1.0, 1.3, 0.9]).double()
+
+    def model(y):
+        level = pyro.sample("level", dist.Normal(torch.tensor(1.5).double(), 0.5))
+        z = pyro.sample("z", prior)
+        pyro.sample("y", dist.Normal(level * z, 0.7).to_event(1), obs=y)
+
+    grid, chains = torch.linspace(-2.0, 5.0, 1401).double(), prior.enumerate_support()
+    joint = dist.Normal(1.5, 0.5).log_prob(grid) + prior.log_prob(chains).unsqueeze(-1)
+    joint = joint + dist.Normal(grid * chains.unsqueeze(-1), 0.7).log_prob(y.unsqueeze(-1)).sum(1)
+    probs = joint.flatten().softmax(0).view(joint.shape)
+    expected = [(probs.sum(1) @ chains.double()), (probs.sum(0) @ grid).reshape(1)]
+    averages = chain_averages(model, y, "level", [lambda s: s["z"], lambda s: s["level"]], 600)
+    for exact, (mean, error, most) in zip(expected, averages, strict=True):
+        assert ((mean - exact).abs() < most * error).all()
+
+
+def test_spike_and_slab():
+    """Weights with narrow and wide normal priors, against the closed form without the weights."""
+    scales = torch.tensor([0.3, 2.0]).double()
+    prior = RecursiveCardinality(LOGITS, torch.tensor([0.0, 1.0, 0.0, -torch.inf, -1.0]).double())
+
+    def model(y):
+        z = pyro.sample("z", prior)
+        w = pyro.sample("w", dist.Normal(0.0, scales[z.long()]).to_event(1))
+        pyro.sample("y", dist.Normal(w, 0.5).to_event(1), obs=y)
+
+    y = torch.tensor([0.1, 1.0, -0.9, 0.4]).double()
+    log_off, log_on = dist.Normal(0.0, (scales**2 + 0.25).sqrt().unsqueeze(-1)).log_prob(y)
+    exact = prior.reweight(log_off, log_on).marginals
+    ((mean, error, most),) = chain_averages(model, y, "w", [lambda s: s["z"]], 600)
+    assert ((mean - exact).abs() < most * error).all()
