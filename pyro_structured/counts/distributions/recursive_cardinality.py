@@ -66,8 +66,8 @@ class RecursiveCardinality(DiscreteVector):
     :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v of the binary tree, at most :math:`O(D^2)`. Where large
     counts are impossible, messages are truncated: at most k ones cost :math:`O(Dk)`. With edges, there are up to eight
     times as many products, and O(log D) steps that wait for each other for each level of nested subsets, however
-    unbalanced the tree is; a link costs the product of its subsets' sizes. Samples, the mode and derivatives of
-    marginals of variables with edges or links take :math:`O(D^2)`.
+    unbalanced the tree is; a link costs the product of its subsets' sizes. The mode, and derivatives of
+    marginals, of variables with edges or links take :math:`O(D^2)`.
 
     ``logits`` may be infinite: such a variable is clamped, to 1 (``+inf``) or 0 (``-inf``), and its logit has no
     weight of its own. ``count_logits`` may be ``-inf`` (the count is impossible). Derivatives are then still finite.

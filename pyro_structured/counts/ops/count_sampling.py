@@ -35,7 +35,7 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest, num_s
         potential; :math:`O(\sum_v n_v)` for nested ones.
     """
     if isinstance(forest, CoupledForest):
-        return choose_coupled(forest.tree(count_logits), logits, count_logits, num_samples, draw_log)
+        return choose_coupled(forest, logits, count_logits, num_samples, draw_log)
     samples = logits.new_empty(num_samples, *logits.shape)
     if not forest.is_single:
         return _fill_tree_samples(samples, logits, count_logits, forest)
@@ -123,7 +123,7 @@ def most_probable(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Te
         :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, by maximum-sum message passing.
     """
     if isinstance(forest, CoupledForest):
-        return choose_coupled(forest.tree(count_logits), logits, count_logits, 1, None).squeeze(0)
+        return choose_coupled(forest, logits, count_logits, 1, None).squeeze(0)
     if forest.is_single:
         return _sort_mode(logits, count_logits)
     tree = forest.tree(count_logits)

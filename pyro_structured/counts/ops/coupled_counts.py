@@ -291,22 +291,9 @@ def solve_coupled(
         :math:`O(\sum_v n_{l(v)} n_{r(v)})` over the nodes v.
     """
     tree = forest.tree(tables)
-    shortest = FOURIER_WIDTH * (WIDER if tree.num_variables > MANY_VARIABLES else 1)
-    long = [
-        isinstance(step, Product) and min(step.left.shape[-1], step.right.shape[-1]) >= shortest for step in tree.steps
-    ]
-    if any(long) and not torch.is_grad_enabled():
-        tilts = -_first_shifts(forest, logits, tables)
-        plans = [
-            NodePlan(
-                tilts[:, tree.members[step.node_ids]],
-                torch.zeros(len(logits), len(step.left), dtype=torch.bool, device=logits.device),
-            )
-            if fast
-            else None
-            for step, fast in zip(tree.steps, long, strict=True)
-        ]
-        return _attempt(tree, logits, tables, plans, 0, errors)
+    plans = _first_plans(forest, tree, logits, tables)
+    if plans is not None:
+        return _attempt(tree, logits, tables, plans, 0, errors)[0]
     up = _upward(tree, logits, tables)
     excess = _root_excess(tree, up.messages, up.log_scale)
     none = torch.zeros_like(excess)
@@ -324,6 +311,22 @@ def solve_coupled(
     return solution._replace(
         excess_error=excess_error, marginal_logits_error=odds_error, count_marginals_error=odds_error.amin(-1)
     )
+
+
+def _first_plans(forest: CoupledForest, tree: CoupledTree, logits: Tensor, tables: Tensor) -> _Plans | None:
+    """Plans for products of long messages; ``None`` where there are none, or derivatives are recorded."""
+    shortest = FOURIER_WIDTH * (WIDER if tree.num_variables > MANY_VARIABLES else 1)
+    long = [
+        isinstance(step, Product) and min(step.left.shape[-1], step.right.shape[-1]) >= shortest for step in tree.steps
+    ]
+    if not any(long) or torch.is_grad_enabled():
+        return None
+    tilts = -_first_shifts(forest, logits, tables)
+    direct = [torch.zeros(len(logits), len(step.left), dtype=torch.bool, device=logits.device) for step in tree.steps]
+    return [
+        NodePlan(tilts[:, tree.members[step.node_ids]], nowhere) if fast else None
+        for step, nowhere, fast in zip(tree.steps, direct, long, strict=True)
+    ]
 
 
 def _first_shifts(forest: CoupledForest, logits: Tensor, tables: Tensor) -> Tensor:
@@ -376,20 +379,24 @@ def _with_posterior(tree: CoupledTree, solution: CoupledSolution, up: _Upward, d
 
 def _attempt(
     tree: CoupledTree, logits: Tensor, tables: Tensor, plans: _Plans, attempt: int, errors: bool
-) -> CoupledSolution:
-    """Results by transforms, of rows that fail the certificate by better plans; ``errors`` says whether the bounds are
-    to contain the rounding of everything else.
+) -> tuple[CoupledSolution, Tensor]:
+    """Results by transforms, of rows that fail the certificate by better plans, and the messages to the roots, those
+    below the bounds on their errors left out; ``errors`` says whether the bounds are to contain the rounding of
+    everything else.
     """
     up = _upward(tree, logits, tables, plans=plans)
     down = _downward(tree, up, len(logits), plans)
     solution, certified = _summarise(tree, logits, up, down, plans, errors)
+    messages, bounds = up.messages.chunk(2)
+    messages = messages.masked_fill(messages <= bounds, -math.inf)
     failed = (~certified).nonzero().squeeze(-1)
     if not len(failed) or attempt == LAST_ATTEMPT:
-        return solution
+        return solution, messages
     revised = _revise(tree, up, down, plans, len(logits), attempt)
     revised = [None if plan is None else NodePlan(*(numbers[failed] for numbers in plan)) for plan in revised]
-    retried = _attempt(tree, logits[failed], tables[failed], revised, attempt + 1, errors)
-    return CoupledSolution(*(old.index_copy(0, failed, new) for old, new in zip(solution, retried, strict=True)))
+    retried, better = _attempt(tree, logits[failed], tables[failed], revised, attempt + 1, errors)
+    merged = CoupledSolution(*(old.index_copy(0, failed, new) for old, new in zip(solution, retried, strict=True)))
+    return merged, messages.index_copy(0, failed, better)
 
 
 def _summarise(
@@ -545,19 +552,26 @@ def _largest_errors(
 
 
 def choose_coupled(
-    tree: CoupledTree, logits: Tensor, tables: Tensor, num_samples: int, choose: Callable[[Tensor], Tensor] | None
+    forest: CoupledForest, logits: Tensor, tables: Tensor, num_samples: int, choose: Callable[[Tensor], Tensor] | None
 ) -> Tensor:
     """Draws exact joint samples, or finds a most probable vector.
 
-    :param CoupledTree tree: The schedule.
+    :param CoupledForest forest: The counts, edges and links that the tables weigh.
     :param Tensor logits: As for :func:`solve_coupled`.
     :param Tensor tables: As for :func:`solve_coupled`.
     :param int num_samples: Number of samples for each row.
     :param choose: Draws an index from logarithms of weights along the last axis; ``None`` for a most probable vector.
-    :return: Zeros and ones, shape ``(num_samples, rows, num_variables)``.
+    :return: Zeros and ones, shape ``(num_samples, rows, num_variables)``. Cost of :func:`solve_coupled`, and
+        O(D log D) for each sample and each level of nested subsets; :math:`O(D^2)` for a most probable vector.
     """
-    sums = _LARGEST if choose is None else _TOTAL
-    messages, _, tables, *_ = _upward(tree, logits, tables, sums)
+    tree = forest.tree(tables)
+    with torch.no_grad():
+        plans = None if choose is None else _first_plans(forest, tree, logits, tables)
+        if plans is None:
+            messages = _upward(tree, logits, tables, _LARGEST if choose is None else _TOTAL).messages
+        else:
+            messages = _attempt(tree, logits, tables, plans, 0, errors=False)[1]
+    tables = torch.nn.functional.pad(tables, (0, 1))
     pick = _index_of_largest if choose is None else choose
     samples = logits.new_empty(num_samples, *logits.shape)
     widest = max([step.left.numel() for step in tree.steps], default=1)

@@ -9,6 +9,7 @@ import torch
 from pyro.distributions import Bernoulli
 from torch.distributions import kl_divergence
 
+from pyro_structured.counts.ops import coupled_counts
 from pyro_structured.distributions import RecursiveCardinality
 from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -185,8 +186,11 @@ def test_cases_are_of_all_kinds():
     assert sum(case.references is not None for case in cases) > 20
 
 
-def test_queries():
-    for case in possible_cases():
+@pytest.mark.parametrize(("fourier_width", "number"), [(2, 100), (1000, CASES)])
+def test_queries(fourier_width, number, monkeypatch):
+    """All products by transforms, or none."""
+    monkeypatch.setattr(coupled_counts, "FOURIER_WIDTH", fourier_width)
+    for case in possible_cases(number):
         d = case.make()
         scores = case.scores()
         log_z = scores.logsumexp(-1)
@@ -264,7 +268,9 @@ def test_derivatives():
 
 
 @pytest.mark.statistical
-def test_samples():
+@pytest.mark.parametrize("fourier_width", [2, 1000])
+def test_samples(fourier_width, monkeypatch):
+    monkeypatch.setattr(coupled_counts, "FOURIER_WIDTH", fourier_width)
     for case in possible_cases(40, largest=5):
         d = case.make()
         values = d.sample((2000,))
