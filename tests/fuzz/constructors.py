@@ -51,7 +51,7 @@ ELSEWHERE = {
 }
 # Large ones ask for long computations, or large results: these are not faults.
 AMOUNTS = {
-    *("max_iter", "max_steps", "num_epochs", "n_init", "n_networks", "n_states", "n_components", "num_hidden"),
+    *("max_iter", "max_steps", "num_epochs", "n_init", "n_networks", "n_states", "n_components", "n_hidden"),
     *("num_rows", "num_variables", "num_images", "num_pairs", "num_points", "num_discs", "height", "width"),
     *("treewidth", "patterns", "shifts", "num_clusters", "num_patterns", "n", "num_samples", "num_nodes", "num_items"),
 }
@@ -334,6 +334,7 @@ EXAMPLES = {
         },
     ],
     "structures.NestedSubsets.balanced": [lambda: {"num_variables": 3}],
+    "structures.NestedSubsets.from_tree": [lambda: {"edges": [(0, 1), (1, 2)], "num_variables": 3, "min_size": 2}],
     "structures.NestedSubsets.from_linkage": [lambda: {"linkage": linkage([[0.0], [1.0], [5.0]])}],
     "structures.NestedThreshold": [lambda: {"groups": [[0, 1], [2, 3]], "threshold": 1}],
     "structures.Partition": [lambda: {"labels": torch.tensor([[5, 5, 7], [0, 1, 1]])}],

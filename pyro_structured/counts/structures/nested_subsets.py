@@ -84,11 +84,8 @@ class NestedSubsets(Represented):
         links: Iterable[tuple[int, int, str | None]] = (),
     ) -> None:
         check_size("num_variables", num_variables)
-        given = [
-            subset if isinstance(subset, (range, np.ndarray)) or not isinstance(subset, Iterable) else list(subset)
-            for subset in checked_sequence("subsets", subsets)
-        ]
-        members = [_members(subset, index, int(num_variables)) for index, subset in enumerate(given)]
+        given = [_elements(subset, index) for index, subset in enumerate(checked_sequence("subsets", subsets))]
+        members = [_members(elements, index, int(num_variables)) for index, elements in enumerate(given)]
         self.num_variables = num_variables = int(num_variables)
         self.subsets = tuple(members)
         self.sizes = tuple(len(m) for m in members)
@@ -220,6 +217,49 @@ class NestedSubsets(Represented):
         ranges.sort(key=lambda r: (r[1] - r[0], r[0]))
         return cls((range(*r) for r in ranges), num_variables)
 
+    @classmethod
+    def from_tree(cls, edges: Iterable[tuple[int, int]], num_variables: int, min_size: int = 2) -> "NestedSubsets":
+        """Makes a subset of every subtree of at least ``min_size`` variables, and keeps the edges.
+
+        :param edges: Pairs of variables that form a forest, such as a Chow-Liu tree. A tree hangs from its smallest
+            variable; the subtree of a variable is this variable with all that hangs from it.
+        :param int num_variables: Number of variables.
+        :param int min_size: Smallest number of variables of a subset, at least 1.
+        :return: The subtrees, the smallest first; cost of the sum of their sizes.
+
+        Example::
+
+            >>> subsets = NestedSubsets.from_tree([(0, 1), (1, 2), (1, 3)], num_variables=5)
+            >>> [subset.tolist() for subset in subsets.subsets], subsets.edges
+            ([[1, 2, 3], [0, 1, 2, 3]], ((0, 1), (1, 2), (1, 3)))
+        """
+        check_size("num_variables", num_variables)
+        check_size("min_size", min_size)
+        pairs = _forest_edges(edges, int(num_variables))
+        neighbours: list[list[int]] = [[] for _ in range(num_variables)]
+        for a, b in pairs:
+            neighbours[a].append(b)
+            neighbours[b].append(a)
+        parent = [-1] * num_variables
+        order: list[int] = []
+        for root in range(num_variables):
+            if parent[root] < 0:
+                parent[root] = root
+                reached = [root]
+                for d in reached:
+                    for other in neighbours[d]:
+                        if parent[other] < 0:
+                            parent[other] = d
+                            reached.append(other)
+                order += reached
+        below = [[d] for d in range(num_variables)]
+        for d in reversed(order):
+            if parent[d] != d:
+                below[parent[d]] += below[d]
+        subtrees: list[list[int]] = [sorted(members) for members in below if len(members) >= min_size]
+        subtrees.sort(key=lambda members: (len(members), members))
+        return cls(subtrees, num_variables, edges=pairs)
+
     @property
     def table_size(self) -> int:
         r"""Length of all tables together, :math:`\sum_k (|s_k| + 1)`."""
@@ -349,18 +389,17 @@ def _link_size(kind: str | None, first: int, second: int) -> int:
     return (first + 1) * (second + 1) if kind is None else first + second + 1 if kind == "difference" else 0
 
 
-def _references(references: Iterable[Iterable[int]], subsets: list[Iterable[int]]) -> tuple[np.ndarray, ...]:
+def _references(references: Iterable[Iterable[int]], subsets: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     """References in the order of the sorted elements, as booleans."""
     given = checked_sequence("references", references)
     if len(given) != len(subsets):
         raise ValueError(f"references: expected {len(subsets)} references, one for each subset, got {len(given)}")
     result = []
-    for index, (reference, subset) in enumerate(zip(given, subsets, strict=True)):
+    for index, (reference, elements) in enumerate(zip(given, subsets, strict=True)):
         try:
             bits = np.asarray(reference if isinstance(reference, np.ndarray) else list(reference))
         except (TypeError, ValueError):
             raise ValueError(f"references: expected zeros and ones in references[{index}], got {reference!r}") from None
-        elements = np.asarray(subset)
         if bits.shape != elements.shape or not np.isin(bits, (0, 1)).all():
             raise ValueError(
                 f"references: expected {elements.size} zeros and ones in references[{index}], one for each element of "
@@ -404,7 +443,7 @@ def _forest_edges(edges: Iterable[tuple[int, int]], num_variables: int) -> tuple
         try:
             a, b = (int(end) for end in edge)
             is_pair = (a, b) == tuple(edge) and a != b and 0 <= min(a, b) and max(a, b) < num_variables
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             is_pair = False
         if not is_pair:
             raise ValueError(f"edges: expected pairs of two different integers in range({num_variables}), got {edge!r}")
@@ -439,7 +478,7 @@ def _forest_links(
             i, j, kind = link
             is_link = (int(i), int(j)) == (i, j) and i != j and 0 <= min(i, j) and max(i, j) < len(members)
             is_link = is_link and kind in kinds
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             is_link = False
         if not is_link:
             raise ValueError(
@@ -455,7 +494,8 @@ def _forest_links(
     return tuple(result)
 
 
-def _members(subset: Iterable[int], index: int, num_variables: int) -> np.ndarray:
+def _elements(subset: Iterable[int], index: int) -> np.ndarray:
+    """Elements in the given order."""
     try:
         elements = np.asarray(subset if isinstance(subset, (range, np.ndarray)) else list(subset))
     except (TypeError, ValueError):
@@ -464,6 +504,12 @@ def _members(subset: Iterable[int], index: int, num_variables: int) -> np.ndarra
         return np.zeros(0, dtype=np.int64)
     if elements.ndim != 1 or not np.issubdtype(elements.dtype, np.integer):
         raise ValueError(f"subsets: expected integers in subsets[{index}], got {subset!r}")
+    return elements
+
+
+def _members(elements: np.ndarray, index: int, num_variables: int) -> np.ndarray:
+    if not len(elements):
+        return elements
     ordered = np.sort(elements.astype(np.int64))
     if ordered[0] < 0 or ordered[-1] >= num_variables:
         outside = ordered[-1] if ordered[-1] >= num_variables else ordered[0]

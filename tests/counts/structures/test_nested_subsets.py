@@ -314,3 +314,22 @@ def test_order_of_the_variables_does_not_matter():
     there = RecursiveCardinality(x[order], f, NestedSubsets(moved, 4)).marginals
     torch.testing.assert_close(here[order], there)
     torch.testing.assert_close(here, brute_force.marginals(x, f, family))
+
+
+@given(st.data())
+def test_subtrees(data):
+    """Each subtree is what is left when the edge to its parent is cut; the roots are the smallest variables."""
+    size = data.draw(st.integers(1, 12))
+    parents = [data.draw(st.integers(-1, d - 1)) for d in range(size)]
+    edges = [(d, parent) for d, parent in enumerate(parents) if parent >= 0]
+    least = data.draw(st.integers(1, 4))
+    expected = []
+    for d in range(size):
+        members = {d}
+        for other in range(d + 1, size):
+            if parents[other] in members:
+                members.add(other)
+        expected.append(sorted(members))
+    subsets = NestedSubsets.from_tree(edges, size, least)
+    assert sorted(s.tolist() for s in subsets.subsets) == sorted(s for s in expected if len(s) >= least)
+    assert list(subsets.sizes) == sorted(subsets.sizes) and subsets.edges == tuple(edges)
