@@ -26,15 +26,15 @@ PUBLIC = {
         plot_pictures
     """,
     "structures": """
-        AutomatonStatistic BipartiteAssignment BlockCounts Box CategoryCounts CliqueTree ConnectedComponents
+        AutomatonStatistic BipartiteAssignment BlockCounts BlockTree Box CategoryCounts CliqueTree ConnectedComponents
         Count Grid Injection LinearProblem Matching MinimumCut NestedSubsets NestedThreshold Partition
         Problem Product Ranking RegionTree ShortestPath SpanningTree Statistic TopK Transitions
     """,
     "distributions": """
         Argmin BagLabel CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
-        ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
+        ExchangeablePartition ExchangeableTree FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
         KSubsetStraightThrough
-        MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial
+        MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial
         PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
         SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
     """,

@@ -9,6 +9,7 @@ __all__ = [
     "ExchangeableBlock",
     "ExchangeableMixture",
     "ExchangeablePartition",
+    "ExchangeableTree",
     "FieldEstimate",
     "FieldEstimator",
     "FieldOptimum",
@@ -16,6 +17,7 @@ __all__ = [
     "JunctionTree",
     "KSubset",
     "KSubsetStraightThrough",
+    "MixtureOfExchangeableTrees",
     "MixtureOfJunctionTrees",
     "NanMasked",
     "OptimumEstimate",
@@ -43,6 +45,8 @@ from pyro_structured.counts.distributions.recursive_cardinality_straight_through
 )
 from pyro_structured.counts.distributions.selection_mixture import SelectionMixture
 from pyro_structured.counts.ops.certified_counts import PrecisionWarning
+from pyro_structured.densities.distributions.exchangeable_tree import ExchangeableTree
+from pyro_structured.densities.distributions.mixture_of_exchangeable_trees import MixtureOfExchangeableTrees
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions import cardinality_potentials
 from pyro_structured.exchangeable.distributions.exchangeable_block import ExchangeableBlock

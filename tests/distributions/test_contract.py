@@ -12,6 +12,7 @@ from pyro.ops.provenance import get_provenance
 import pyro_structured.distributions as sdist
 from pyro_structured.distributions.cardinality_potentials import noisy_or
 from pyro_structured.structures import (
+    BlockTree,
     CategoryCounts,
     CliqueTree,
     ConnectedComponents,
@@ -389,6 +390,23 @@ def mixture_with_impossible_states(batch_shape, dtype, device="cpu"):
 GRID = Grid(2, 2)
 
 
+BLOCKS = BlockTree([CategoryCounts(2, 3), Transitions(2)], [[0, 3], [2, 1]], cliques=[[0, 1]])
+
+
+def exchangeable_tree(batch_shape, dtype, device="cpu"):
+    tables = numbers(batch_shape, BLOCKS.table_size, dtype, device)
+    tables[..., [1, 4, 5]] = -math.inf
+    return sdist.ExchangeableTree(tables, BLOCKS)
+
+
+def mixture_of_exchangeable_trees(batch_shape, dtype, device="cpu"):
+    """With tables that are the same for the whole batch."""
+    trees = [BlockTree.from_counts([[2, 0], [1]], cliques=[[0, 1]]), BlockTree.from_counts([[0, 1, 2]])]
+    tables = numbers((), sum(tree.table_size for tree in trees), dtype, device)
+    tables[[1, 4, 7]] = -math.inf
+    return sdist.MixtureOfExchangeableTrees(numbers(batch_shape, 2, dtype, device), tables, trees)
+
+
 def shaped(batch_shape, shape, dtype, device, low=-1.5, high=1.5):
     return numbers(batch_shape, math.prod(shape), dtype, device, low, high).unflatten(-1, shape)
 
@@ -535,6 +553,8 @@ FACTORIES = {
         linked_counts,
     ],
     "RecursiveCardinalityStraightThrough": [straight_through],
+    "ExchangeableTree": [exchangeable_tree],
+    "MixtureOfExchangeableTrees": [mixture_of_exchangeable_trees],
     "JunctionTree": [junction_tree, junction_forest],
     "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states],
     "KSubset": [k_subset, k_subset_with_tensor],

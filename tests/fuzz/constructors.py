@@ -58,6 +58,7 @@ AMOUNTS = {
 MOST = 50
 
 GRID, TREE, PATH = structures.Grid(2, 2), structures.CliqueTree.chain(3, 2), torch.tensor([[0, 1], [1, 2], [0, 2]])
+BLOCKS = structures.BlockTree.from_counts([[0, 2], [1]], cliques=[[0, 1]])
 PARTITION, FOREST = structures.Partition(torch.tensor([0, 1, 0])), ops.CountForest(3)
 BITS = torch.tensor([[0.0, 0, 1], [1, 1, 1], [1, 0, 0], [0, 1, 1], [1, 0, 1], [0, 1, 0]])
 
@@ -159,6 +160,13 @@ EXAMPLES = {
     "distributions.ExchangeablePartition.from_data": [
         lambda: {"values": BITS, "partition": PARTITION, "smoothing": 1.0, "weights": torch.ones(6)}
     ],
+    "distributions.ExchangeableTree": [
+        lambda: {"clique_logits": numbers(6), "tree": BLOCKS},
+        lambda: {"clique_logits": numbers(2, 6), "tree": BLOCKS, "validate_args": True},
+    ],
+    "distributions.ExchangeableTree.from_data": [
+        lambda: {"values": BITS, "tree": BLOCKS, "smoothing": 1.0, "weights": torch.ones(6)}
+    ],
     "distributions.GridCRF": [lambda: field(unary_logits=numbers(2, 2))],
     "distributions.JunctionTree": [
         lambda: {"clique_logits": numbers(TREE.table_size), "tree": TREE},
@@ -178,6 +186,13 @@ EXAMPLES = {
         lambda: {"logits": numbers(2, 4), "k": torch.tensor([1, 2])},
     ],
     "distributions.KSubsetStraightThrough": [lambda: {"logits": numbers(4), "k": 2}],
+    "distributions.MixtureOfExchangeableTrees": [
+        lambda: {
+            "mixture_logits": numbers(2),
+            "clique_logits": numbers(10),
+            "trees": [BLOCKS, structures.BlockTree.from_counts([[0, 1, 2]])],
+        }
+    ],
     "distributions.MixtureOfJunctionTrees": [
         lambda: {
             "mixture_logits": numbers(2),
@@ -282,6 +297,17 @@ EXAMPLES = {
         }
     ],
     "structures.BlockCounts": [lambda: {"blocks": [[0, 1], [2]]}],
+    "structures.BlockTree": [
+        lambda: {
+            "statistics": [structures.Count(2), structures.CategoryCounts(1, 3)],
+            "groups": [[0, 2], [1]],
+            "cliques": [[0, 1]],
+        }
+    ],
+    "structures.BlockTree.from_counts": [
+        lambda: {"groups": [[0, 2], [1]], "num_categories": 3, "cliques": [[0, 1]]},
+        lambda: {"groups": [[0, 2], [1]], "num_categories": [2, 3]},
+    ],
     "structures.Box": [
         lambda: {
             "index": torch.tensor([0, 2]),

@@ -76,6 +76,23 @@ class CategoricalVector(DiscreteVector):
             raise ValueError(f"variables: expected different ones in range({number}), got {list(wanted)}")
         return self._cast(self._probabilities_of(wanted))
 
+    def _enumerated_marginals(self, wanted: Sequence[int]) -> Tensor:
+        """Joint probabilities of some variables, in double precision: each state is evidence."""
+        sizes = [self._num_states[d] for d in wanted]
+        if math.prod(sizes) > ENUMERATION_CAP:
+            raise NotImplementedError(
+                f"variables: expected one clique's, or at most {ENUMERATION_CAP} joint states, got {math.prod(sizes)}; "
+                "use samples, which are exact"
+            )
+        like = torch.zeros((), dtype=torch.long, device=self._device)
+        states = enumerate_joint_states(sizes, self.batch_shape, False, like)
+        value = torch.zeros(states.shape[:-1] + self.event_shape, dtype=torch.long, device=like.device)
+        value[..., list(wanted)] = states
+        observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
+        observed[list(wanted)] = True
+        probs = (self.condition(value, observed)._log_z - self._supported_log_z).exp()
+        return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
+
     @property
     def mean(self) -> Tensor:
         """Not defined for categories; raises NotImplementedError."""
@@ -95,3 +112,20 @@ class CategoricalVector(DiscreteVector):
         """All values in lexicographic order, shape ``(number,) + batch_shape + (n,)``."""
         like = torch.zeros((), dtype=torch.long, device=self._device)
         return enumerate_joint_states(self._num_states, self.batch_shape, expand, like)
+
+    @property
+    def mode(self) -> Tensor:
+        """A most probable value, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` values."""
+        return self._mode_among(self._enumerated("mode"))
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` values."""
+        return self._entropy_over(self._enumerated("entropy"))
+
+    def _enumerated(self, name: str) -> Tensor:
+        if not self.has_enumerate_support:
+            raise NotImplementedError(
+                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} values; "
+                "estimate it from samples"
+            )
+        return self.enumerate_support(expand=False)

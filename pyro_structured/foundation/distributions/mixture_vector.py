@@ -2,7 +2,6 @@
 
 __all__ = ["MixtureVector"]
 
-from abc import abstractmethod
 from typing import Any, TypeVar
 
 import torch
@@ -10,7 +9,7 @@ from pyro.distributions import Categorical
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import any_true, require
@@ -19,29 +18,63 @@ Mixture = TypeVar("Mixture", bound="MixtureVector")
 
 
 class MixtureVector(DiscreteVector):
-    """Base class of mixtures: queries as sums over the classes, given those of the components."""
+    """Base class of mixtures: queries as sums over the classes, given those of the components.
+
+    Components stand in a list. Where they are one distribution with a batch axis of classes, the subclass computes with
+    it: ``_log_evidence``, ``_possible``, ``_component_scores`` and ``_draw_components`` are its own.
+    """
 
     mixture_logits: Tensor
     _evidence: tuple[Tensor, Tensor, Tensor]
     # Whether entries were observed before the last evidence, for each class, shape (..., K, n).
     _kept_before: Tensor
-    # The components without the evidence.
+    # The components without the evidence, remembered.
     _free: Any
 
-    @property
-    @abstractmethod
+    @lazy_property
+    def _given(self) -> list[Any]:
+        """Components given the evidence."""
+        value, observed, _ = self._evidence
+        components = self._free
+        if any_true(observed):
+            components = [component.condition(value, observed) for component in components]
+        return [component.expand(self.batch_shape) for component in components]
+
+    @lazy_property
+    def _possible(self) -> Any:
+        """Components given the evidence; those that it excludes without the excluding evidence."""
+        if not any_true(self._log_evidence == -torch.inf):
+            return self._given
+        kept = self._kept.expand(self._kept.shape[:-2] + (len(self._free),) + self.event_shape)
+        return [
+            component.condition(self._evidence[0], observed).expand(self.batch_shape)
+            for component, observed in zip(self._free, kept.unbind(-2), strict=True)
+        ]
+
+    @lazy_property
     def _log_evidence(self) -> Tensor:
         """Log-probabilities of the evidence given each class, in double precision, shape ``(..., K)``; -inf if
         observations contradict each other.
         """
+        log_evidence = torch.stack(list(map(exact_log_evidence, self._given, self._free)), -1)
+        return log_evidence.masked_fill(~self._evidence[2].unsqueeze(-1), -torch.inf)
 
-    @abstractmethod
     def _component_scores(self, value: Tensor) -> Tensor:
         """Log-probabilities of a value given each class and the evidence, in double precision, shape ``(..., K)``."""
+        return torch.stack([exact_log_prob(component, value) for component in self._possible], -1)
 
-    @abstractmethod
     def _draw_components(self, sample_shape: torch.Size) -> Tensor:
         """Independent draws from all components, shape ``sample_shape + batch_shape + (K, n)``."""
+        return torch.stack([component.sample(sample_shape) for component in self._possible], -2)
+
+    def _mixed(self, tables: list[Tensor]) -> Tensor:
+        """Mean of the components' probabilities, of shape ``batch_shape + (...)``."""
+        weights = self._log_classes.exp().unbind(-1)
+        mixed = [
+            weight.reshape(weight.shape + (1,) * (table.dim() - weight.dim())) * table
+            for weight, table in zip(weights, tables, strict=True)
+        ]
+        return torch.stack(mixed).sum(0)
 
     @property
     def _class_weights(self) -> Tensor:

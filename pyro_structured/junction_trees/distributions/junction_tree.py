@@ -17,7 +17,6 @@ from pyro_structured.foundation.distributions.argument_checks import check_data,
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
 from pyro_structured.foundation.ops.draws import draw_rows
-from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import require, require_support
@@ -294,22 +293,6 @@ class JunctionTree(CategoricalVector):
             return self._enumerated_marginals(wanted)
         table = self.tree.split(self._supported_beliefs.clique_marginals)[owner]
         return sum_table(table, self.tree.cliques[owner], wanted)
-
-    def _enumerated_marginals(self, wanted: Sequence[int]) -> Tensor:
-        sizes = [self.tree.cardinalities[d] for d in wanted]
-        if math.prod(sizes) > ENUMERATION_CAP:
-            raise NotImplementedError(
-                f"variables: expected one clique's, or at most {ENUMERATION_CAP} joint states, got {math.prod(sizes)}; "
-                "use samples, which are exact"
-            )
-        like = torch.zeros((), dtype=torch.long, device=self.clique_logits.device)
-        states = enumerate_joint_states(sizes, self.batch_shape, False, like)
-        value = torch.zeros(states.shape[:-1] + self.event_shape, dtype=torch.long, device=like.device)
-        value[..., list(wanted)] = states
-        observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
-        observed[list(wanted)] = True
-        probs = (self.condition(value, observed)._log_z - self._supported_log_z).exp()
-        return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
 
     @property
     def mode(self) -> Tensor:

@@ -11,11 +11,8 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
-from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
-from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.foundation.ops.evidence import no_evidence
-from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
@@ -109,33 +106,8 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         return [JunctionTree(table, tree, validate_args=False) for table, tree in zip(tables, self.trees, strict=True)]
 
     @lazy_property
-    def _log_evidence(self) -> Tensor:
-        log_evidence = torch.stack(list(map(exact_log_evidence, self._given, self._free)), -1)
-        return log_evidence.masked_fill(~self._evidence[2].unsqueeze(-1), -torch.inf)
-
-    @lazy_property
     def _class_weights(self) -> Tensor:
         return super()._class_weights
-
-    @lazy_property
-    def _given(self) -> list[JunctionTree]:
-        """Components given the evidence."""
-        value, observed, _ = self._evidence
-        components = self._free
-        if any_true(observed):
-            components = [component.condition(value, observed) for component in components]
-        return [component.expand(self.batch_shape) for component in components]
-
-    @lazy_property
-    def _possible(self) -> list[JunctionTree]:
-        """Components given the evidence; those that it excludes without the excluding evidence."""
-        if not any_true(self._log_evidence == -torch.inf):
-            return self._given
-        kept = self._kept.expand(self._kept.shape[:-2] + (len(self.trees),) + self.event_shape)
-        return [
-            component.condition(self._evidence[0], observed).expand(self.batch_shape)
-            for component, observed in zip(self._free, kept.unbind(-2), strict=True)
-        ]
 
     def component(self, z: Tensor) -> "JunctionTree | MixtureOfJunctionTrees":
         """Distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
@@ -166,41 +138,9 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         certain = self.mixture_logits.new_zeros(()).masked_fill(others, -torch.inf)
         return MixtureOfJunctionTrees(certain, logits, self.trees, self._validate_args).condition(value, observed)
 
-    def _component_scores(self, value: Tensor) -> Tensor:
-        return torch.stack([exact_log_prob(component, value) for component in self._possible], -1)
-
-    def _draw_components(self, sample_shape: torch.Size) -> Tensor:
-        return torch.stack([component.sample(sample_shape) for component in self._possible], -2)
-
-    def _mixed(self, tables: list[Tensor]) -> Tensor:
-        """Mean of the components' probabilities, of shape ``batch_shape + (...)``."""
-        weights = self._log_classes.exp().unbind(-1)
-        mixed = [
-            weight.reshape(weight.shape + (1,) * (table.dim() - weight.dim())) * table
-            for weight, table in zip(weights, tables, strict=True)
-        ]
-        return torch.stack(mixed).sum(0)
-
     @property
     def _single_marginals(self) -> Tensor:
         return self._mixed([component._single_marginals for component in self._possible])
 
     def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
         return self._mixed([component._probabilities_of(wanted) for component in self._possible])
-
-    @property
-    def mode(self) -> Tensor:
-        """A most probable value, shape ``batch_shape + (n,)``; by enumeration, up to ``2 ** 12`` values."""
-        return self._mode_among(self._enumerated("mode"))
-
-    def entropy(self) -> Tensor:
-        """Entropy in nats, shape ``batch_shape``; by enumeration, up to ``2 ** 12`` values."""
-        return self._entropy_over(self._enumerated("entropy"))
-
-    def _enumerated(self, name: str) -> Tensor:
-        if not self.has_enumerate_support:
-            raise NotImplementedError(
-                f"{name}: a mixture's has no closed form, and enumeration is capped at {ENUMERATION_CAP} values; "
-                "estimate it from samples"
-            )
-        return self.enumerate_support(expand=False)
