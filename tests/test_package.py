@@ -33,10 +33,9 @@ PUBLIC = {
     "distributions": """
         Argmin BagLabel CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
         ExchangeablePartition ExchangeableTree FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
-        KSubsetStraightThrough
-        MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial
-        PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
-        SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
+        KSubsetStraightThrough MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate
+        OptimumEstimator PatternCRF PoissonBinomial PrecisionWarning RBM RandOM RecursiveCardinality
+        RecursiveCardinalityStraightThrough SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
     """,
     "inference": """
         AnnealedImportanceSampling BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
@@ -45,10 +44,9 @@ PUBLIC = {
         StructuredGibbs restore_dtypes to_arviz
     """,
     "models": """
-        BayesianNetwork ExchangeableSPN JunctionTreeCRF JunctionTreeMixture MEVMClassifier MEVMDensity
-        PixelClassifier SegmentationCRF ThinJunctionTree clustered_patterns cut_graph edge_features
-        learn_nested_subsets merge_partition pixel_features position_features read_bif welch_partition
-        write_bif
+        BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture MEVMClassifier
+        MEVMDensity PixelClassifier SegmentationCRF ThinJunctionTree clustered_patterns cut_graph edge_features
+        learn_nested_subsets merge_partition pixel_features position_features read_bif welch_partition write_bif
     """,
     "datasets": """
         BorlangeTrips DensityData NetworkSamples SiouxFalls TextData conjunction_task disjunction_task

@@ -3,6 +3,7 @@
 __all__ = [
     "BayesianNetwork",
     "ExchangeableSPN",
+    "ExchangeableTreeMixture",
     "JunctionTreeCRF",
     "JunctionTreeMixture",
     "MEVMClassifier",
@@ -24,6 +25,7 @@ __all__ = [
 
 from pyro_structured.counts.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
+from pyro_structured.densities.models.exchangeable_tree_mixture import ExchangeableTreeMixture
 from pyro_structured.exchangeable.models.merge_partition import merge_partition
 from pyro_structured.exchangeable.models.mevm_classifier import MEVMClassifier
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity

@@ -442,6 +442,24 @@ EXAMPLES = {
             "random_state": 0,
         }
     ],
+    "models.ExchangeableTreeMixture": [
+        lambda: {
+            "n_components": 2,
+            "treewidth": 1,
+            "max_levels": 10,
+            "penalty": 0.5,
+            "smoothing": [1.0],
+            "n_init": 1,
+            "tol": 0.1,
+            "max_iter": 2,
+            "n_iter_no_change": 2,
+            "categories": "auto",
+            "handle_unknown": "missing",
+            "n_jobs": None,
+            "verbose": False,
+            "random_state": 0,
+        }
+    ],
     "models.JunctionTreeCRF": [
         lambda: {
             "treewidth": 1,

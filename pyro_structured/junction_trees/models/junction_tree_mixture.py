@@ -2,71 +2,24 @@
 
 __all__ = ["JunctionTreeMixture"]
 
-import warnings
 from collections.abc import Sequence
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
 
-from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
-from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
-from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
-from pyro_structured.foundation.ops.progress import verbosity
-from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.foundation.models.argument_checks import check_count
+from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
-from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
-from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
-
-
-class MixtureCandidate(NamedTuple):
-    """Best mixture of a start.
-
-    :ivar TreeMixture mixture: The components and their weights.
-    :ivar float penalty: Price of a parameter, c.
-    :ivar float smoothing: Number of pseudo-observations.
-    :ivar float score: Mean log-probability of the validation rows, in nats.
-    :ivar int num_iterations: Number of iterations that led to the mixture.
-    :ivar objectives: Objective after each of these iterations, per training row.
-    """
-
-    mixture: TreeMixture
-    penalty: float
-    smoothing: float
-    score: float
-    num_iterations: int
-    objectives: list[float]
-
-
-def _run_start(
-    learner: TreeMixtureEM, responsibilities: np.ndarray, penalty: float, smoothing: float, n_iter_no_change: int
-) -> tuple[MixtureCandidate | None, bool]:
-    """Best mixture of a start, ``None`` if there was none before an interrupt from the keyboard, and whether there was
-    an interrupt.
-
-    :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
-    """
-    best, objectives = None, []
-    try:
-        for phase in learner.run(responsibilities):
-            objectives.append(phase.objective)
-            if best is None or phase.score > best.score:
-                number = len(objectives)
-                best = MixtureCandidate(phase.mixture, penalty, smoothing, phase.score, number, objectives[:])
-            elif len(objectives) - best.num_iterations >= n_iter_no_change:
-                break
-    except KeyboardInterrupt:
-        return best, True
-    return best, False
+from pyro_structured.junction_trees.models.tree_mixture_density import TreeMixtureDensity
+from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixtureEM
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 
 
 @old_parameters("n_components")
-class JunctionTreeMixture(CategoricalDensity):
+class JunctionTreeMixture(TreeMixtureDensity):
     r"""Density of categorical vectors: a mixture of junction trees, each with cliques of its own, learned from rows.
 
     .. math::
@@ -126,6 +79,7 @@ class JunctionTreeMixture(CategoricalDensity):
 
     Example::
 
+        >>> import numpy as np
         >>> import pyro
         >>> rng = np.random.default_rng(0)
         >>> kind, a, b = rng.integers(2, size=(3, 1000))
@@ -177,119 +131,17 @@ class JunctionTreeMixture(CategoricalDensity):
         self.verbose = verbose
         self.random_state = random_state
 
-    @old_spellings("X_val")
-    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "JunctionTreeMixture":
-        """Learns components and their weights.
-
-        An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
-
-        :param X: Categories, shape ``(N, n)``.
-        :param y: Not used.
-        :param X_val: Validation rows, shape ``(M, n)``, on which the mixture is chosen. ``None``: a random tenth of the
-            rows, from which nothing else is learned.
-        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
-            counts.
-        :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
-            has no value, or there is a category that ``handle_unknown`` makes an error.
-        """
-        settings = self._settings()
-        codes, weights = self._learn_categories(X, sample_weight)
-        generator = checked_generator(self.random_state)
-        training, judged = self._divide(codes, weights, X_val, generator)
-        number = max(round(training.total), len(training.weights))
-        if number < self.n_components:
-            raise ValueError(
-                f"n_components: expected at most as many as rows to learn from, n_samples = {number}, got "
-                f"{self.n_components}"
-            )
-        self.candidates_: list[MixtureCandidate] = []
-        tasks = (
-            (
-                TreeMixtureEM(training, judged, self.treewidth, *setting, self.tol, self.max_iter),
-                near_random_rows(training, self.n_components, generator),
-                *setting,
-                self.n_iter_no_change,
-            )
-            for setting in settings
-            for _ in range(self.n_init)
-        )
-        try:
-            with verbosity(self.verbose):
-                total, shown = len(settings) * self.n_init, {"desc": "starts", "unit": "start"}
-                for candidate, interrupted in in_parallel(_run_start, tasks, total, self.n_jobs, **shown):
-                    self.candidates_ += [] if candidate is None else [candidate]
-                    if interrupted:
-                        raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            if not self.candidates_:
-                raise
-            message = "fit was interrupted: the best mixture so far is kept"
-            warnings.warn(message, stacklevel=frames_below_user())
-        best = max(self.candidates_, key=lambda candidate: candidate.score)
-        self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_ = best
-        self.weights_ = np.exp(self._mixture.log_weights)
-        self.components_ = list(self._mixture.components)
-        self.trees_ = [component.tree for component in self.components_]
-        return self
-
     def _settings(self) -> list[tuple[float, float]]:
-        for name in ("n_components", "treewidth", "n_init", "max_iter", "n_iter_no_change"):
-            check_count(name, getattr(self, name))
-        if len(checked_numbers("tol", self.tol)) != 1:
-            raise ValueError(f"tol: expected one number, got {self.tol!r}")
-        smoothings = checked_numbers("smoothing", self.smoothing)
-        if 0 in smoothings:
-            raise ValueError(f"smoothing: expected more than 0, got {self.smoothing!r}")
-        return list(product(checked_numbers("penalty", self.penalty), smoothings))
+        check_count("treewidth", self.treewidth)
+        return super()._settings()
 
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Log-probabilities of rows, in nats; missing entries are summed out.
+    def _learner(
+        self, training: CategoricalRows, judged: CategoricalRows, penalty: float, smoothing: float
+    ) -> TreeMixtureEM:
+        return TreeMixtureEM(training, judged, self.treewidth, penalty, smoothing, self.tol, self.max_iter)
 
-        :param X: Categories, shape ``(N, n)``.
-        :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
-        """
-        log_probs: np.ndarray = logsumexp(self._log_joint(X), axis=1)
-        return log_probs
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable component of each row, given the entries that are not missing, shape ``(N,)``."""
-        components: np.ndarray = self._log_joint(X).argmax(1)
-        return components
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the components, given the entries of a row that are not missing.
-
-        :param X: Categories and gaps, shape ``(N, n)``.
-        :return: Shape ``(N, K)``.
-        """
-        responsibilities: np.ndarray = softmax(self._log_joint(X), axis=1)
-        return responsibilities
-
-    def _log_joint(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return self._mixture.log_joint(self._read(X))
-
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
-
-        :param int n_samples: Number of rows, at least 1.
-        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
-            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is of another kind.
-        """
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        known = [without_rare_states(distribution, self._num_known) for distribution in self.components_]
-        shares = torch.stack([distribution.log_partition_function for distribution in known]).exp() * torch.from_numpy(
-            self.weights_
-        )
-        codes = np.empty((n_samples, len(self.categories_)), dtype=np.int64)
-        with torch_draws(self.random_state if random_state is None else random_state):
-            chosen = torch.multinomial(shares, n_samples, replacement=True).numpy()
-            for place, component in enumerate(known):
-                rows = chosen == place
-                codes[rows] = component.sample((int(rows.sum()),)).numpy()
-        return self._decode(codes)
+    def _without_unknown_values(self, component: JunctionTree) -> JunctionTree:
+        return without_rare_states(component, self._num_known)
 
     def to_pyro(self) -> MixtureOfJunctionTrees:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
@@ -298,6 +150,3 @@ class JunctionTreeMixture(CategoricalDensity):
         check_is_fitted(self)
         tables = torch.cat([component.clique_logits for component in self.components_])
         return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_mixture")

@@ -1,6 +1,7 @@
 """Tables of a junction tree from rows of which entries may be missing."""
 
 __all__ = [
+    "TreeDensity",
     "TreeRows",
     "even_shares",
     "fit_tree_tables",
@@ -15,6 +16,7 @@ __all__ = [
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +29,18 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 # Numbers in one batch of beliefs of rows.
 HELD_AT_ONCE = 2**24
+
+
+class TreeDensity(Protocol):
+    """Distribution of codes, with a tree that says how many numbers it holds for each row."""
+
+    tree: Any
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probabilities of rows."""
+
+    def marginal_log_prob(self, value: Tensor, observed: Tensor) -> Tensor:
+        """Log-probabilities of the observed entries of rows."""
 
 
 class TreeRows:
@@ -54,6 +68,10 @@ class TreeRows:
             # The smallest dtype, since reading them is limited by memory bandwidth.
             all_entries.append(entries.astype(np.min_scalar_type(size - 1)))
         return all_entries
+
+    def density(self, distribution: JunctionTree) -> TreeDensity:
+        """Distribution of codes with some tables: the tables' own."""
+        return distribution
 
     def log_probs(self, distribution: JunctionTree) -> np.ndarray:
         """Log-probabilities of the rows' observed entries, shape ``(R,)``, under a distribution whose tables are
@@ -215,7 +233,7 @@ def log_prior(distribution: JunctionTree, prior: Tensor) -> float:
     return float(torch.where(prior > 0, prior * distribution.clique_logits, 0.0).sum())
 
 
-def log_probs_of_codes(distribution: JunctionTree, codes: np.ndarray) -> np.ndarray:
+def log_probs_of_codes(distribution: TreeDensity, codes: np.ndarray) -> np.ndarray:
     """Log-probabilities of rows, shape ``(N,)``.
 
     :param np.ndarray codes: States, shape ``(N, n)``, -1 where a state is missing.

@@ -1,6 +1,6 @@
 """Structural expectation maximisation for mixtures of junction trees."""
 
-__all__ = ["TreeMixture", "TreeMixtureEM", "TreeMixturePhase", "near_random_rows"]
+__all__ = ["TreeComponent", "TreeMixture", "TreeMixtureEM", "TreeMixturePhase", "near_random_rows"]
 
 import math
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting
 from pyro_structured.junction_trees.models.tree_fitting import (
+    TreeDensity,
     TreeRows,
     fit_tree_tables,
     log_prior,
@@ -38,14 +39,14 @@ SHARE = 1e-3
 
 @dataclass(frozen=True)
 class TreeMixture:
-    """Junction trees and their weights.
+    """Densities of trees and their weights.
 
     :ivar np.ndarray log_weights: Log-weights of the components, shape ``(K,)``.
-    :ivar components: Distributions of the K components.
+    :ivar components: Distributions of the K components, of codes.
     """
 
     log_weights: np.ndarray
-    components: tuple[JunctionTree, ...]
+    components: tuple[TreeDensity, ...]
 
     def log_joint(self, codes: np.ndarray) -> np.ndarray:
         """Log-probabilities of rows together with each component, shape ``(N, K)``."""
@@ -69,19 +70,27 @@ class TreeMixturePhase(NamedTuple):
     num_iterations: int
 
 
-class _Component:
-    """A junction tree, and training and validation rows as entries of its tables."""
+class TreeComponent:
+    """A junction tree, and training and validation rows as entries of its tables.
 
-    def __init__(
-        self, training: CategoricalRows, judged: CategoricalRows, distribution: JunctionTree, prior: Tensor
-    ) -> None:
-        self.distribution, self.prior, tree = distribution, prior, distribution.tree
-        self.training, self.judged = TreeRows(training, tree), TreeRows(judged, tree)
+    :param TreeRows training: Training rows.
+    :param TreeRows judged: Validation rows, with the same tree.
+    :param JunctionTree distribution: Tables, conditional log-probabilities.
+    :param Tensor prior: Pseudo-observations of the joint states, shape ``(table_size,)``.
+    """
+
+    def __init__(self, training: TreeRows, judged: TreeRows, distribution: JunctionTree, prior: Tensor) -> None:
+        self.training, self.judged, self.distribution, self.prior = training, judged, distribution, prior
         cliques, separators = (
-            sum(math.prod(training.known.cardinalities[d] for d in scope) for scope in scopes)
-            for scopes in (tree.cliques, tree.separators)
+            sum(math.prod(training.rows.known.cardinalities[d] for d in scope) for scope in scopes)
+            for scopes in (training.tree.cliques, training.tree.separators)
         )
         self.num_parameters = cliques - separators
+
+    @property
+    def density(self) -> TreeDensity:
+        """Distribution of codes."""
+        return self.training.density(self.distribution)
 
 
 class _Expectation(NamedTuple):
@@ -133,18 +142,17 @@ class TreeMixtureEM:
         self.training, self.judged = training, judged
         self.treewidth, self.smoothing, self.tol, self.max_iter = treewidth, smoothing, tol, max_iter
         self._penalty = penalty * math.log(max(training.total, 2.0))
-        # With one more row of each category, no category is impossible.
+        # Probabilities of the columns' states; with one more row of each, none is impossible.
         counts = [training.counts([d]) + 1.0 for d in range(len(training.cardinalities))]
-        self._singles = [count / count.sum() for count in counts]
+        self.singles = [count / count.sum() for count in counts]
 
     def run(self, responsibilities: np.ndarray) -> Iterator[TreeMixturePhase]:
         """Mixture after each iteration; the objective never falls.
 
         :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
         """
-        independent = CliqueTree.from_edges([], self.training.cardinalities)
         shares = self.training.weights[:, None] * responsibilities
-        components = [self._component(independent, share) for share in shares.T]
+        components = [self.start(share) for share in shares.T]
         reached, settled = -math.inf, False
         for iteration in progress_bar(range(self.max_iter), desc="EM", unit="iteration"):
             structural = settled or iteration % REGROWN == 0
@@ -157,7 +165,7 @@ class TreeMixtureEM:
             objective /= self.training.total
             judged = np.stack([each.judged.log_probs(each.distribution) for each in components], 1) + log_weights
             score = float(np.average(logsumexp(judged, axis=1), weights=self.judged.weights))
-            mixture = TreeMixture(log_weights, tuple(each.distribution for each in components))
+            mixture = TreeMixture(log_weights, tuple(each.density for each in components))
             yield TreeMixturePhase(mixture, float(objective), score, iteration + 1)
             if structural and objective - reached < self.tol:
                 return
@@ -166,7 +174,7 @@ class TreeMixtureEM:
             for component, expected in zip(components, counts, strict=True):
                 component.distribution = component.training.tables(expected, component.prior)
 
-    def _expectation(self, components: list[_Component], log_weights: np.ndarray) -> _Expectation:
+    def _expectation(self, components: list[TreeComponent], log_weights: np.ndarray) -> _Expectation:
         weights = self.training.weights
         if self.training.is_complete:
             joint = (
@@ -189,30 +197,49 @@ class TreeMixtureEM:
         log_probs, shares = map(np.concatenate, zip(*shared, strict=True))
         return _Expectation(log_probs, shares, counts)
 
-    def _component(self, tree: CliqueTree, share: np.ndarray) -> _Component:
-        rows = self.training.reweighted(share)
-        distribution, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self._singles)
-        prior = pseudo_counts(tree, self.smoothing, self._singles)
-        return _Component(self.training, self.judged, distribution, prior)
+    def start(self, share: np.ndarray) -> TreeComponent:
+        """Component of the simplest structure.
 
-    def _regrown(self, component: _Component, share: np.ndarray) -> _Component:
+        :param np.ndarray share: Weights of the training rows, shape ``(R,)``.
+        """
+        return self._component(CliqueTree.from_edges([], self.training.cardinalities), share)
+
+    def proposals(
+        self, component: TreeComponent, certain: CategoricalRows, penalty: float, share: np.ndarray
+    ) -> Iterator[TreeComponent]:
+        """Components of other structures than the present one.
+
+        :param TreeComponent component: The present component.
+        :param CategoricalRows certain: Training rows for which the component is responsible, with their weights.
+        :param float penalty: Price of a parameter, in units of half the logarithm of the number of these rows.
+        :param np.ndarray share: Weights of all training rows, shape ``(R,)``.
+        """
+        tree = TreeSearch(certain).tree(TreeSetting(self.treewidth, penalty))
+        if tree != component.distribution.tree:
+            yield self._component(tree, share)
+
+    def _component(self, tree: CliqueTree, share: np.ndarray) -> TreeComponent:
+        rows = self.training.reweighted(share)
+        distribution, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self.singles)
+        prior = pseudo_counts(tree, self.smoothing, self.singles)
+        return TreeComponent(TreeRows(self.training, tree), TreeRows(self.judged, tree), distribution, prior)
+
+    def _regrown(self, component: TreeComponent, share: np.ndarray) -> TreeComponent:
         """Component with a new structure, if that is better than the present one."""
         certain = self.training.reweighted(np.where(share > SHARE, share, 0.0))
         if not certain.total:
             return component
         # The price of a parameter is the same for all components, however many rows they have.
-        setting = TreeSetting(self.treewidth, self._penalty / math.log(max(certain.total, 2.0)))
-        tree = TreeSearch(certain).tree(setting)
-        if tree == component.distribution.tree:
-            return component
-        return max(component, self._component(tree, share), key=lambda each: self._value(each, share))
+        penalty = self._penalty / math.log(max(certain.total, 2.0))
+        candidates = [component, *self.proposals(component, certain, penalty, share)]
+        return max(candidates, key=lambda each: self._value(each, share))
 
-    def _value(self, component: _Component, share: np.ndarray) -> float:
+    def _value(self, component: TreeComponent, share: np.ndarray) -> float:
         """Component's part of the lower bound of the objective."""
         log_probs = component.training.log_probs(component.distribution)
         return float(share @ log_probs) + self._regularisation(component)
 
-    def _regularisation(self, component: _Component) -> float:
+    def _regularisation(self, component: TreeComponent) -> float:
         prior = log_prior(component.distribution, component.prior)
         return prior - 0.5 * self._penalty * component.num_parameters
 

@@ -47,6 +47,17 @@ class CategoricalRows:
         kept = weights > 0
         return self._copy(np.ascontiguousarray(self.values[:, kept]), weights[kept], self.cardinalities)
 
+    def recoded(self, values: np.ndarray, cardinalities: Sequence[int]) -> "CategoricalRows":
+        """The same rows and weights, described by other variables; equal rows are not merged.
+
+        :param np.ndarray values: States, column by column, shape ``(m, R)``.
+        :param cardinalities: Numbers of states of the m variables, all of which rows can have.
+        """
+        sizes = tuple(cardinalities)
+        copy = self._copy(np.ascontiguousarray(values), self.weights, sizes)
+        copy._known = sizes
+        return copy
+
     @cached_property
     def known(self) -> "CategoricalRows":
         """Rows without the states that are only for values to come."""
