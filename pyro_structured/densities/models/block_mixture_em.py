@@ -77,7 +77,8 @@ class BlockMixtureEM(TreeMixtureEM):
         price = 0.5 * penalty * math.log(max(certain.total, 2.0))
         merged = merge_blocks(certain, price, self._most_levels, joined=self.treewidth > 0)
         tried: list[BlockTree] = [component.density.tree]
-        for groups in (single, list(map(list, tried[0].groups)), merged):
+        partitions = dict.fromkeys(tuple(map(tuple, each)) for each in (single, tried[0].groups, merged))
+        for groups in partitions:
             tree = self._tree(groups)
             if self.treewidth:
                 levels = tree.value(torch.from_numpy(certain.values.T)).numpy().T

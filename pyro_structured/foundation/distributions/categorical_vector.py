@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, exact_log_evidence
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.foundation.structures.argument_checks import checked_indices
 
@@ -90,7 +90,7 @@ class CategoricalVector(DiscreteVector):
         value[..., list(wanted)] = states
         observed = torch.zeros(self.event_shape, dtype=torch.bool, device=like.device)
         observed[list(wanted)] = True
-        probs = (self.condition(value, observed)._log_z - self._supported_log_z).exp()
+        probs = exact_log_evidence(self.condition(value, observed), self).exp()
         return probs.movedim(0, -1).reshape(self.batch_shape + torch.Size(sizes))
 
     @property
