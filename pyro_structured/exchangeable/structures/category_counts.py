@@ -5,13 +5,22 @@ __all__ = ["BlockCounts", "CategoryCounts", "Count", "CountVectors"]
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.exchangeable.ops.automaton import Automaton
 from pyro_structured.exchangeable.ops.level_sets import complete_counts, log_binomial, log_multinomial, normalize
+from pyro_structured.exchangeable.ops.weighted_counts import (
+    count_log_marginals,
+    count_log_mass,
+    count_log_peaks,
+    count_mode,
+    sample_with_count,
+)
 from pyro_structured.exchangeable.structures.product import INSTEAD, Product
 from pyro_structured.exchangeable.structures.statistic import Statistic
 from pyro_structured.foundation.ops.log_space import logsumexp
@@ -74,7 +83,8 @@ class CountVectors(Statistic):
 class Count(CountVectors):
     r"""The number of ones among n binary variables: full exchangeability (Niepert and Domingos 2014, Example A.1).
 
-    :math:`|S_{t,e}| = \binom{\text{free}}{t - \text{ones}}`. Every query costs O(n).
+    :math:`|S_{t,e}| = \binom{\text{free}}{t - \text{ones}}`. Every query costs O(n), with weights of the variables
+    :math:`O(n^2)`, and modes O(n log n).
     :attr:`counts` lists the numbers of zeros and of ones of all levels.
 
     :param int num_variables: Number of variables n, at least 1. Levels are the counts ``0, ..., n``.
@@ -102,12 +112,33 @@ class Count(CountVectors):
     def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_binomial(free, missing[..., 1], self.num_variables)
 
+    def log_mass(self, log_weights: Tensor) -> Tensor:
+        """Elementary symmetric polynomials; see :meth:`Statistic.log_mass`."""
+        return count_log_mass(log_weights.double())
+
+    def log_peaks(self, log_weights: Tensor) -> Tensor:
+        """Sums of the largest log-odds; see :meth:`Statistic.log_peaks`."""
+        return count_log_peaks(log_weights.double())
+
+    def weighted_sample(self, level: Tensor, log_weights: Tensor) -> Tensor:
+        """Ones in halves, in halves of halves and so on; see :meth:`Statistic.weighted_sample`."""
+        return sample_with_count(level, log_weights.double())
+
+    def weighted_mode(self, level: Tensor, log_weights: Tensor) -> Tensor:
+        """Ones where log-odds are largest; see :meth:`Statistic.weighted_mode`."""
+        return count_mode(level, log_weights.double())
+
+    def weighted_log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
+        """From the numbers of ones among all others; see :meth:`Statistic.weighted_log_marginals`."""
+        return count_log_marginals(level_weights.double(), log_weights.double())
+
 
 class CategoryCounts(CountVectors):
     r"""The numbers of variables, among n, in each of r categories: full exchangeability of categorical variables.
 
     :math:`|S_{t,e}| = (\text{free})! / \prod_c (t_c - \text{observed}_c)!`. There are :math:`\binom{n + r - 1}{r - 1}`
-    levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r.
+    levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r,
+    with weights of the variables n times as much.
 
     :param int num_variables: Number of variables n, at least 1.
     :param int num_categories: Number of categories r, at least 1.
@@ -144,14 +175,28 @@ class CategoryCounts(CountVectors):
 
     def value(self, x: Tensor) -> Tensor:
         """Ranks of the count vectors, shape ``(...)``."""
-        counts = self._count(x, torch.ones_like(x, dtype=torch.bool))[..., :-1]
+        return self._rank(self._count(x, torch.ones_like(x, dtype=torch.bool)))
+
+    def _rank(self, counts: Tensor) -> Tensor:
+        """Ranks of count vectors, shape ``(...)``."""
+        counts = counts[..., :-1]
         after = self.num_variables - counts.cumsum(-1)
         # Vectors that agree so far and have a smaller next count come before.
-        ways, category = self._ways.to(x.device), torch.arange(len(self._ways), device=x.device)
+        ways, category = self._ways.to(counts.device), torch.arange(len(self._ways), device=counts.device)
         return (ways[category, after + counts] - ways[category, after]).sum(-1)
 
     def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_multinomial(free, missing)
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        """A state is the level if all variables that have not been read are in the last category."""
+        letters = torch.eye(self.num_categories, dtype=torch.long)
+        after = self.counts.unsqueeze(-2) + letters - letters[-1]
+        # No variable is left to be read in a state without any in the last category, where no word leads on.
+        after = torch.where((after < 0).any(-1, keepdim=True), self.counts.unsqueeze(-2), after)
+        levels = torch.arange(self.num_levels)
+        return Automaton(self.num_variables, self._rank(after).unsqueeze(0), levels, self.num_levels)
 
 
 class BlockCounts(Product):
