@@ -183,6 +183,11 @@ class Partition(Represented):
         return self.count(torch.ones_like(self.labels, dtype=torch.bool))
 
     @cached_property
+    def largest_size(self) -> int:
+        """Size of the largest block of all partitions; 0 where there are none."""
+        return int(self.sizes.amax()) if self.labels.numel() else 0
+
+    @cached_property
     def starts(self) -> Tensor:
         """First cells of the blocks' tables, at their smallest variables, shape ``(..., n)``."""
         widths = (self.sizes + 1) * (self.sizes > 0)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.distributions.argument_checks import check_state_weights
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.foundation.structures.argument_checks import checked_indices
@@ -37,6 +38,19 @@ class CategoricalVector(DiscreteVector):
     def _device(self) -> torch.device:
         device: torch.device = self._evidence[0].device
         return device
+
+    def _checked_weights(self, log_weights: Tensor) -> Tensor:
+        """Log-weights of all states, -inf past a variable's own, after checks.
+
+        :param Tensor log_weights: Shape ``(..., n, largest cardinality)``.
+        """
+        sizes = self._num_states
+        check_state_weights(log_weights, len(sizes), max(sizes))
+        states = torch.arange(max(sizes), device=log_weights.device)
+        outside = states >= torch.tensor(sizes, device=log_weights.device).unsqueeze(-1)
+        log_weights = log_weights.masked_fill(outside, -math.inf)
+        self._check_evidence(log_weights=log_weights)
+        return log_weights
 
     @property
     def marginals(self) -> Tensor:

@@ -30,9 +30,9 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
     Values are as those of :class:`JunctionTree`, long integers of shape ``(..., n)``; the component is summed out.
     :class:`~pyro_structured.models.JunctionTreeMixture` learns such distributions.
 
-    **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``marginal_log_prob`` and
-    ``posterior``, at the cost of those of all components' trees. ``mode`` and ``entropy`` of mixtures have no closed
-    form: they are found by enumeration, up to ``2 ** 12`` values, and refused above.
+    **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``reweight``,
+    ``marginal_log_prob`` and ``posterior``, at the cost of those of all components' trees. ``mode`` and ``entropy`` of
+    mixtures have no closed form: they are found by enumeration, up to ``2 ** 12`` values, and refused above.
 
     :param Tensor mixture_logits: Log-weights of the components, shape ``(..., K)``, less than +inf.
     :param Tensor clique_logits: Log-weights of the joint states of all cliques of the first component's tree, then of
@@ -120,27 +120,63 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
     @lazy_property
     def _given(self) -> list[JunctionTree]:
         """Components given the evidence."""
-        value, observed, _ = self._evidence
-        components = self._free
-        if any_true(observed):
-            components = [component.condition(value, observed) for component in components]
-        return [component.expand(self.batch_shape) for component in components]
+        observed, weights = self._evidence[1].unsqueeze(-2), None
+        if self._weighting is not None:
+            weights = self._weighting[0].unsqueeze(-3)
+        return self._components(observed, weights)
 
     @lazy_property
     def _possible(self) -> list[JunctionTree]:
         """Components given the evidence; those that it excludes without the excluding evidence."""
         if not any_true(self._log_evidence == -torch.inf):
             return self._given
-        kept = self._kept.expand(self._kept.shape[:-2] + (len(self.trees),) + self.event_shape)
-        return [
-            component.condition(self._evidence[0], observed).expand(self.batch_shape)
-            for component, observed in zip(self._free, kept.unbind(-2), strict=True)
-        ]
+        return self._components(*self._kept)
+
+    def _components(self, observed: Tensor, weights: Tensor | None) -> list[JunctionTree]:
+        """Components given evidence about each; arguments as in :attr:`_kept`."""
+        components, number = self._free, len(self.trees)
+        if any_true(observed):
+            each = observed.expand(observed.shape[:-2] + (number,) + self.event_shape).unbind(-2)
+            value = self._evidence[0]
+            components = [component.condition(value, own) for component, own in zip(components, each, strict=True)]
+        if weights is not None:
+            each = weights.expand(weights.shape[:-3] + (number,) + weights.shape[-2:]).unbind(-3)
+            components = [component.reweight(own) for component, own in zip(components, each, strict=True)]
+        return [component.expand(self.batch_shape) for component in components]
+
+    def reweight(self, log_weights: Tensor) -> "MixtureOfJunctionTrees":
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant; the component
+        stays latent.
+
+        :param Tensor log_weights: Log-likelihoods of the evidence in each state, shape ``(..., n, K)`` for at most K
+            states, less than +inf; numbers past a variable's own states are not looked at.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight. Queries
+            raise where the evidence is impossible.
+        :raises ValueError: if the shape is another one, or there is a NaN or +inf.
+
+        Example::
+
+            >>> trees = [CliqueTree([[0, 1]], [2, 2]), CliqueTree([[0], [1]], [2, 2])]
+            >>> logits = torch.cat([trees[0].pack([torch.eye(2).log()]), torch.zeros(4)])
+            >>> d = MixtureOfJunctionTrees(torch.zeros(2), logits, trees)
+            >>> d.reweight(torch.tensor([[0.9, 0.1], [1.0, 1.0]]).log()).marginals  # equal, or independent
+            tensor([[0.9000, 0.1000],
+                    [0.7000, 0.3000]])
+        """
+        return self._multiplied(self._checked_weights(log_weights))
+
+    def log_evidence(self, log_weights: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the variables summed out; arguments are those of :meth:`reweight`.
+
+        :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        return self._change(self.reweight(log_weights))
 
     def component(self, z: Tensor) -> "JunctionTree | MixtureOfJunctionTrees":
-        """Distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
+        """Distribution given the class, and given the evidence of :meth:`condition` and :meth:`reweight`.
 
-        A class that the evidence of a :meth:`condition` excludes keeps the distribution that it had before.
+        A class that the evidence of one of these calls excludes keeps the distribution that it had before.
 
         :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
         :return: Batch shape: that of ``z`` broadcast with ``batch_shape``. For a ``z`` without axes it is a
@@ -157,14 +193,16 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
         """
         classes = self._checked_classes(z)
         logits = self._parameter("clique_logits")
-        value, observed = self._evidence_of(classes)
+        observations, weights = self._evidence_of(classes)
         if not z.dim():
             k = int(z)
             alone = JunctionTree(logits.split(self._table_sizes, -1)[k], self.trees[k], self._validate_args)
-            return alone.expand(self.batch_shape).condition(value, observed)
+            given = alone.expand(self.batch_shape).condition(*observations)
+            return given if weights is None else given.reweight(weights)
         others = torch.arange(len(self.trees), device=classes.device) != classes.unsqueeze(-1)
         certain = self.mixture_logits.new_zeros(()).masked_fill(others, -torch.inf)
-        return MixtureOfJunctionTrees(certain, logits, self.trees, self._validate_args).condition(value, observed)
+        chosen = MixtureOfJunctionTrees(certain, logits, self.trees, self._validate_args).condition(*observations)
+        return chosen if weights is None else chosen.reweight(weights)
 
     def _component_scores(self, value: Tensor) -> Tensor:
         return torch.stack([exact_log_prob(component, value) for component in self._possible], -1)
