@@ -15,13 +15,12 @@ from torch.nn.functional import logsigmoid
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.ops.level_sets import log_binomial
 from pyro_structured.exchangeable.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
-from pyro_structured.exchangeable.ops.weighted_blocks import (
-    BlockCells,
+from pyro_structured.exchangeable.ops.weighted_counts import (
     block_log_marginals,
     block_log_mass,
-    block_log_peaks,
-    block_modes,
-    sample_in_blocks,
+    block_peak_tables,
+    block_tables,
+    split_counts,
 )
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
@@ -70,7 +69,7 @@ class ExchangeablePartition(ExchangeableVector):
     """
 
     arg_constraints = {"statistic_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    _derived = ("_leveled", "_log_counts", "_log_blocks")
+    _derived = ("_leveled", "_log_counts", "_log_blocks", "_tables")
 
     def __init__(self, statistic_logits: Tensor, partition: Partition, validate_args: bool | None = None) -> None:
         check_vector("statistic_logits", statistic_logits)
@@ -153,16 +152,14 @@ class ExchangeablePartition(ExchangeableVector):
     def _log_counts(self) -> Tensor:
         """Log-weights of the cells that are left by the evidence, shape ``(..., table_size)``."""
         if self._weighting is not None:
-            return self._weights + block_log_mass(self._cells, self._state_weights)
+            return self._weights + block_log_mass(self.partition.tree, self._tables)
         free, missing = self._open
         return self._weights + log_binomial(free, missing, self.partition.num_variables)
 
-    @property
-    def _cells(self) -> BlockCells:
-        partition = self.partition
-        return BlockCells(
-            partition.labels, partition.sizes, partition.cell_blocks, partition.cell_counts, partition.largest_size
-        )
+    @lazy_property
+    def _tables(self) -> list[Tensor]:
+        """Log-weights of the numbers of ones in parts of the blocks, from weights of the variables."""
+        return block_tables(self.partition.tree, self._state_weights)
 
     @property
     def _open(self) -> tuple[Tensor, Tensor]:
@@ -216,7 +213,8 @@ class ExchangeablePartition(ExchangeableVector):
             if self._weighting is None:
                 drawn = self._fill(scores, keys)
             else:
-                drawn = sample_in_blocks(self._cells, self._best_cells(scores), self._state_weights)
+                counts = self._counts_of(self._best_cells(scores))
+                drawn = split_counts(self.partition.tree, self._tables, counts)
         return drawn.to(self.statistic_logits.dtype)
 
     def _fill(self, scores: Tensor, keys: Tensor) -> Tensor:
@@ -235,6 +233,11 @@ class ExchangeablePartition(ExchangeableVector):
         names = self.partition.cell_blocks
         return segment_argmax(scores, names, self.partition.num_variables).clamp(max=names.shape[-1] - 1)
 
+    def _counts_of(self, cells: Tensor) -> Tensor:
+        """Numbers of ones that cells stand for, shape ``(..., n)``."""
+        counts = self.partition.cell_counts
+        return counts.expand(cells.shape[:-1] + counts.shape[-1:]).gather(-1, cells)
+
     @property
     def mode(self) -> Tensor:
         """A most probable vector, shape ``batch_shape + (n,)``."""
@@ -246,8 +249,10 @@ class ExchangeablePartition(ExchangeableVector):
                 keys = torch.arange(self.event_shape[0], device=scores.device) / self.event_shape[0]
                 mode = self._fill(scores, keys)
             else:
-                best = self._best_cells(scores + block_log_peaks(self._cells, self._state_weights))
-                mode = block_modes(self._cells, best, self._state_weights)
+                tree = self.partition.tree
+                peaks = block_peak_tables(tree, self._state_weights)
+                counts = self._counts_of(self._best_cells(scores + block_log_mass(tree, peaks)))
+                mode = split_counts(tree, peaks, counts, choose=lambda weights: weights.argmax(-1))
         return mode.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
 
     def _score(self, value: Tensor) -> Tensor:
@@ -267,7 +272,7 @@ class ExchangeablePartition(ExchangeableVector):
         """Log-odds of the variables, in double precision, shape ``batch_shape + (n,)``."""
         if self._weighting is not None:
             require_support(self._log_z, self._empty)
-            log_marginals = block_log_marginals(self._cells, self._weights, self._state_weights)
+            log_marginals = block_log_marginals(self.partition.tree, self._tables, self._weights)
             return log_odds(*log_marginals.unbind(-1)).expand(self.batch_shape + self.event_shape)
         value, observed, _ = self._evidence
         log_probs = self._log_count_marginals

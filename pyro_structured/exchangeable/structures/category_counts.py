@@ -15,14 +15,16 @@ from torch import Tensor
 from pyro_structured.exchangeable.ops.automaton import Automaton
 from pyro_structured.exchangeable.ops.level_sets import complete_counts, log_binomial, log_multinomial, normalize
 from pyro_structured.exchangeable.ops.weighted_counts import (
-    count_log_marginals,
-    count_log_mass,
-    count_log_peaks,
-    count_mode,
-    sample_with_count,
+    BlockTree,
+    block_log_marginals,
+    block_log_mass,
+    block_tables,
+    split_counts,
 )
+from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.exchangeable.structures.product import INSTEAD, Product
 from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.structures.argument_checks import check_levels, check_size, checked_partition
 
@@ -112,25 +114,41 @@ class Count(CountVectors):
     def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_binomial(free, missing[..., 1], self.num_variables)
 
+    @cached_property
+    def _tree(self) -> BlockTree:
+        return Partition(torch.zeros(self.num_variables, dtype=torch.long)).tree
+
     def log_mass(self, log_weights: Tensor) -> Tensor:
         """Elementary symmetric polynomials; see :meth:`Statistic.log_mass`."""
-        return count_log_mass(log_weights.double())
+        tree = self._tree.to(log_weights.device)
+        return block_log_mass(tree, block_tables(tree, log_weights.double()))[..., : self.num_levels]
 
     def log_peaks(self, log_weights: Tensor) -> Tensor:
-        """Sums of the largest log-odds; see :meth:`Statistic.log_peaks`."""
-        return count_log_peaks(log_weights.double())
+        """Sums over the variables of largest log-odds, and the others; see :meth:`Statistic.log_peaks`."""
+        order = self._descending(log_weights)
+        off, on = (side.gather(-1, order) for side in log_weights.double().unbind(-1))
+        ones = torch.nn.functional.pad(on.cumsum(-1), (1, 0))
+        return ones + torch.nn.functional.pad(off.flip(-1).cumsum(-1).flip(-1), (0, 1))
 
     def weighted_sample(self, level: Tensor, log_weights: Tensor) -> Tensor:
-        """Ones in halves, in halves of halves and so on; see :meth:`Statistic.weighted_sample`."""
-        return sample_with_count(level, log_weights.double())
+        """Numbers of ones in halves, in halves of halves and so on; see :meth:`Statistic.weighted_sample`."""
+        counts = torch.nn.functional.pad(level.unsqueeze(-1), (0, self.num_variables - 1))
+        tree = self._tree.to(log_weights.device)
+        return split_counts(tree, block_tables(tree, log_weights.double()), counts)
 
     def weighted_mode(self, level: Tensor, log_weights: Tensor) -> Tensor:
         """Ones where log-odds are largest; see :meth:`Statistic.weighted_mode`."""
-        return count_mode(level, log_weights.double())
+        return (self._descending(log_weights).argsort(-1) < level.unsqueeze(-1)).long()
 
     def weighted_log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
         """From the numbers of ones among all others; see :meth:`Statistic.weighted_log_marginals`."""
-        return count_log_marginals(level_weights.double(), log_weights.double())
+        cells = torch.nn.functional.pad(level_weights.double(), (0, self.num_variables - 1), value=-math.inf)
+        tree = self._tree.to(log_weights.device)
+        return block_log_marginals(tree, block_tables(tree, log_weights.double()), cells)
+
+    def _descending(self, log_weights: Tensor) -> Tensor:
+        """Variables in the order of their log-odds, the largest first, shape ``(..., n)``."""
+        return log_odds(*log_weights.unbind(-1)).argsort(dim=-1, descending=True, stable=True)
 
 
 class CategoryCounts(CountVectors):
