@@ -25,6 +25,7 @@ ORDER = ["datasets", "testing", "plotting", "demo"]
 ROOT = {"__version__", "SITE_HANDLERS"}
 # Modules that one family uses of another, with the reasons why they are not written twice.
 REUSE = {
+    ("exchangeable.ops.weighted_counts", "counts.ops.log_convolution"): "ones of weighted variables are counted",
     ("fields.ops.field_sweeps", "counts.ops.count_forest"): "units of a pattern are exchangeable",
     ("fields.ops.field_sweeps", "counts.ops.count_sampling"): "they are drawn given their number",
     ("fields.ops.pattern_potential", "counts.ops.certified_counts"): "their states are summed over",

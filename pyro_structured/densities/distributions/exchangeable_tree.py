@@ -35,8 +35,8 @@ class ExchangeableTree(CategoricalVector):
     integers and floating point numbers.
 
     **Exact**: every query, in float64, at a cost of O(``tree.table_size``) for each element of the batch, and that of
-    the blocks' statistics: O(s L) for the counts of s variables with L levels. ``marginals_of`` takes up to ``2 ** 12``
-    joint states, each of which needs a pass.
+    the blocks' statistics: O(s L) for the counts of s variables with L levels, O(s r L) of r states after
+    ``reweight``. ``marginals_of`` takes up to ``2 ** 12`` joint states, each of which needs a pass.
 
     :param Tensor clique_logits: Log-weights of the joint levels of all cliques of blocks, shape
         ``(..., tree.table_size)``, packed as by the ``pack`` of ``tree.levels``; less than +inf; -inf where a
@@ -120,7 +120,7 @@ class ExchangeableTree(CategoricalVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1].sum(-1)
+        return self._leveled[1].sum(-1) + self._weighting_constant
 
     @lazy_property
     def _free(self) -> JunctionTree:
@@ -129,9 +129,12 @@ class ExchangeableTree(CategoricalVector):
 
     @lazy_property
     def _log_completions(self) -> Tensor:
-        """Log-numbers of members of the level sets that are left by the evidence, shape ``(..., B, L)``."""
+        """Log-weights of the members of the level sets that are left by the evidence, shape ``(..., B, L)``."""
         value, observed, consistent = self._evidence
-        completions = self.tree.log_completions(value, observed)
+        if self._weighting is None:
+            completions = self.tree.log_completions(value, observed)
+        else:
+            completions = self.tree.log_mass(self._state_weights)
         return completions.masked_fill(~consistent[..., None, None], -torch.inf)
 
     @property
@@ -158,17 +161,20 @@ class ExchangeableTree(CategoricalVector):
         given, observed, consistent = self._evidence
         cardinalities = torch.tensor(self.tree.cardinalities, device=value.device)
         inside = (value >= 0) & (value < cardinalities) & (value == value.long())
-        levels = self.tree.value(torch.where(inside, value, 0).long())
+        known = torch.where(inside, value, 0).long()
+        levels = self.tree.value(known)
         members = self._log_sizes.expand(levels.shape + self._log_sizes.shape[-1:])
         chances = members.gather(-1, levels.unsqueeze(-1)).squeeze(-1)
         score = self._free.unnormalized_log_prob(levels) - chances.sum(-1)
         agrees = (inside & (~observed | (value == given))).all(-1) & consistent
-        return score.masked_fill(~agrees, -torch.inf)
+        return self._weighted_score(score, known).masked_fill(~agrees, -torch.inf)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws the levels of the blocks, then members of their sets; shape ``sample_shape + batch_shape + (n,)``."""
         with torch.no_grad():
             levels = self._supported.sample(sample_shape)
+            if self._weighting is not None:
+                return self.tree.weighted_sample(levels, self._state_weights)
             value, observed, _ = self._evidence
             return self.tree.sample(levels, value, observed)
 
@@ -178,12 +184,19 @@ class ExchangeableTree(CategoricalVector):
         return self._cast(self._supported.clique_marginals)
 
     @property
-    def _single_marginals(self) -> Tensor:
-        value, observed, _ = self._evidence
+    def _log_marginals(self) -> Tensor:
+        """Log-probabilities of the states of all variables, shape ``(..., n, largest cardinality)``."""
         left = self._log_completions
-        # The statistics will multiply the weights of single members by their number.
-        weights = safe_log(self._supported.marginals) - left.masked_fill(left == -torch.inf, 0.0)
-        probs = self.tree.log_marginals(weights, value, observed).exp()
+        # The statistics will multiply the weights of single members by their number, or sum.
+        levels = safe_log(self._supported.marginals) - left.masked_fill(left == -torch.inf, 0.0)
+        if self._weighting is not None:
+            return self.tree.weighted_log_marginals(levels, self._state_weights)
+        value, observed, _ = self._evidence
+        return self.tree.log_marginals(levels, value, observed)
+
+    @property
+    def _single_marginals(self) -> Tensor:
+        probs = self._log_marginals.exp()
         sizes = torch.tensor(self.tree.cardinalities, device=probs.device)
         own = torch.arange(probs.shape[-1], device=probs.device) < sizes.unsqueeze(-1)
         places = own.flatten().nonzero().squeeze(-1)
@@ -197,8 +210,12 @@ class ExchangeableTree(CategoricalVector):
         """A most probable value, shape ``batch_shape + (n,)``."""
         with torch.no_grad():
             require_support(self._log_z, self._empty)
-            single = (-self._log_sizes).masked_fill(self._log_completions == -torch.inf, -torch.inf)
+            weighted = self._weighting is not None
+            peaks = self.tree.log_peaks(self._state_weights) if weighted else torch.zeros_like(self._log_sizes)
+            single = (peaks - self._log_sizes).masked_fill(self._log_completions == -torch.inf, -torch.inf)
             levels = self._free.reweight(single).expand(self.batch_shape).mode
+            if weighted:
+                return self.tree.weighted_mode(levels, self._state_weights)
             value, observed, _ = self._evidence
             return self.tree.complete(levels, value, observed)
 
@@ -206,4 +223,5 @@ class ExchangeableTree(CategoricalVector):
         """Exact entropy in nats, shape ``batch_shape``: that of the levels, and of members given their levels."""
         levels, left = self._supported, self._log_completions
         inside = levels.marginals * left.masked_fill(left == -torch.inf, 0.0)
-        return self._cast(levels.entropy() + inside.sum((-2, -1)))
+        entropy = levels.entropy() + inside.sum((-2, -1))
+        return self._cast(entropy if self._weighting is None else entropy - self._mean_weight(self._log_marginals))

@@ -31,9 +31,9 @@ class MixtureOfExchangeableTrees(MixtureVector, CategoricalVector):
     those of :class:`ExchangeableTree`, long integers of shape ``(..., n)``; the class is summed out.
     :class:`~pyro_structured.models.ExchangeableTreeMixture` learns such distributions.
 
-    **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``marginal_log_prob`` and
-    ``posterior``, at the cost of those of all components. ``mode`` and ``entropy`` of mixtures have no closed form:
-    they are found by enumeration, up to ``2 ** 12`` values, and refused above.
+    **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``reweight``,
+    ``marginal_log_prob`` and ``posterior``, at the cost of those of all components. ``mode`` and ``entropy`` of
+    mixtures have no closed form: they are found by enumeration, up to ``2 ** 12`` values, and refused above.
 
     :param Tensor mixture_logits: Log-weights of the classes, shape ``(..., K)``, less than +inf.
     :param Tensor clique_logits: Log-weights of the joint levels of all cliques of blocks of the first class, then of
@@ -113,9 +113,9 @@ class MixtureOfExchangeableTrees(MixtureVector, CategoricalVector):
         return super()._class_weights
 
     def component(self, z: Tensor) -> "ExchangeableTree | MixtureOfExchangeableTrees":
-        """Distribution given the class, and given the evidence of a mixture that :meth:`condition` has made.
+        """Distribution given the class, and given the evidence of :meth:`condition` and :meth:`reweight`.
 
-        A class that the evidence of a :meth:`condition` excludes keeps the distribution that it had before.
+        A class that the evidence of one of these calls excludes keeps the distribution that it had before.
 
         :param Tensor z: Integers of a shape that broadcasts with ``batch_shape``, also enumerated ones.
         :return: Batch shape: that of ``z`` broadcast with ``batch_shape``. For a ``z`` without axes it is an
@@ -132,14 +132,16 @@ class MixtureOfExchangeableTrees(MixtureVector, CategoricalVector):
         """
         classes = self._checked_classes(z)
         logits = self._parameter("clique_logits")
-        value, observed = self._evidence_of(classes)
+        observations, weights = self._evidence_of(classes)
         if not z.dim():
             k = int(z)
             alone = ExchangeableTree(logits.split(self._table_sizes, -1)[k], self.trees[k], self._validate_args)
-            return alone.expand(self.batch_shape).condition(value, observed)
+            given = alone.expand(self.batch_shape).condition(*observations)
+            return given if weights is None else given.reweight(weights)
         others = torch.arange(len(self.trees), device=classes.device) != classes.unsqueeze(-1)
         certain = self.mixture_logits.new_zeros(()).masked_fill(others, -torch.inf)
-        return MixtureOfExchangeableTrees(certain, logits, self.trees, self._validate_args).condition(value, observed)
+        chosen = MixtureOfExchangeableTrees(certain, logits, self.trees, self._validate_args).condition(*observations)
+        return chosen if weights is None else chosen.reweight(weights)
 
     @property
     def _single_marginals(self) -> Tensor:

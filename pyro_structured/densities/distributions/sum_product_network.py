@@ -50,7 +50,8 @@ class SumProductNetwork(ExchangeableVector):
     are summed out. Values are zeros and ones of shape ``(..., n)`` in the parameters' dtype.
 
     **Exact**: ``log_prob`` of a value in :math:`O(M (K n + G K^2))` for M networks of G regions with K states;
-    ``sample``, ``marginals``, ``condition`` and ``marginal_log_prob``, in as much time for every level of the forests.
+    ``sample``, ``marginals``, ``condition`` and ``marginal_log_prob``, in as much time for every level of the forests;
+    after ``reweight``, blocks of up to m variables take O(m) times as long.
     ``mode`` and ``entropy`` have no closed form: they are found by enumeration, up to ``2 ** 12`` vectors, and refused
     above.
 
@@ -157,14 +158,19 @@ class SumProductNetwork(ExchangeableVector):
     def _blocks(self) -> ExchangeablePartition:
         """Blocks of all networks and states, given the evidence."""
         value, observed, _ = self._evidence
-        return self._free_blocks.condition(value[..., None, None, :], observed[..., None, None, :])
+        blocks = self._free_blocks.condition(value[..., None, None, :], observed[..., None, None, :])
+        if self._weighting is None:
+            return blocks
+        return blocks.reweight(*(side[..., None, None, :] for side in self._weighting[0].unbind(-1)))
 
     @lazy_property
     def _forest(self) -> tuple[Tensor, Tensor]:
         """Results of the upward passes in the forests, given the evidence."""
         value, observed, _ = self._evidence
-        possible = torch.stack([~observed | (value == 0), ~observed | (value == 1)], -1)
-        return forest_upward(self._tables[2], *self.structure.forests, possible[..., None, None, :, :])
+        excluded = torch.stack([observed & (value != 0), observed & (value != 1)], -1)
+        weights = self._tables[2].new_zeros(excluded.shape) if self._weighting is None else self._weighting[0]
+        weights = weights.masked_fill(excluded, -torch.inf)
+        return forest_upward(self._tables[2], *self.structure.forests, weights[..., None, None, :, :])
 
     @lazy_property
     def _leaf_scores(self) -> Tensor:
@@ -197,7 +203,7 @@ class SumProductNetwork(ExchangeableVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1].squeeze(-1)
+        return self._leveled[1].squeeze(-1) + self._weighting_constant
 
     @property
     def _network_weights(self) -> Tensor:
@@ -215,6 +221,7 @@ class SumProductNetwork(ExchangeableVector):
         forest = forest_score(self._tables[2], self.structure.variable_parents, spread == 1)
         scores = self._by_region(forest, block_log_weights(self._blocks, spread))
         total = logsumexp(self._leveled[0] + self._sum_out(scores)[1][..., 0, 0])
+        total = self._weighted_score(total, value == 1)
         possible = ((value == 0) | (value == 1)) & (~observed | (value == given))
         return total.masked_fill(~(possible.all(-1) & consistent), -torch.inf)
 
@@ -276,25 +283,34 @@ class SumProductNetwork(ExchangeableVector):
         :meth:`_draw_forests`.
         """
         partition, (row, network, state, _) = self.structure.partition, which
-        given, observed = (self._flat(tensor, 3)[which] for tensor in self._block_evidence)
+        (given, observed), weights = self._block_evidence
+        given, observed = (self._flat(tensor, 3)[which] for tensor in (given, observed))
         # The cells of the joined blocks are those of the tables of the networks and states that they come from.
         joined = Partition(partition.labels[which[1:]])
         names = joined.cell_blocks
         state = state.gather(-1, names)
         cells = (partition.starts[network, state, names] + joined.cell_counts).clamp(max=joined.table_size - 1)
         logits = self._flat(self.statistic_logits, 3)[row, network, state, cells]
-        return ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed).sample()
+        blocks = ExchangeablePartition(logits, joined, validate_args=False).condition(given, observed)
+        if weights is not None:
+            blocks = blocks.reweight(*(self._flat(side, 3)[which] for side in weights))
+        return blocks.sample()
 
     @property
-    def _block_evidence(self) -> tuple[Tensor, Tensor]:
-        """Values and booleans that mark observed ones, for the blocks of all networks and states, both of shape ``(...,
-        M, K, n)``; nothing is observed in regions where the evidence is impossible, whose blocks keep their
-        distribution.
+    def _block_evidence(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
+        """Evidence about the blocks of all networks and states, except in regions where it is impossible, whose blocks
+        keep their distribution.
+
+        :return: Values and booleans that mark observed ones; log-weights of zeros and of ones, or ``None``; all of
+            shape ``(..., M, K, n)``.
         """
         value, observed, _ = self._evidence
-        kept = observed[..., None, None, :] & self.structure.at_variables(self._leaf_scores[..., 1] > -torch.inf)
-        value, kept = torch.broadcast_tensors(value[..., None, None, :], kept)
-        return value, kept
+        possible = self.structure.at_variables(self._leaf_scores[..., 1] > -torch.inf)
+        value, kept = torch.broadcast_tensors(value[..., None, None, :], observed[..., None, None, :] & possible)
+        if self._weighting is None:
+            return (value, kept), None
+        off, on = (torch.where(possible, side[..., None, None, :], 0.0) for side in self._weighting[0].unbind(-1))
+        return (value, kept), (off, on)
 
     @property
     def _log_marginals(self) -> Tensor:
@@ -306,10 +322,12 @@ class SumProductNetwork(ExchangeableVector):
         total = logsumexp(of_leaves)
         chosen = (states - total.masked_fill(total == -torch.inf, 0.0)).unsqueeze(-1) + of_leaves
         forest = forest_downward(conditionals, *structure.forests, *self._forest)
-        blocks = self._free_blocks.condition(*self._block_evidence)._log_marginals
+        observations, weights = self._block_evidence
+        blocks = self._free_blocks.condition(*observations)
+        blocks = blocks if weights is None else blocks.reweight(*weights)
         sides = (
             structure.at_variables(weights).unsqueeze(-1) + given
-            for weights, given in zip(chosen.unbind(-1), (forest, blocks), strict=True)
+            for weights, given in zip(chosen.unbind(-1), (forest, blocks._log_marginals), strict=True)
         )
         joint = torch.stack(torch.broadcast_tensors(*sides), -3)
         log_marginals = logsumexp(joint.flatten(-5, -3), -3)

@@ -19,6 +19,9 @@ from pyro_structured.foundation.structures.argument_checks import (
 from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
+# A function of the statistic, the blocks and the variables of a kind.
+OfKind = Callable[[Statistic, Tensor, Tensor], Tensor]
+
 
 class BlockTree(Represented):
     r"""Blocks of discrete variables, each with a statistic, and a junction tree of the statistics' levels.
@@ -144,10 +147,6 @@ class BlockTree(Represented):
             for same in blocks.values()
         ]
 
-    def _each(self, function: Callable[[Statistic, Tensor, Tensor], Tensor], device: torch.device) -> list[Tensor]:
-        """Results of a function of the statistic, the blocks and the variables of each kind."""
-        return [function(kind, blocks.to(device), columns.to(device)) for kind, blocks, columns in self._kinds]
-
     @cached_property
     def _block_order(self) -> Tensor:
         return torch.cat([blocks for _, blocks, _ in self._kinds]).argsort()
@@ -155,6 +154,35 @@ class BlockTree(Represented):
     @cached_property
     def _variable_order(self) -> Tensor:
         return torch.cat([columns.flatten() for _, _, columns in self._kinds]).argsort()
+
+    def _each(self, function: OfKind, device: torch.device) -> list[Tensor]:
+        """Results of a function of the statistic, the blocks and the variables of each kind."""
+        return [function(kind, blocks.to(device), columns.to(device)) for kind, blocks, columns in self._kinds]
+
+    def _by_level(self, function: OfKind, device: torch.device) -> Tensor:
+        """Results of shape ``(..., G, levels)``, padded with -inf and put together."""
+
+        def pad(kind: Statistic, blocks: Tensor, columns: Tensor) -> Tensor:
+            missing = self.num_levels - kind.num_levels
+            return torch.nn.functional.pad(function(kind, blocks, columns), (0, missing), value=-torch.inf)
+
+        return torch.cat(self._each(pad, device), -2)[..., self._block_order.to(device), :]
+
+    def _by_variable(self, function: OfKind, device: torch.device) -> Tensor:
+        """Results of shape ``(..., G, s)``, put together."""
+        parts = [part.flatten(-2) for part in self._each(function, device)]
+        return torch.cat(parts, -1)[..., self._variable_order.to(device)]
+
+    def _by_state(self, function: OfKind, device: torch.device) -> Tensor:
+        """Results of shape ``(..., G, s, states)``, padded with -inf and put together."""
+        most = max(self.cardinalities)
+
+        def pad(kind: Statistic, blocks: Tensor, columns: Tensor) -> Tensor:
+            missing = most - kind.num_categories
+            padded = torch.nn.functional.pad(function(kind, blocks, columns), (0, missing), value=-torch.inf)
+            return padded.flatten(-3, -2)
+
+        return torch.cat(self._each(pad, device), -2)[..., self._variable_order.to(device), :]
 
     def value(self, x: Tensor) -> Tensor:
         """Levels of all blocks, integers of shape ``(..., B)``."""
@@ -165,12 +193,9 @@ class BlockTree(Represented):
         """Logarithms of the numbers of members of every level set that agree with the evidence, shape ``(..., B, L)``;
         -inf past a block's own levels.
         """
-
-        def count(kind: Statistic, _: Tensor, columns: Tensor) -> Tensor:
-            counted = kind.log_completions(value[..., columns], observed[..., columns])
-            return torch.nn.functional.pad(counted, (0, self.num_levels - kind.num_levels), value=-torch.inf)
-
-        return torch.cat(self._each(count, value.device), -2)[..., self._block_order.to(value.device), :]
+        return self._by_level(
+            lambda kind, _, columns: kind.log_completions(value[..., columns], observed[..., columns]), value.device
+        )
 
     @cached_property
     def log_sizes(self) -> Tensor:
@@ -182,38 +207,78 @@ class BlockTree(Represented):
         """Uniform draws given the levels of all blocks, shape ``(..., B)``, and evidence; integers of shape
         ``(..., n)``.
         """
-        return self._fill(lambda kind: kind.sample, levels, value, observed)
+        return self._by_variable(
+            lambda kind, blocks, columns: kind.sample(levels[..., blocks], value[..., columns], observed[..., columns]),
+            value.device,
+        )
 
     def complete(self, levels: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """One value with given levels, always the same; arguments as for :meth:`sample`."""
-        return self._fill(lambda kind: kind.complete, levels, value, observed)
+        return self._by_variable(
+            lambda kind, blocks, columns: kind.complete(
+                levels[..., blocks], value[..., columns], observed[..., columns]
+            ),
+            value.device,
+        )
 
-    def _fill(
-        self,
-        method: Callable[[Statistic], Callable[[Tensor, Tensor, Tensor], Tensor]],
-        levels: Tensor,
-        value: Tensor,
-        observed: Tensor,
-    ) -> Tensor:
-        def fill(kind: Statistic, blocks: Tensor, columns: Tensor) -> Tensor:
-            return method(kind)(levels[..., blocks], value[..., columns], observed[..., columns]).flatten(-2)
-
-        return torch.cat(self._each(fill, value.device), -1)[..., self._variable_order.to(value.device)]
-
-    def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
+    def log_marginals(self, level_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probabilities of the single variables' states, if the blocks were independent.
 
-        :param Tensor log_weights: Log-weights of single members of the level sets, shape ``(..., B, L)``.
+        :param Tensor level_weights: Log-weights of single members of the level sets, shape ``(..., B, L)``.
         :return: Shape ``(..., n, K)`` for at most K states, in float64; -inf past a variable's own states.
         """
-        most = max(self.cardinalities)
+        return self._by_state(
+            lambda kind, blocks, columns: kind.log_marginals(
+                level_weights[..., blocks, : kind.num_levels], value[..., columns], observed[..., columns]
+            ),
+            value.device,
+        )
 
-        def judge(kind: Statistic, blocks: Tensor, columns: Tensor) -> Tensor:
-            weights = log_weights[..., blocks, : kind.num_levels]
-            log_probs = kind.log_marginals(weights, value[..., columns], observed[..., columns])
-            return torch.nn.functional.pad(log_probs, (0, most - kind.num_categories), value=-torch.inf).flatten(-3, -2)
+    def log_mass(self, log_weights: Tensor) -> Tensor:
+        """Logarithms of the sums over all level sets of products of the variables' weights.
 
-        return torch.cat(self._each(judge, value.device), -2)[..., self._variable_order.to(value.device), :]
+        :param Tensor log_weights: Log-weights of all states, shape ``(..., n, K)`` for at most K states, less than
+            +inf; numbers past a variable's own states are not looked at.
+        :return: As of :meth:`log_completions`.
+        """
+        return self._by_level(
+            lambda kind, _, columns: kind.log_mass(_own_states(log_weights, kind, columns)), log_weights.device
+        )
+
+    def log_peaks(self, log_weights: Tensor) -> Tensor:
+        """Largest log-weights in all level sets; argument and shape as for :meth:`log_mass`."""
+        return self._by_level(
+            lambda kind, _, columns: kind.log_peaks(_own_states(log_weights, kind, columns)), log_weights.device
+        )
+
+    def weighted_sample(self, levels: Tensor, log_weights: Tensor) -> Tensor:
+        """Draws given the levels of all blocks, in proportion to the products of the variables' weights; arguments as
+        for :meth:`sample` and :meth:`log_mass`.
+        """
+        return self._by_variable(
+            lambda kind, blocks, columns: kind.weighted_sample(
+                levels[..., blocks], _own_states(log_weights, kind, columns)
+            ),
+            log_weights.device,
+        )
+
+    def weighted_mode(self, levels: Tensor, log_weights: Tensor) -> Tensor:
+        """A value of largest weight with given levels, always the same; arguments as for :meth:`weighted_sample`."""
+        return self._by_variable(
+            lambda kind, blocks, columns: kind.weighted_mode(
+                levels[..., blocks], _own_states(log_weights, kind, columns)
+            ),
+            log_weights.device,
+        )
+
+    def weighted_log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
+        """As :meth:`log_marginals`, with weights of the variables' states in place of evidence."""
+        return self._by_state(
+            lambda kind, blocks, columns: kind.weighted_log_marginals(
+                level_weights[..., blocks, : kind.num_levels], _own_states(log_weights, kind, columns)
+            ),
+            log_weights.device,
+        )
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -231,3 +296,8 @@ def check_block_tree(tree: object) -> None:
     """Raises a ValueError unless it is a :class:`BlockTree`."""
     if not isinstance(tree, BlockTree):
         raise ValueError(f"tree: expected a BlockTree, got {type(tree).__name__}")
+
+
+def _own_states(log_weights: Tensor, kind: Statistic, columns: Tensor) -> Tensor:
+    """Log-weights of the states of some variables, shape ``(..., G, s, states)``."""
+    return log_weights[..., columns, : kind.num_categories]

@@ -11,7 +11,7 @@ from torch.distributions.utils import lazy_property
 
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.structures.statistic import Statistic
-from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
+from pyro_structured.foundation.distributions.argument_checks import check_data, check_state_weights, check_vector
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import require_support
@@ -127,17 +127,61 @@ class ExchangeableBlock(ExchangeableVector):
     def _log_levels(self) -> Tensor:
         """Log-weights of the level sets that are left by the evidence, shape ``batch_shape + (num_levels,)``."""
         value, observed, consistent = self._evidence
-        completions = self.statistic.log_completions(value, observed)
+        if self._weighting is None:
+            completions = self.statistic.log_completions(value, observed)
+        else:
+            completions = self.statistic.log_mass(self._state_weights)
         weights = self._weights + completions.masked_fill(~consistent.unsqueeze(-1), -torch.inf)
         return weights.expand(self.batch_shape + weights.shape[-1:])
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1].squeeze(-1)
+        return self._leveled[1].squeeze(-1) + self._weighting_constant
 
     @property
     def _log_z(self) -> Tensor:
         return logsumexp(self._log_levels)
+
+    def reweight(self, log_off: Tensor, log_on: Tensor | None = None) -> "ExchangeableBlock":
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant.
+
+        :param Tensor log_off: Log-likelihoods of the evidence if a binary variable is 0, shape broadcasts to ``(...,
+            n)``. Of categories, ``reweight(log_weights)``: those of all categories, shape ``(..., n, categories)``.
+            Less than +inf; -inf is allowed.
+        :param Tensor log_on: Log-likelihoods of the evidence if a binary variable is 1; ``None`` of categories.
+        :return: The distribution given the evidence, with the same queries, whose partition function keeps the
+            evidence's weight; they cost what the statistic states for weights of the variables. Queries raise where
+            the evidence is impossible.
+        :raises ValueError: if a shape does not fit, or there is a NaN or +inf.
+
+        Example::
+
+            >>> from pyro_structured.structures import CategoryCounts
+            >>> d = ExchangeableBlock(torch.zeros(6), CategoryCounts(2, 3))  # categories repeat more than by chance
+            >>> d.reweight(torch.tensor([[0.8, 0.1, 0.1], [1.0, 1.0, 1.0]]).log()).marginals
+            tensor([[0.8000, 0.1000, 0.1000],
+                    [0.4500, 0.2750, 0.2750]])
+        """
+        if self._num_categories == 2:
+            if log_on is None:
+                raise ValueError("log_on: expected a tensor beside log_off for binary variables, got None")
+            return super().reweight(log_off, log_on)
+        if log_on is not None:
+            raise ValueError(
+                f"log_on: expected None, and log-likelihoods of all {self._num_categories} categories in the first "
+                "argument, got log-likelihoods of zeros and of ones"
+            )
+        check_state_weights(log_off, self.event_shape[0], self._num_categories)
+        self._check_evidence(log_weights=log_off)
+        return self._multiplied(log_off)
+
+    def log_evidence(self, log_off: Tensor, log_on: Tensor | None = None) -> Tensor:
+        """Log-probability of independent evidence, the vector summed out; arguments are those of :meth:`reweight`.
+
+        :return: The change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        return self._change(self.reweight(log_off, log_on))
 
     @property
     def level_probs(self) -> Tensor:
@@ -153,24 +197,31 @@ class ExchangeableBlock(ExchangeableVector):
             levels = torch.distributions.Categorical(logits=self._log_levels, validate_args=False)
             level = levels.sample(sample_shape) if full.numel() else self._log_levels.new_zeros(full, dtype=torch.long)
             value, observed, _ = self._evidence
-            drawn = self.statistic.sample(level, value, observed)
+            if self._weighting is None:
+                drawn = self.statistic.sample(level, value, observed)
+            else:
+                drawn = self.statistic.weighted_sample(level, self._state_weights)
         return drawn.to(self._value_dtype)
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         inside = ((value >= 0) & (value < self.statistic.num_categories) & (value == value.long())).all(-1)
-        level = self.statistic.value(torch.where(inside.unsqueeze(-1), value, 0))
+        known = torch.where(inside.unsqueeze(-1), value, 0)
+        level = self.statistic.value(known)
         batch = torch.broadcast_shapes(level.shape, self.batch_shape)
         weights = self._weights.expand(batch + self._weights.shape[-1:])
         score = weights.gather(-1, level.expand(batch).unsqueeze(-1)).squeeze(-1)
         agrees = (~observed | (value == given)).all(-1) & consistent
-        return score.masked_fill(~(inside & agrees), -torch.inf)
+        return self._weighted_score(score, known).masked_fill(~(inside & agrees), -torch.inf)
 
     @property
     def _log_marginals(self) -> Tensor:
         require_support(self._log_z, self._empty)
         value, observed, _ = self._evidence
-        log_marginals = self.statistic.log_marginals(self._weights, value, observed)
+        if self._weighting is None:
+            log_marginals = self.statistic.log_marginals(self._weights, value, observed)
+        else:
+            log_marginals = self.statistic.weighted_log_marginals(self._weights, self._state_weights)
         return log_marginals.expand(self.batch_shape + log_marginals.shape[-2:])
 
     @property
@@ -180,7 +231,11 @@ class ExchangeableBlock(ExchangeableVector):
         with torch.no_grad():
             weights = self._weights.masked_fill(self._log_levels == -torch.inf, -torch.inf)
             value, observed, _ = self._evidence
-            mode = self.statistic.complete(weights.argmax(-1), value, observed)
+            if self._weighting is None:
+                mode = self.statistic.complete(weights.argmax(-1), value, observed)
+            else:
+                level = (weights + self.statistic.log_peaks(self._state_weights)).argmax(-1)
+                mode = self.statistic.weighted_mode(level, self._state_weights)
         return mode.to(self._value_dtype).expand(self.batch_shape + self.event_shape)
 
     def entropy(self) -> Tensor:
@@ -189,7 +244,8 @@ class ExchangeableBlock(ExchangeableVector):
         impossible = self._log_levels == -torch.inf
         probs = (self._log_levels - log_z.unsqueeze(-1)).exp()
         surprise = (log_z.unsqueeze(-1) - self._weights).masked_fill(impossible, 0.0)
-        return self._cast((probs * surprise).sum(-1))
+        entropy = (probs * surprise).sum(-1)
+        return self._cast(entropy if self._weighting is None else entropy - self._mean_weight(self._log_marginals))
 
 
 def _check_statistic(statistic: object) -> None:

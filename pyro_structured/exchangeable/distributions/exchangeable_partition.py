@@ -15,6 +15,13 @@ from torch.nn.functional import logsigmoid
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.ops.level_sets import log_binomial
 from pyro_structured.exchangeable.ops.segments import segment_argmax, segment_logsumexp, segment_max, segment_ranks
+from pyro_structured.exchangeable.ops.weighted_counts import (
+    block_log_marginals,
+    block_log_mass,
+    block_peak_tables,
+    block_tables,
+    split_counts,
+)
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
@@ -37,7 +44,8 @@ class ExchangeablePartition(ExchangeableVector):
     as many free numbers as variables, whatever the blocks are. The partition may differ over the batch:
     ``ExchangeablePartition(logits[z], partition[z])`` is the distribution of a class z, also of an enumerated one.
 
-    Values are zeros and ones of shape ``(..., n)`` in the parameters' dtype. **Exact**: every query, O(n) a value.
+    Values are zeros and ones of shape ``(..., n)`` in the parameters' dtype. **Exact**: every query, O(n) a value;
+    after :meth:`reweight`, O(n m) for blocks of up to m variables.
 
     :param Tensor statistic_logits: Log-weights of the counts of all blocks, shape ``(..., partition.table_size)``, in
         the order that :class:`~pyro_structured.structures.Partition` says; unused entries do not matter; less than
@@ -61,7 +69,7 @@ class ExchangeablePartition(ExchangeableVector):
     """
 
     arg_constraints = {"statistic_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    _derived = ("_leveled", "_log_counts", "_log_blocks")
+    _derived = ("_leveled", "_log_counts", "_log_blocks", "_tables")
 
     def __init__(self, statistic_logits: Tensor, partition: Partition, validate_args: bool | None = None) -> None:
         check_vector("statistic_logits", statistic_logits)
@@ -134,7 +142,7 @@ class ExchangeablePartition(ExchangeableVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1]
+        return self._leveled[1] + self._weighting_constant
 
     @property
     def _weights(self) -> Tensor:
@@ -143,8 +151,15 @@ class ExchangeablePartition(ExchangeableVector):
     @lazy_property
     def _log_counts(self) -> Tensor:
         """Log-weights of the cells that are left by the evidence, shape ``(..., table_size)``."""
+        if self._weighting is not None:
+            return self._weights + block_log_mass(self.partition.tree, self._tables)
         free, missing = self._open
         return self._weights + log_binomial(free, missing, self.partition.num_variables)
+
+    @lazy_property
+    def _tables(self) -> list[Tensor]:
+        """Log-weights of the numbers of ones in parts of the blocks, from weights of the variables."""
+        return block_tables(self.partition.tree, self._state_weights)
 
     @property
     def _open(self) -> tuple[Tensor, Tensor]:
@@ -194,20 +209,34 @@ class ExchangeablePartition(ExchangeableVector):
                 torch.rand(shape + size, dtype=torch.double, device=self.statistic_logits.device)
                 for size in (self._log_counts.shape[-1:], self.event_shape)
             )
-            drawn = self._fill(self._log_counts - (-uniform.log()).log(), keys)
+            scores = self._log_counts - (-uniform.log()).log()
+            if self._weighting is None:
+                drawn = self._fill(scores, keys)
+            else:
+                counts = self._counts_of(self._best_cells(scores))
+                drawn = split_counts(self.partition.tree, self._tables, counts)
         return drawn.to(self.statistic_logits.dtype)
 
     def _fill(self, scores: Tensor, keys: Tensor) -> Tensor:
         """Vectors with every block's count of largest score, ones at the free variables of smallest keys."""
         value, observed, _ = self._evidence
-        names, num_variables = self.partition.cell_blocks, self.partition.num_variables
-        best = segment_argmax(scores, names, num_variables).clamp(max=names.shape[-1] - 1)
+        best = self._best_cells(scores)
         _, missing = self._open
         missing = missing.expand(best.shape[:-1] + missing.shape[-1:]).gather(-1, best)
         shape = torch.broadcast_shapes(keys.shape, missing.shape)
         labels = self.partition.labels.expand(shape)
         ranks = segment_ranks(keys.expand(shape) * 0.5 + 0.5 * observed, labels)
         return torch.where(observed, value, (ranks < missing.expand(shape).gather(-1, labels)).long())
+
+    def _best_cells(self, scores: Tensor) -> Tensor:
+        """Cells of largest score of all blocks, at their smallest variables, shape ``(..., n)``."""
+        names = self.partition.cell_blocks
+        return segment_argmax(scores, names, self.partition.num_variables).clamp(max=names.shape[-1] - 1)
+
+    def _counts_of(self, cells: Tensor) -> Tensor:
+        """Numbers of ones that cells stand for, shape ``(..., n)``."""
+        counts = self.partition.cell_counts
+        return counts.expand(cells.shape[:-1] + counts.shape[-1:]).gather(-1, cells)
 
     @property
     def mode(self) -> Tensor:
@@ -216,15 +245,22 @@ class ExchangeablePartition(ExchangeableVector):
         with torch.no_grad():
             scores = self._weights.masked_fill(self._log_counts == -torch.inf, -torch.inf)
             scores = scores.expand(self._log_counts.shape)
-            keys = torch.arange(self.event_shape[0], device=scores.device) / self.event_shape[0]
-            mode = self._fill(scores, keys)
+            if self._weighting is None:
+                keys = torch.arange(self.event_shape[0], device=scores.device) / self.event_shape[0]
+                mode = self._fill(scores, keys)
+            else:
+                tree = self.partition.tree
+                peaks = block_peak_tables(tree, self._state_weights)
+                counts = self._counts_of(self._best_cells(scores + block_log_mass(tree, peaks)))
+                mode = split_counts(tree, peaks, counts, choose=lambda weights: weights.argmax(-1))
         return mode.to(self.statistic_logits.dtype).expand(self.batch_shape + self.event_shape)
 
     def _score(self, value: Tensor) -> Tensor:
         given, observed, consistent = self._evidence
         binary = ((value == 0) | (value == 1)).all(-1)
         agrees = (~observed | (value == given)).all(-1) & consistent
-        return block_log_weights(self, value).sum(-1).masked_fill(~(binary & agrees), -torch.inf)
+        score = self._weighted_score(block_log_weights(self, value).sum(-1), value == 1)
+        return score.masked_fill(~(binary & agrees), -torch.inf)
 
     @property
     def _log_marginals(self) -> Tensor:
@@ -234,6 +270,10 @@ class ExchangeablePartition(ExchangeableVector):
     @property
     def _log_odds(self) -> Tensor:
         """Log-odds of the variables, in double precision, shape ``batch_shape + (n,)``."""
+        if self._weighting is not None:
+            require_support(self._log_z, self._empty)
+            log_marginals = block_log_marginals(self.partition.tree, self._tables, self._weights)
+            return log_odds(*log_marginals.unbind(-1)).expand(self.batch_shape + self.event_shape)
         value, observed, _ = self._evidence
         log_probs = self._log_count_marginals
         free, missing = self._open
@@ -255,7 +295,10 @@ class ExchangeablePartition(ExchangeableVector):
         # Weights are relative to the sum of their block, so that large ones cancel before they are averaged.
         names = self.partition.cell_blocks.expand(log_probs.shape)
         surprise = (self._log_blocks.gather(-1, names) - self._weights).masked_fill(impossible, 0.0)
-        return self._cast((log_probs.exp() * surprise).sum(-1)).expand(self.batch_shape)
+        entropy = (log_probs.exp() * surprise).sum(-1)
+        if self._weighting is not None:
+            entropy = entropy - self._mean_weight(self._log_marginals)
+        return self._cast(entropy).expand(self.batch_shape)
 
 
 def check_partition(partition: object) -> None:

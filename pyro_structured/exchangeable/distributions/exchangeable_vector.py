@@ -3,11 +3,13 @@
 __all__ = ["EMPTY_SUPPORT", "ExchangeableVector"]
 
 from abc import abstractmethod
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds
@@ -16,6 +18,8 @@ EMPTY_SUPPORT = (
     "statistic_logits: expected at least one level of positive probability in every batch element, but the support is "
     "empty"
 )
+
+Vector = TypeVar("Vector", bound="ExchangeableVector")
 
 
 class ExchangeableVector(DiscreteVector):
@@ -44,6 +48,29 @@ class ExchangeableVector(DiscreteVector):
         if self._num_categories == 2:
             return constraints.independent(constraints.boolean, 1)
         return constraints.independent(constraints.integer_interval(0, self._num_categories - 1), 1)
+
+    def reweight(self: Vector, log_off: Tensor, log_on: Tensor) -> Vector:
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant.
+
+        :param Tensor log_off: Log-likelihoods of the evidence if the variable is 0, shape broadcasts to ``(..., n)``;
+            -inf is allowed.
+        :param Tensor log_on: Log-likelihoods of the evidence if the variable is 1.
+        :return: The distribution given the evidence, with the same queries, whose partition function keeps the
+            evidence's weight. Queries raise where the evidence is impossible.
+        :raises ValueError: if a shape does not broadcast, or there is a NaN or +inf.
+        """
+        check_entries(self.batch_shape + self.event_shape, log_off=log_off, log_on=log_on)
+        self._check_evidence(log_off=log_off, log_on=log_on)
+        shape = torch.broadcast_shapes(log_off.shape, log_on.shape, self.event_shape)
+        return self._multiplied(torch.stack([log_off.double().expand(shape), log_on.double().expand(shape)], -1))
+
+    def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the vector summed out; arguments are those of :meth:`reweight`.
+
+        :return: The change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        return self._change(self.reweight(log_off, log_on))
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]

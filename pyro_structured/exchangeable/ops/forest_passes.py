@@ -25,18 +25,19 @@ def forest_score(log_conditionals: Tensor, parents: Tensor, value: Tensor) -> Te
 
 
 def forest_upward(
-    log_conditionals: Tensor, parents: Tensor, levels: Tensor, num_levels: int, possible: Tensor
+    log_conditionals: Tensor, parents: Tensor, levels: Tensor, num_levels: int, log_weights: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Sums variables out, from the last level to the roots; arguments as for :func:`forest_score`.
 
     :param Tensor levels: Levels of the variables in the forest, shape ``(..., n)``.
     :param int num_levels: Number of levels.
-    :param Tensor possible: Whether the evidence allows the values of the variables, shape ``(..., n, 2)``.
+    :param Tensor log_weights: Log-weights that the evidence gives to the values of the variables, -inf where it
+        excludes them, shape ``(..., n, 2)``.
     :return: ``(beliefs, messages)`` of shape ``(..., n, 2)``: log-weights of a variable's values with its subtree;
         log-weights of a variable with its subtree given the parent's value.
     """
-    shape = torch.broadcast_shapes(log_conditionals.shape[:-1], parents.shape + (2,), possible.shape)
-    beliefs = log_conditionals.new_zeros(shape).masked_fill(~possible, -torch.inf)
+    shape = torch.broadcast_shapes(log_conditionals.shape[:-1], parents.shape + (2,), log_weights.shape)
+    beliefs = log_weights.expand(shape)
     above = parents.unsqueeze(-1).expand(shape)
     for level in range(num_levels - 1, 0, -1):
         sent = _messages(log_conditionals, beliefs).masked_fill((levels != level).unsqueeze(-1), 0.0)

@@ -56,9 +56,7 @@ class AutomatonStatistic(Statistic):
         read = list(range(self.num_variables)) if order is None else checked_indices("order", order)
         if sorted(read) != list(range(self.num_variables)):
             raise ValueError(f"order: expected all of range({num_variables}) once, got {order!r}")
-        self._order = torch.tensor(read)
-        self._rank = self._order.argsort()
-        self._automaton = Automaton(self.num_variables, table.cpu(), levels.cpu(), self.num_levels)
+        self._automaton = Automaton(self.num_variables, table.cpu(), levels.cpu(), self.num_levels, read)
 
     def _checked_table(self, transitions: Tensor) -> Tensor:
         table = transitions.unsqueeze(0) if isinstance(transitions, Tensor) and transitions.dim() == 2 else transitions
@@ -81,33 +79,27 @@ class AutomatonStatistic(Statistic):
 
     def value(self, x: Tensor) -> Tensor:
         """Levels, shape ``(...)``."""
-        return self._automaton.read(x[..., self._order.to(x.device)].long())
+        return self._automaton.read(x.long())
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
         """Logarithms of the numbers of completions, by sums over the states after each variable."""
-        return self._automaton.log_mass(self._evidence(value, observed))
+        return self.log_mass(self._weights_of(value, observed))
 
     def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Uniform draws from level sets, from the last variable to the first."""
-        return self._unread(self._automaton.sample(level, self._evidence(value, observed)), -1)
+        return self.weighted_sample(level, self._weights_of(value, observed))
 
     def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """One member of each level set, found from the last variable to the first."""
-        return self._unread(self._automaton.find(level, self._evidence(value, observed)), -1)
+        return self.weighted_mode(level, self._weights_of(value, observed))
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Log-probabilities of the single variables' values, by a forward and a backward pass."""
-        read = self._automaton.log_marginals(log_weights.double(), self._evidence(value, observed))
-        return self._unread(read, -2)
+        return self.weighted_log_marginals(log_weights, self._weights_of(value, observed))
 
-    def _unread(self, read: Tensor, axis: int) -> Tensor:
-        return read.index_select(axis, self._rank.to(read.device))
-
-    def _evidence(self, value: Tensor, observed: Tensor) -> Tensor:
+    def _weights_of(self, value: Tensor, observed: Tensor) -> Tensor:
         """Log weights of all values: 0, or -inf for values that contradict the evidence."""
-        categories = torch.arange(self.num_categories, device=value.device)
-        value, observed = (x[..., self._order.to(x.device)].unsqueeze(-1) for x in (value, observed))
-        wrong = observed & (value != categories)
+        wrong = observed.unsqueeze(-1) & (value.unsqueeze(-1) != torch.arange(self.num_categories, device=value.device))
         return torch.zeros(wrong.shape, dtype=torch.double, device=value.device).masked_fill(wrong, -torch.inf)
 
 

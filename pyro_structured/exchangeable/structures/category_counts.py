@@ -5,15 +5,26 @@ __all__ = ["BlockCounts", "CategoryCounts", "Count", "CountVectors"]
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.exchangeable.ops.automaton import Automaton
 from pyro_structured.exchangeable.ops.level_sets import complete_counts, log_binomial, log_multinomial, normalize
+from pyro_structured.exchangeable.ops.weighted_counts import (
+    BlockTree,
+    block_log_marginals,
+    block_log_mass,
+    block_tables,
+    split_counts,
+)
+from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.exchangeable.structures.product import INSTEAD, Product
 from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.structures.argument_checks import check_levels, check_size, checked_partition
 
@@ -74,7 +85,8 @@ class CountVectors(Statistic):
 class Count(CountVectors):
     r"""The number of ones among n binary variables: full exchangeability (Niepert and Domingos 2014, Example A.1).
 
-    :math:`|S_{t,e}| = \binom{\text{free}}{t - \text{ones}}`. Every query costs O(n).
+    :math:`|S_{t,e}| = \binom{\text{free}}{t - \text{ones}}`. Every query costs O(n), with weights of the variables
+    :math:`O(n^2)`, and modes O(n log n).
     :attr:`counts` lists the numbers of zeros and of ones of all levels.
 
     :param int num_variables: Number of variables n, at least 1. Levels are the counts ``0, ..., n``.
@@ -102,12 +114,49 @@ class Count(CountVectors):
     def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_binomial(free, missing[..., 1], self.num_variables)
 
+    @cached_property
+    def _tree(self) -> BlockTree:
+        return Partition(torch.zeros(self.num_variables, dtype=torch.long)).tree
+
+    def log_mass(self, log_weights: Tensor) -> Tensor:
+        """Elementary symmetric polynomials; see :meth:`Statistic.log_mass`."""
+        tree = self._tree.to(log_weights.device)
+        return block_log_mass(tree, block_tables(tree, log_weights.double()))[..., : self.num_levels]
+
+    def log_peaks(self, log_weights: Tensor) -> Tensor:
+        """Sums over the variables of largest log-odds, and the others; see :meth:`Statistic.log_peaks`."""
+        order = self._descending(log_weights)
+        off, on = (side.gather(-1, order) for side in log_weights.double().unbind(-1))
+        ones = torch.nn.functional.pad(on.cumsum(-1), (1, 0))
+        return ones + torch.nn.functional.pad(off.flip(-1).cumsum(-1).flip(-1), (0, 1))
+
+    def weighted_sample(self, level: Tensor, log_weights: Tensor) -> Tensor:
+        """Numbers of ones in halves, in halves of halves and so on; see :meth:`Statistic.weighted_sample`."""
+        counts = torch.nn.functional.pad(level.unsqueeze(-1), (0, self.num_variables - 1))
+        tree = self._tree.to(log_weights.device)
+        return split_counts(tree, block_tables(tree, log_weights.double()), counts)
+
+    def weighted_mode(self, level: Tensor, log_weights: Tensor) -> Tensor:
+        """Ones where log-odds are largest; see :meth:`Statistic.weighted_mode`."""
+        return (self._descending(log_weights).argsort(-1) < level.unsqueeze(-1)).long()
+
+    def weighted_log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
+        """From the numbers of ones among all others; see :meth:`Statistic.weighted_log_marginals`."""
+        cells = torch.nn.functional.pad(level_weights.double(), (0, self.num_variables - 1), value=-math.inf)
+        tree = self._tree.to(log_weights.device)
+        return block_log_marginals(tree, block_tables(tree, log_weights.double()), cells)
+
+    def _descending(self, log_weights: Tensor) -> Tensor:
+        """Variables in the order of their log-odds, the largest first, shape ``(..., n)``."""
+        return log_odds(*log_weights.unbind(-1)).argsort(dim=-1, descending=True, stable=True)
+
 
 class CategoryCounts(CountVectors):
     r"""The numbers of variables, among n, in each of r categories: full exchangeability of categorical variables.
 
     :math:`|S_{t,e}| = (\text{free})! / \prod_c (t_c - \text{observed}_c)!`. There are :math:`\binom{n + r - 1}{r - 1}`
-    levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r.
+    levels; :attr:`counts` lists their count vectors, in lexicographic order. Every query costs that many times r,
+    with weights of the variables n times as much.
 
     :param int num_variables: Number of variables n, at least 1.
     :param int num_categories: Number of categories r, at least 1.
@@ -144,14 +193,28 @@ class CategoryCounts(CountVectors):
 
     def value(self, x: Tensor) -> Tensor:
         """Ranks of the count vectors, shape ``(...)``."""
-        counts = self._count(x, torch.ones_like(x, dtype=torch.bool))[..., :-1]
+        return self._rank(self._count(x, torch.ones_like(x, dtype=torch.bool)))
+
+    def _rank(self, counts: Tensor) -> Tensor:
+        """Ranks of count vectors, shape ``(...)``."""
+        counts = counts[..., :-1]
         after = self.num_variables - counts.cumsum(-1)
         # Vectors that agree so far and have a smaller next count come before.
-        ways, category = self._ways.to(x.device), torch.arange(len(self._ways), device=x.device)
+        ways, category = self._ways.to(counts.device), torch.arange(len(self._ways), device=counts.device)
         return (ways[category, after + counts] - ways[category, after]).sum(-1)
 
     def _log_ways(self, free: Tensor, missing: Tensor) -> Tensor:
         return log_multinomial(free, missing)
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        """A state is the level if all variables that have not been read are in the last category."""
+        letters = torch.eye(self.num_categories, dtype=torch.long)
+        after = self.counts.unsqueeze(-2) + letters - letters[-1]
+        # No variable is left to be read in a state without any in the last category, where no word leads on.
+        after = torch.where((after < 0).any(-1, keepdim=True), self.counts.unsqueeze(-2), after)
+        levels = torch.arange(self.num_levels)
+        return Automaton(self.num_variables, self._rank(after).unsqueeze(0), levels, self.num_levels)
 
 
 class BlockCounts(Product):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.exchangeable.ops.weighted_counts import BlockTree, block_tree
 from pyro_structured.foundation.structures.argument_checks import (
     check_dense,
     check_last_axis,
@@ -206,6 +207,11 @@ class Partition(Represented):
         """Counts that the cells stand for, shape ``(..., 2 n)``; larger than the last block where unused."""
         cells = torch.arange(self.table_size, device=self.labels.device)
         return cells - self.starts.gather(-1, self.cell_blocks)
+
+    @cached_property
+    def tree(self) -> BlockTree:
+        """Binary trees of the variables of all blocks, for sums over variables with weights of their own."""
+        return block_tree(self.labels, self.sizes, self.cell_blocks, self.cell_counts)
 
 
 def _smallest_members(labels: Tensor) -> Tensor:

@@ -82,10 +82,8 @@ class Product(Statistic):
 
     def log_completions(self, value: Tensor, observed: Tensor) -> Tensor:
         """Logarithms of the numbers of completions: sums of those of the groups."""
-        total: Tensor = torch.zeros(1, dtype=torch.double, device=value.device)
-        for statistic, columns in zip(self.statistics, self._split(value, observed), strict=True):
-            total = (total.unsqueeze(-1) + statistic.log_completions(*columns).unsqueeze(-2)).flatten(-2)
-        return total
+        parts = zip(self.statistics, self._split(value, observed), strict=True)
+        return _tuple_sums([statistic.log_completions(*columns) for statistic, columns in parts])
 
     def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Independent samples of the groups."""
@@ -101,18 +99,59 @@ class Product(Statistic):
 
     def log_marginals(self, log_weights: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Log-marginals of every group, under the weights of its levels with the other groups summed out."""
-        joint = (log_weights.double() + self.log_completions(value, observed)).unflatten(-1, self._bases)
-        marginals = []
-        for index, (statistic, columns) in enumerate(zip(self.statistics, self._split(value, observed), strict=True)):
+        columns = self._split(value, observed)
+        masses = [statistic.log_completions(*own) for statistic, own in zip(self.statistics, columns, strict=True)]
+        parts = zip(self.statistics, self._own_weights(log_weights, masses), columns, strict=True)
+        return self._join([statistic.log_marginals(weights, *own) for statistic, weights, own in parts], -2)
+
+    def log_mass(self, log_weights: Tensor) -> Tensor:
+        """Sums of those of the groups; see :meth:`Statistic.log_mass`."""
+        parts = zip(self.statistics, self._groups_of(log_weights), strict=True)
+        return _tuple_sums([statistic.log_mass(own) for statistic, own in parts])
+
+    def log_peaks(self, log_weights: Tensor) -> Tensor:
+        """Sums of those of the groups; see :meth:`Statistic.log_peaks`."""
+        parts = zip(self.statistics, self._groups_of(log_weights), strict=True)
+        return _tuple_sums([statistic.log_peaks(own) for statistic, own in parts])
+
+    def weighted_sample(self, level: Tensor, log_weights: Tensor) -> Tensor:
+        """Independent samples of the groups; see :meth:`Statistic.weighted_sample`."""
+        parts = zip(self.statistics, self.digits(level).unbind(-1), self._groups_of(log_weights), strict=True)
+        return self._join([statistic.weighted_sample(digit, own) for statistic, digit, own in parts])
+
+    def weighted_mode(self, level: Tensor, log_weights: Tensor) -> Tensor:
+        """Modes of the groups; see :meth:`Statistic.weighted_mode`."""
+        parts = zip(self.statistics, self.digits(level).unbind(-1), self._groups_of(log_weights), strict=True)
+        return self._join([statistic.weighted_mode(digit, own) for statistic, digit, own in parts])
+
+    def weighted_log_marginals(self, level_weights: Tensor, log_weights: Tensor) -> Tensor:
+        """As :meth:`log_marginals`; see :meth:`Statistic.weighted_log_marginals`."""
+        groups = self._groups_of(log_weights)
+        masses = [statistic.log_mass(own) for statistic, own in zip(self.statistics, groups, strict=True)]
+        parts = zip(self.statistics, self._own_weights(level_weights, masses), groups, strict=True)
+        return self._join([statistic.weighted_log_marginals(weights, own) for statistic, weights, own in parts], -2)
+
+    def _own_weights(self, log_weights: Tensor, masses: list[Tensor]) -> list[Tensor]:
+        """Log-weights of the levels of every group, with the other groups summed out.
+
+        :param Tensor log_weights: Log-weights of the tuples, shape ``(..., num_levels)``.
+        :param masses: Log-sums of the values in the level sets of the groups.
+        """
+        joint = (log_weights.double() + _tuple_sums(masses)).unflatten(-1, self._bases)
+        weights = []
+        for index, (base, own) in enumerate(zip(self._bases, masses, strict=True)):
             mine = joint.movedim(index - len(self._bases), -1)
-            others = math.prod(self._bases) // statistic.num_levels
-            alone = logsumexp(mine.reshape(mine.shape[: -len(self._bases)] + (others, statistic.num_levels)), -2)
-            # The group's own completions are a part of the sum, and its statistic will add them again.
-            own = statistic.log_completions(*columns)
-            marginals.append(statistic.log_marginals(alone - own.masked_fill(own == -torch.inf, 0.0), *columns))
-        shape = torch.broadcast_shapes(*(marginal.shape[:-2] for marginal in marginals))
-        whole = torch.cat([marginal.expand(shape + marginal.shape[-2:]) for marginal in marginals], -2)
-        return whole[..., self._rank.to(value.device), :]
+            others = math.prod(self._bases) // base
+            alone = logsumexp(mine.reshape(mine.shape[: -len(self._bases)] + (others, base)), -2)
+            # The group's own values are a part of the sum, and its statistic will add them again.
+            weights.append(alone - own.masked_fill(own == -torch.inf, 0.0))
+        return weights
+
+    def _groups_of(self, log_weights: Tensor) -> tuple[Tensor, ...]:
+        """Log-weights of the groups' variables, shapes ``(..., size of the group, num_categories)``."""
+        ordered = log_weights.index_select(-2, self._order.to(log_weights.device))
+        groups: tuple[Tensor, ...] = ordered.split([len(group) for group in self.groups], -2)
+        return groups
 
     def _split(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
         """The groups' parts of tensors."""
@@ -123,7 +162,16 @@ class Product(Statistic):
         ]
         return list(zip(*parts, strict=True))
 
-    def _join(self, parts: list[Tensor]) -> Tensor:
-        shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-        whole = torch.cat([part.expand(shape + part.shape[-1:]) for part in parts], -1)
-        return whole[..., self._rank.to(whole.device)]
+    def _join(self, parts: list[Tensor], axis: int = -1) -> Tensor:
+        """Tensors of the groups, whose variables are along an axis, as one of all variables in their order."""
+        shape = torch.broadcast_shapes(*(part.shape[:axis] for part in parts))
+        whole = torch.cat([part.expand(shape + part.shape[axis:]) for part in parts], axis)
+        return whole.index_select(axis, self._rank.to(whole.device))
+
+
+def _tuple_sums(terms: list[Tensor]) -> Tensor:
+    """Sums of terms of all groups for all tuples of their levels, the first group's level the most significant."""
+    total: Tensor = torch.zeros(1, dtype=torch.double, device=terms[0].device)
+    for term in terms:
+        total = (total.unsqueeze(-1) + term.unsqueeze(-2)).flatten(-2)
+    return total

@@ -5,6 +5,7 @@ __all__ = [
     "check_entries",
     "check_memberships",
     "check_rows",
+    "check_state_weights",
     "check_validation",
     "check_vector",
     "check_weights",
@@ -111,6 +112,16 @@ def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> Non
                 f"{tuple(tensor.shape)}"
             )
         shape = joined
+
+
+def check_state_weights(log_weights: Tensor, num_variables: int, num_states: int) -> None:
+    """Raises a ValueError unless log-likelihoods have the shape ``(..., num_variables, num_states)``."""
+    if not isinstance(log_weights, Tensor) or not log_weights.is_floating_point():
+        raise ValueError(f"log_weights: expected a floating point tensor, got {log_weights!r}")
+    if log_weights.shape[-2:] != (num_variables, num_states):
+        raise ValueError(
+            f"log_weights: expected shape (..., {num_variables}, {num_states}), got {tuple(log_weights.shape)}"
+        )
 
 
 def check_rows(values: Tensor, num_variables: int) -> None:

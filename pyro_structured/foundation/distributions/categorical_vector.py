@@ -5,14 +5,18 @@ __all__ = ["CategoricalVector"]
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.distributions.argument_checks import check_state_weights
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, exact_log_evidence
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
 from pyro_structured.foundation.structures.argument_checks import checked_indices
+
+Vector = TypeVar("Vector", bound="CategoricalVector")
 
 
 class CategoricalVector(DiscreteVector):
@@ -37,6 +41,50 @@ class CategoricalVector(DiscreteVector):
     def _device(self) -> torch.device:
         device: torch.device = self._evidence[0].device
         return device
+
+    def _checked_weights(self, log_weights: Tensor) -> Tensor:
+        """Log-weights of all states, -inf past a variable's own, after checks.
+
+        :param Tensor log_weights: Shape ``(..., n, largest cardinality)``.
+        """
+        sizes = self._num_states
+        check_state_weights(log_weights, len(sizes), max(sizes))
+        states = torch.arange(max(sizes), device=log_weights.device)
+        outside = states >= torch.tensor(sizes, device=log_weights.device).unsqueeze(-1)
+        log_weights = log_weights.masked_fill(outside, -math.inf)
+        self._check_evidence(log_weights=log_weights)
+        return log_weights
+
+    def reweight(self: Vector, log_weights: Tensor) -> Vector:
+        """Multiplies in independent evidence about every variable: the posterior, up to its constant; classes of
+        mixtures stay latent.
+
+        :param Tensor log_weights: Log-likelihoods of the evidence in each state, shape ``(..., n, K)`` for at most K
+            states, less than +inf; numbers past a variable's own states are not looked at.
+        :return: The distribution given the evidence, whose partition function keeps the evidence's weight. Queries
+            raise where the evidence is impossible.
+        :raises ValueError: if the shape is another one, or there is a NaN or +inf.
+
+        Example::
+
+            >>> from pyro_structured.distributions import MixtureOfJunctionTrees
+            >>> from pyro_structured.structures import CliqueTree
+            >>> trees = [CliqueTree([[0, 1]], [2, 2]), CliqueTree([[0], [1]], [2, 2])]
+            >>> logits = torch.cat([trees[0].pack([torch.eye(2).log()]), torch.zeros(4)])
+            >>> d = MixtureOfJunctionTrees(torch.zeros(2), logits, trees)
+            >>> d.reweight(torch.tensor([[0.9, 0.1], [1.0, 1.0]]).log()).marginals  # equal, or independent
+            tensor([[0.9000, 0.1000],
+                    [0.7000, 0.3000]])
+        """
+        return self._multiplied(self._checked_weights(log_weights))
+
+    def log_evidence(self, log_weights: Tensor) -> Tensor:
+        """Log-probability of independent evidence, the variables summed out; arguments are those of :meth:`reweight`.
+
+        :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
+            impossible evidence.
+        """
+        return self._change(self.reweight(log_weights))
 
     @property
     def marginals(self) -> Tensor:

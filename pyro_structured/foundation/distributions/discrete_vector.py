@@ -35,6 +35,9 @@ class DiscreteVector(TorchDistribution):
     _empty: str
     # Parameters before expansion, if there was any.
     _unexpanded: Mapping[str, Tensor] = MappingProxyType({})
+    # Log-weights of all states that evidence has multiplied in, less the largest of each variable, shape (..., n,
+    # states), and these largest ones, shape (..., n), in double precision; None where there is no such evidence.
+    _weighting: tuple[Tensor, Tensor] | None = None
     # Attributes that are derived from the parameters and remembered: graphs can be neither copied nor pickled.
     _derived: tuple[str, ...] = ()
 
@@ -208,8 +211,60 @@ class DiscreteVector(TorchDistribution):
 
         :param DiscreteVector given: The distribution given the evidence, of the same family.
         """
-        change = given._log_z - self._supported_log_z
-        return self._cast(change + (given._constant - self._constant))
+        return self._cast(exact_log_evidence(given, self))
+
+    def _multiplied(self: Vector, log_weights: Tensor) -> Vector:
+        """The distribution given independent evidence about every variable, kept beside the parameters.
+
+        :param Tensor log_weights: Log-likelihoods of the evidence in each state, less than +inf, -inf past a variable's
+            own states, shape ``(..., n, states)``.
+        """
+        weights = log_weights.double()
+        if self._weighting is not None:
+            weights = weights + self._weighting[0]
+        largest = weights.detach().amax(-1)
+        largest = largest.masked_fill(largest == -math.inf, 0.0)
+        batch = torch.Size(torch.broadcast_shapes(weights.shape[:-2], self.batch_shape))
+        new = self._copy(type(self).__new__(type(self)), self._evidence, batch, IMPOSSIBLE_EVIDENCE)
+        before = 0.0 if self._weighting is None else self._weighting[1]
+        new._weighting = weights - largest.unsqueeze(-1), largest + before
+        return new
+
+    @property
+    def _weighting_constant(self) -> Tensor | float:
+        """Log weight that evidence has multiplied in, without :attr:`_state_weights`."""
+        return 0.0 if self._weighting is None else self._weighting[1].sum(-1)
+
+    @property
+    def _state_weights(self) -> Tensor:
+        """Log-weights of all states, -inf where observations exclude them, shape ``(..., n, states)``."""
+        assert self._weighting is not None
+        value, observed, _ = self._evidence
+        states = torch.arange(self._weighting[0].shape[-1], device=value.device)
+        return self._weighting[0].masked_fill(observed.unsqueeze(-1) & (value.unsqueeze(-1) != states), -math.inf)
+
+    def _weighted_score(self, score: Tensor, value: Tensor) -> Tensor:
+        """Log-weights of values with those of the evidence.
+
+        :param Tensor score: Log-weights without it, shape ``(...)``.
+        :param Tensor value: States, shape ``(..., n)``.
+        """
+        if self._weighting is None:
+            return score
+        weights, states = self._weighting[0], value.long().unsqueeze(-1)
+        shape = torch.broadcast_shapes(states.shape[:-1], weights.shape[:-1])
+        terms = weights.expand(shape + weights.shape[-1:]).gather(-1, states.expand(shape + (1,)))
+        return score + terms.squeeze(-1).sum(-1)
+
+    def _mean_weight(self, log_marginals: Tensor) -> Tensor:
+        """Expected log-weight of the evidence, shape ``(...)``.
+
+        :param Tensor log_marginals: Log-probabilities of all states, shape ``(..., n, states)``.
+        """
+        if self._weighting is None:
+            return log_marginals.new_zeros(())
+        weights = self._weighting[0]
+        return (log_marginals.exp() * weights.masked_fill(weights == -math.inf, 0.0)).sum((-2, -1))
 
     def _rows(self, tensor: Tensor) -> Tensor:
         """Matrix with a row for each element of the batch, or a single row where all are the same."""
@@ -253,10 +308,11 @@ def exact_log_prob(distribution: DiscreteVector, value: Tensor) -> Tensor:
 def exact_log_evidence(given: DiscreteVector, distribution: DiscreteVector) -> Tensor:
     """Log-probability of evidence in double precision, whatever the dtype of the parameters.
 
-    :param DiscreteVector given: Result of ``distribution.condition`` for the evidence.
+    :param DiscreteVector given: Result of ``distribution.condition`` or ``distribution.reweight`` for the evidence.
     :return: Shape ``given.batch_shape``; -inf for impossible evidence.
     """
-    return given._log_z - distribution._supported_log_z
+    change = given._log_z - distribution._supported_log_z
+    return change + (given._constant - distribution._constant)
 
 
 def result_dtype(*parameters: Tensor) -> torch.dtype:

@@ -21,35 +21,38 @@ class MixtureVector(DiscreteVector):
     """Base class of mixtures: queries as sums over the classes, given those of the components.
 
     Components stand in a list. Where they are one distribution with a batch axis of classes, the subclass computes with
-    it: ``_log_evidence``, ``_possible``, ``_component_scores`` and ``_draw_components`` are its own.
+    it: ``_components``, ``_log_evidence``, ``_possible``, ``_component_scores`` and ``_draw_components`` are its own.
     """
 
     mixture_logits: Tensor
     _evidence: tuple[Tensor, Tensor, Tensor]
-    # Whether entries were observed before the last evidence, for each class, shape (..., K, n).
-    _kept_before: Tensor
+    # The evidence of each class before the last one, as _kept.
+    _kept_before: tuple[Tensor, Tensor | None]
     # The components without the evidence, remembered.
     _free: Any
 
-    @lazy_property
-    def _given(self) -> list[Any]:
-        """Components given the evidence."""
-        value, observed, _ = self._evidence
-        components = self._free
+    def _components(self, observed: Tensor, weights: Tensor | None) -> Any:
+        """Components given evidence about each; arguments as in :attr:`_kept`."""
+        components, number = self._free, len(self._free)
         if any_true(observed):
-            components = [component.condition(value, observed) for component in components]
+            each = observed.expand(observed.shape[:-2] + (number,) + self.event_shape).unbind(-2)
+            value = self._evidence[0]
+            components = [component.condition(value, own) for component, own in zip(components, each, strict=True)]
+        if weights is not None:
+            each = weights.expand(weights.shape[:-3] + (number,) + weights.shape[-2:]).unbind(-3)
+            components = [component.reweight(own) for component, own in zip(components, each, strict=True)]
         return [component.expand(self.batch_shape) for component in components]
+
+    @lazy_property
+    def _given(self) -> Any:
+        """Components given the evidence."""
+        weights = None if self._weighting is None else self._weighting[0].unsqueeze(-3)
+        return self._components(self._evidence[1].unsqueeze(-2), weights)
 
     @lazy_property
     def _possible(self) -> Any:
         """Components given the evidence; those that it excludes without the excluding evidence."""
-        if not any_true(self._log_evidence == -torch.inf):
-            return self._given
-        kept = self._kept.expand(self._kept.shape[:-2] + (len(self._free),) + self.event_shape)
-        return [
-            component.condition(self._evidence[0], observed).expand(self.batch_shape)
-            for component, observed in zip(self._free, kept.unbind(-2), strict=True)
-        ]
+        return self._components(*self._kept) if any_true(self._log_evidence == -torch.inf) else self._given
 
     @lazy_property
     def _log_evidence(self) -> Tensor:
@@ -85,15 +88,22 @@ class MixtureVector(DiscreteVector):
         return weights.expand(self.batch_shape + weights.shape[-1:])
 
     @lazy_property
-    def _kept(self) -> Tensor:
-        """Booleans that mark observed entries, for each class except by evidence that excludes the class, shape ``(...,
-        K, n)``; none are marked where observations contradict each other.
+    def _kept(self) -> tuple[Tensor, Tensor | None]:
+        """Evidence about each class but such that excludes it: booleans that mark observed entries, shape ``(..., K,
+        n)``, and log-weights of all states, shape ``(..., K, n, states)``, ``None`` without. None are marked where
+        observations contradict each other.
         """
         observed = self._evidence[1].unsqueeze(-2)
-        if not any_true(observed):
-            return observed
-        kept = torch.where((self._log_evidence > -torch.inf).unsqueeze(-1), observed, self._kept_before)
-        return kept & self._evidence[2][..., None, None]
+        if not any_true(observed) and self._weighting is None:
+            return observed, None
+        possible = (self._log_evidence > -torch.inf).unsqueeze(-1)
+        observed_before, weights_before = self._kept_before
+        kept = torch.where(possible, observed, observed_before) & self._evidence[2][..., None, None]
+        if self._weighting is None:
+            return kept, None
+        weights = (self._weighting[0] + self._weighting[1].unsqueeze(-1)).unsqueeze(-3)
+        before = weights.new_zeros(()) if weights_before is None else weights_before
+        return kept, torch.where(possible.unsqueeze(-1), weights, before)
 
     @property
     def _leveled(self) -> tuple[Tensor, Tensor]:
@@ -102,7 +112,7 @@ class MixtureVector(DiscreteVector):
 
     @property
     def _constant(self) -> Tensor:
-        return self._leveled[1].squeeze(-1)
+        return self._leveled[1].squeeze(-1) + self._weighting_constant
 
     @property
     def _log_z(self) -> Tensor:
@@ -130,9 +140,15 @@ class MixtureVector(DiscreteVector):
             partition function keeps the weight of the evidence: its logarithm minus ``log_partition_function`` is
             :meth:`marginal_log_prob`. Queries raise where the evidence is impossible.
         """
-        new = super().condition(value, observed)
-        new._kept_before, new._free = self._kept, self._free
-        return new
+        return self._share(super().condition(value, observed))
+
+    def _multiplied(self: Mixture, log_weights: Tensor) -> Mixture:
+        return self._share(super()._multiplied(log_weights))
+
+    def _share(self: Mixture, given: Mixture) -> Mixture:
+        """Gives what does not depend on the last evidence to the distribution given that."""
+        given._kept_before, given._free = self._kept, self._free
+        return given
 
     def component_log_prob(self, value: Tensor) -> Tensor:
         """Log-probabilities of a value given each class and the evidence, as in :meth:`component`.
@@ -180,11 +196,22 @@ class MixtureVector(DiscreteVector):
             ) from None
         return z.long().expand(shape)
 
-    def _evidence_of(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Evidence about values of given classes, except evidence that excludes the class: values, shape ``(..., n)``,
-        and where they are observed, shape ``z.shape + (n,)``.
+    def _evidence_of(self, z: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+        """Evidence about values of given classes, except evidence that excludes the class.
 
         :param Tensor z: Indices of classes, a shape to which ``batch_shape`` broadcasts.
+        :return: Values, shape ``(..., n)``, and where they are observed, shape ``z.shape + (n,)``; log-weights of all
+            states, shape ``z.shape + (n, states)``, or ``None``.
         """
-        kept = self._kept.expand(z.shape + self.mixture_logits.shape[-1:] + self.event_shape)
-        return self._evidence[0], kept.take_along_dim(z[..., None, None], -2).squeeze(-2)
+        kept, weights = self._kept
+        observed = _of_classes(kept.expand(z.shape + self.mixture_logits.shape[-1:] + self.event_shape), z)
+        if weights is None:
+            return (self._evidence[0], observed), None
+        weights = weights.expand(z.shape + self.mixture_logits.shape[-1:] + weights.shape[-2:])
+        return (self._evidence[0], observed), _of_classes(weights, z)
+
+
+def _of_classes(tensor: Tensor, z: Tensor) -> Tensor:
+    """Entries of classes z of a tensor of shape ``z.shape + (K, ...)``."""
+    index = z.reshape(z.shape + (1,) * (tensor.dim() - z.dim()))
+    return tensor.take_along_dim(index, z.dim()).squeeze(z.dim())

@@ -255,26 +255,13 @@ class JunctionTree(CategoricalVector):
             tensor([[0.9000, 0.1000],
                     [0.5000, 0.5000]])
         """
-        size, most = self.tree.num_variables, max(self.tree.cardinalities)
-        if not isinstance(log_weights, Tensor) or not log_weights.is_floating_point():
-            raise ValueError(f"log_weights: expected a floating point tensor, got {log_weights!r}")
-        if log_weights.shape[-2:] != (size, most):
-            raise ValueError(f"log_weights: expected shape (..., {size}, {most}), got {tuple(log_weights.shape)}")
+        log_weights = self._checked_weights(log_weights)
         places = self.tree.state_places.to(log_weights.device)
         numbers = torch.nn.functional.pad(log_weights.flatten(-2), (0, 1))[..., places]
-        self._check_evidence(log_weights=numbers)
         logits = self._parameter("clique_logits") + numbers.sum(-1)
         batch = torch.Size(torch.broadcast_shapes(log_weights.shape[:-2], self.batch_shape))
         new = type(self).__new__(type(self))
         return self._copy(new, self._evidence, batch, IMPOSSIBLE_EVIDENCE, {"clique_logits": logits})
-
-    def log_evidence(self, log_weights: Tensor) -> Tensor:
-        """Log-probability of independent evidence, the variables summed out; arguments are those of :meth:`reweight`.
-
-        :return: Change of log Z, shape ``batch_shape`` broadcast with the leading axes of the evidence; -inf for
-            impossible evidence.
-        """
-        return self._change(self.reweight(log_weights))
 
     @property
     def _single_marginals(self) -> Tensor:

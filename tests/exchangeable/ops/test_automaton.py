@@ -19,7 +19,8 @@ pytestmark = pytest.mark.statistical
 def draw_automaton(seed, length, states, letters, levels):
     generator = torch.Generator().manual_seed(seed)
     transitions = torch.randint(states, (length, states, letters), generator=generator)
-    automaton = Automaton(length, transitions, torch.randint(levels, (states,), generator=generator), levels)
+    order = torch.randperm(length, generator=generator).tolist()
+    automaton = Automaton(length, transitions, torch.randint(levels, (states,), generator=generator), levels, order)
     log_weights = 5 * torch.randn(2, length, letters, generator=generator, dtype=torch.float64)
     log_weights = log_weights.masked_fill(torch.rand(log_weights.shape, generator=generator) < 0.2, -torch.inf)
     words = torch.tensor(list(itertools.product(range(letters), repeat=length)))
@@ -36,6 +37,7 @@ def test_enumeration(seed, length, states, letters, levels):
     found = automaton.log_mass(log_weights)
     torch.testing.assert_close(found, joint.logsumexp(-1), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(pickle.loads(pickle.dumps(automaton)).log_mass(log_weights), found)
+    torch.testing.assert_close(automaton.log_peaks(log_weights), joint.amax(-1), rtol=1e-10, atol=1e-10)
     possible = found > -torch.inf
     levels_of = torch.arange(levels).expand(2, levels)
     for states_at_once in (module.STATES_AT_ONCE, 0):
@@ -46,6 +48,9 @@ def test_enumeration(seed, length, states, letters, levels):
                 automaton.sample(levels_of, log_weights[:, None]),
             ):
                 assert torch.equal(automaton.read(word)[possible], levels_of[possible])
+            places = letters ** torch.arange(length - 1, -1, -1)
+            of_best = weights.gather(1, (automaton.find(levels_of, log_weights.unsqueeze(1)) * places).sum(-1))
+            torch.testing.assert_close(of_best[possible], joint.amax(-1)[possible], rtol=1e-10, atol=1e-10)
             marginals = automaton.log_marginals(torch.zeros(levels).double(), log_weights).exp()
         if possible.any(-1).all():
             probs = (weights - weights.logsumexp(-1, keepdim=True)).exp()

@@ -59,12 +59,16 @@ def test_sums_and_marginals(seed, forests, n):
     evidence = torch.randint(4, (n,), generator=torch.Generator().manual_seed(seed))  # 2 and 3: nothing is known
     possible = torch.stack([evidence != 1, evidence != 0], -1)
     agrees = possible.gather(-1, values.mT.long()).mT.all(-1)
-    log_p = slow_scores(tables, parents, values[agrees]).sum(-1)
+    weights = torch.randn(n, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    values = values[agrees]
+    log_p = slow_scores(tables, parents, values).sum(-1)
+    log_p = log_p + weights.gather(-1, values.mT.long()).sum(0).unsqueeze(-1)
 
-    beliefs, messages = forest_upward(tables, parents, levels, num_levels, possible)
+    log_weights = weights.masked_fill(~possible, -math.inf)
+    beliefs, messages = forest_upward(tables, parents, levels, num_levels, log_weights)
     torch.testing.assert_close(messages[..., 0].masked_fill(levels > 0, 0.0).sum(-1), log_p.logsumexp(0))
     found = forest_downward(tables, parents, levels, num_levels, beliefs, messages).exp()
-    ones = log_p.softmax(0).mT @ values[agrees].double()
+    ones = log_p.softmax(0).mT @ values.double()
     torch.testing.assert_close(found, torch.stack([1 - ones, ones], -1), rtol=1e-9, atol=1e-9)
 
 
@@ -73,8 +77,8 @@ def test_beliefs_and_messages(seed):
     """Log-weights of subtrees in a chain, given a variable's value, and given its parent's."""
     tables, *_ = random_forests(seed, 1, 4)
     parents, levels = torch.tensor([[0, 0, 1, 2]]), torch.tensor([[0, 1, 2, 3]])
-    possible = torch.tensor([[True, True], [True, True], [True, False], [False, True]])
-    beliefs, messages = forest_upward(tables, parents, levels, 4, possible)
+    log_weights = torch.tensor([[0, 0], [0, 0], [0, -math.inf], [-math.inf, 0]]).double()
+    beliefs, messages = forest_upward(tables, parents, levels, 4, log_weights)
     last = tables[0, 3, :, 1]
     torch.testing.assert_close(messages[0, 3], last)
     torch.testing.assert_close(beliefs[0, 2], torch.stack([last[0], torch.tensor(-math.inf).double()]))
@@ -84,9 +88,9 @@ def test_beliefs_and_messages(seed):
 def test_sample():
     torch.manual_seed(0)
     tables, parents, levels, num_levels = random_forests(3, 2, 4)
-    possible = torch.ones(4, 2, dtype=torch.bool)
-    possible[1, 0] = False
-    beliefs, _ = forest_upward(tables, parents, levels, num_levels, possible)
+    log_weights = torch.zeros(4, 2, dtype=torch.double)
+    log_weights[1, 0] = -math.inf
+    beliefs, _ = forest_upward(tables, parents, levels, num_levels, log_weights)
     drawn = forest_sample(tables, parents, levels, num_levels, beliefs.expand(20000, -1, -1, -1))
     assert drawn.shape == (20000, 2, 4) and drawn[..., 1].all()
     values = all_values(4)

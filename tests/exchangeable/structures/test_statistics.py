@@ -156,18 +156,92 @@ def test_enumeration(name, data):
     torch.testing.assert_close(generic, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "statistic",
-    [
-        Count(5),
-        BlockCounts([[0, 3], [1, 2, 4]]),
-        Transitions(6),
-        NestedThreshold([[0, 3, 1], [2, 4]], 1),
-        CategoryCounts(4, 3),
-        Product([Transitions(4), Count(2)], [[5, 0, 1, 2], [3, 4]]),
-    ],
-    ids=lambda s: type(s).__name__,
-)
+SMALL = [
+    Count(5),
+    BlockCounts([[0, 3], [1, 2, 4]]),
+    Transitions(6),
+    NestedThreshold([[0, 3, 1], [2, 4]], 1),
+    CategoryCounts(4, 3),
+    Product([Transitions(4), Count(2)], [[5, 0, 1, 2], [3, 4]]),
+]
+OTHERS = [Count(1), Count(8), CategoryCounts(1, 3), CategoryCounts(3, 1), CategoryCounts(5, 2), OddCount()]
+
+
+def weights_and_scores(statistic, number):
+    """Random log-weights of variables, -inf among them, and the scores of all values."""
+    values = enumerate_values(statistic)
+    shape = (number, statistic.num_variables, statistic.num_categories)
+    log_weights = 2 * torch.randn(shape, dtype=torch.float64)
+    log_weights = log_weights.masked_fill(torch.rand(shape) < 0.15, -math.inf)
+    on = torch.nn.functional.one_hot(values, statistic.num_categories).bool()
+    return values, log_weights, torch.where(on, log_weights.unsqueeze(1), 0.0).sum((-2, -1))
+
+
+@pytest.mark.parametrize("statistic", SMALL + OTHERS, ids=repr)
+def test_weights_of_variables(statistic):
+    values, log_weights, scores = weights_and_scores(statistic, 300)
+    level = statistic.value(values)
+    by_level = scores.unsqueeze(-2).masked_fill(level != torch.arange(statistic.num_levels).unsqueeze(-1), -math.inf)
+    peaks = by_level.amax(-1)
+    torch.testing.assert_close(statistic.log_mass(log_weights), by_level.logsumexp(-1), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(statistic.log_peaks(log_weights), peaks, rtol=1e-10, atol=1e-10)
+
+    levels, possible = torch.arange(statistic.num_levels), peaks > -math.inf
+    places = statistic.num_categories ** torch.arange(statistic.num_variables - 1, -1, -1)
+    best, drawn = (
+        query(levels, log_weights.unsqueeze(1)) for query in (statistic.weighted_mode, statistic.weighted_sample)
+    )
+    for found in (best, drawn):
+        assert found.dtype == torch.long
+        assert torch.equal(statistic.value(found)[possible], levels.expand(possible.shape)[possible])
+    torch.testing.assert_close(scores.gather(1, (best * places).sum(-1))[possible], peaks[possible], rtol=1e-10, atol=0)
+    assert (scores.gather(1, (drawn * places).sum(-1))[possible] > -math.inf).all()
+
+    level_weights = torch.randn(300, statistic.num_levels)
+    level_weights = level_weights.masked_fill(torch.rand_like(level_weights) < 0.2, -math.inf)
+    joint = scores + level_weights.double()[:, level]
+    on = torch.nn.functional.one_hot(values, statistic.num_categories).double()
+    expected = torch.einsum("bv,vnc->bnc", joint.softmax(-1), on)
+    rows = joint.amax(-1) > -math.inf
+    assert rows.any()
+    marginals = statistic.weighted_log_marginals(level_weights, log_weights).exp()
+    torch.testing.assert_close(marginals[rows], expected[rows], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("statistic", [*SMALL, OddCount()], ids=repr)
+def test_weighted_samples(statistic):
+    values, log_weights, scores = weights_and_scores(statistic, 1)
+    level = int(statistic.log_mass(log_weights)[0].argmax())
+    expected = scores[0].masked_fill(statistic.value(values) != level, -math.inf).softmax(-1)
+    drawn = statistic.weighted_sample(torch.full((4000,), level), log_weights[0])
+    places = statistic.num_categories ** torch.arange(statistic.num_variables - 1, -1, -1)
+    found = (drawn * places).sum(-1).bincount(minlength=len(values))
+    assert discrete_goodness_of_fit(expected, found) > 2e-9
+
+
+def test_derivatives_of_weighted_sums():
+    for statistic in (Count(4), CategoryCounts(3, 3), Product([Transitions(2), Count(2)], [[3, 0], [1, 2]])):
+        _, log_weights, _ = weights_and_scores(statistic, 1)
+        leaf = log_weights[0].nan_to_num(neginf=0.5).requires_grad_()
+        assert torch.autograd.gradgradcheck(statistic.log_mass, leaf) and torch.autograd.gradcheck(
+            lambda weights, statistic=statistic: statistic.weighted_log_marginals(
+                torch.arange(statistic.num_levels) * 0.1, weights
+            ),
+            leaf,
+        )
+        impossible = log_weights[0].masked_fill(torch.rand(leaf.shape) < 0.3, -math.inf).requires_grad_()
+        statistic.log_mass(impossible).exp().sum().backward()
+        assert impossible.grad.isfinite().all()
+
+
+def test_many_weighted_values_of_an_own_statistic_are_refused():
+    statistic = OddCount()
+    statistic.num_variables = 13
+    with pytest.raises(NotImplementedError, match=r"at most 4096 values of a OddCount .* 2\*\*13; define log_mass, .*"):
+        statistic.log_mass(torch.zeros(13, 2))
+
+
+@pytest.mark.parametrize("statistic", SMALL, ids=lambda s: type(s).__name__)
 def test_samples_are_uniform(statistic):
     value = torch.ones(statistic.num_variables, dtype=torch.long)
     observed = torch.zeros(statistic.num_variables, dtype=torch.bool)

@@ -8,9 +8,19 @@ from pyro.infer import MCMC, NUTS
 from pyro.ops.stats import effective_sample_size
 from scipy.stats import chisquare
 
-from pyro_structured.distributions import CategoricalPatternCRF, GridCRF, JunctionTree, KSubset, RecursiveCardinality
+from pyro_structured.distributions import (
+    CategoricalPatternCRF,
+    ExchangeableBlock,
+    ExchangeableMixture,
+    GridCRF,
+    JunctionTree,
+    KSubset,
+    MixtureOfJunctionTrees,
+    RecursiveCardinality,
+)
 from pyro_structured.inference import BinaryGibbs, Gibbs, StructuredGibbs
-from pyro_structured.structures import CliqueTree, Grid, NestedSubsets
+from pyro_structured.structures import CategoryCounts, CliqueTree, Count, Grid, NestedSubsets, Partition
+from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
@@ -255,3 +265,35 @@ def test_spike_and_slab():
     exact = prior.reweight(log_off, log_on).marginals
     ((mean, error, most),) = chain_averages(model, y, "w", [lambda s: s["z"]], 600)
     assert ((mean - exact).abs() < most * error).all()
+
+
+BLOCKS = Partition(torch.tensor([[0, 0, 0, 0], [0, 1, 1, 3]]))
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        ExchangeableBlock(COUNTS[-5:], Count(4)),
+        ExchangeableBlock(TABLES, CategoryCounts(4, 3)),
+        ExchangeableMixture(LOGITS[:2], torch.stack([TABLES[:8], TABLES[-8:]]), BLOCKS),
+        MixtureOfJunctionTrees(LOGITS[:2], torch.cat([TABLES, TABLES.flip(0)]), [TREE, TREE]),
+    ],
+    ids=lambda prior: type(getattr(prior, "statistic", prior)).__name__,
+)
+def test_exchangeable_variables_and_mixtures(prior):
+    """With Gaussian emissions, in a plate; values that the emissions hardly allow, too."""
+
+    def model(y):
+        with pyro.plate("rows", 1500):
+            z = pyro.sample("z", prior)
+            pyro.sample("y", dist.Normal(LEVELS[z.long()], 0.5).to_event(1), obs=y)
+
+    values = prior.enumerate_support()
+    probs = (prior.log_prob(values) + dist.Normal(LEVELS[values.long()], 0.5).log_prob(SEEN).sum(-1)).softmax(0)
+    kernel = StructuredGibbs(model)
+    draws = draws_of(kernel, model, prior.sample((1500,)), 2, SEEN.expand(1500, 4)).flatten(0, 1)
+    assert draws.dtype == values.dtype
+    found = (draws.unsqueeze(1) == values).all(-1).sum(0)
+    assert int(found.sum()) == 3000 and discrete_goodness_of_fit(probs, found) > 2e-9
+    # The states, and a check, for each draw; and where the log-densities' owners are found.
+    assert kernel.report()["runs"] < 2 * 4 + 2 * 13 + 10
