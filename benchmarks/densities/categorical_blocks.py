@@ -34,6 +34,13 @@ those that give the validation rows the largest probability; everything else is 
 best of those with one. `MEVMDensity` is for binary columns alone; indicators of categories would make another model, in
 which a row may have two categories of a column, or none. Intervals: differences of rows, paired, 95 %; rows of the
 traffic follow each other in time, so that theirs are too narrow. *blocks*: mean number of a component.
+
+Where columns would be independent otherwise, blocks gain much: 1.8 to 3.8 nats with one component, and 1.0 on ALARM
+with 15; on traffic and nltcs, mixtures of columns are as good, or better. Over trees of columns, blocks gain nothing on
+the three real sets. On ALARM the learner refuses all of them, so that the models are the same; on traffic and nltcs it
+takes some that lose .15 and .02 nats of test rows. Where the truth has blocks that depend on each other, as in the
+drawn rows, trees of blocks gain 5 nats over trees of columns, and 2.3 over independent blocks, and the blocks that are
+found are right.
 """
 
 
@@ -107,10 +114,9 @@ def models(kind, sizes, options):
 
 
 def difference(first, second):
-    """Mean difference of rows with its 95 % interval."""
+    """Mean difference of rows, and its standard error."""
     rows = first.scores - second.scores
-    half = 1.96 * rows.std(ddof=1) / np.sqrt(len(rows))
-    return rows.mean(), f"{rows.mean():+.3f} ± {half:.3f}"
+    return rows.mean(), rows.std(ddof=1) / np.sqrt(len(rows))
 
 
 def main():
@@ -129,19 +135,20 @@ def main():
             table += [[name, kind, *best[kind].row()], [name, f"{kind}, one component", *single[kind].row()]]
         if data[2] is not None:
             table.append([name, "the truth", "", "", "", f"{data[2]:.3f}", "", ""])
-        for what, first, second, chosen in [
-            ("one component: blocks over columns", BLOCKS, COLUMNS, single),
-            ("one component: tree of blocks over tree of columns", BLOCK_TREES, TREES, single),
-            ("mixtures: blocks over columns", BLOCKS, COLUMNS, best),
-            ("mixtures: trees of blocks over trees of columns", BLOCK_TREES, TREES, best),
-            ("mixtures: edges, with blocks", BLOCK_TREES, BLOCKS, best),
-        ]:
-            gains.append([name, what, difference(chosen[first], chosen[second])[1]])
+        compared = [
+            ("one component: blocks over columns", single[BLOCKS], single[COLUMNS]),
+            ("one component: tree of blocks over tree of columns", single[BLOCK_TREES], single[TREES]),
+            ("mixtures: blocks over columns", best[BLOCKS], best[COLUMNS]),
+            ("mixtures: trees of blocks over trees of columns", best[BLOCK_TREES], best[TREES]),
+            ("mixtures: trees of blocks over blocks", best[BLOCK_TREES], best[BLOCKS]),
+        ]
         if MEVM in best:
-            text = difference(best[BLOCK_TREES], best[MEVM])[1]
-            gains.append([name, "mixtures: trees of blocks over MEVMDensity", text])
-        gain, text = difference(best[BLOCK_TREES], best[TREES])
-        report.claim(f"{name}: trees of blocks over trees of columns", "> 0", text, gain > 0)
+            compared.append(("mixtures: trees of blocks over MEVMDensity", best[BLOCK_TREES], best[MEVM]))
+        for what, first, second in compared:
+            gain, error = difference(first, second)
+            gains.append([name, what, f"{gain:+.3f} ± {1.96 * error:.3f}"])
+        title = f"{name}: trees of blocks over trees of columns"
+        report.claim_gain(title, *difference(best[BLOCK_TREES], best[TREES]))
     header = ["set", "model", "components", "levels", "validation", "test", "blocks", "seconds"]
     report.table("Log-likelihood, nats per row", header, table)
     report.table("Differences on test rows, nats per row", ["set", "difference", "gain"], gains)

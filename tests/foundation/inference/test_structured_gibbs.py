@@ -12,6 +12,7 @@ from pyro_structured.distributions import (
     CategoricalPatternCRF,
     ExchangeableBlock,
     ExchangeableMixture,
+    ExchangeableTree,
     GridCRF,
     JunctionTree,
     KSubset,
@@ -19,7 +20,7 @@ from pyro_structured.distributions import (
     RecursiveCardinality,
 )
 from pyro_structured.inference import BinaryGibbs, Gibbs, StructuredGibbs
-from pyro_structured.structures import CategoryCounts, CliqueTree, Count, Grid, NestedSubsets, Partition
+from pyro_structured.structures import BlockTree, CategoryCounts, CliqueTree, Count, Grid, NestedSubsets, Partition
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 from pyro_structured.testing.standard_errors import most_standard_errors
 
@@ -277,6 +278,7 @@ BLOCKS = Partition(torch.tensor([[0, 0, 0, 0], [0, 1, 1, 3]]))
         ExchangeableBlock(TABLES, CategoryCounts(4, 3)),
         ExchangeableMixture(LOGITS[:2], torch.stack([TABLES[:8], TABLES[-8:]]), BLOCKS),
         MixtureOfJunctionTrees(LOGITS[:2], torch.cat([TABLES, TABLES.flip(0)]), [TREE, TREE]),
+        ExchangeableTree(TABLES[:12], BlockTree.from_counts([[3, 0, 2], [1]], [2, 3], [[0, 1]])),
     ],
     ids=lambda prior: type(getattr(prior, "statistic", prior)).__name__,
 )
