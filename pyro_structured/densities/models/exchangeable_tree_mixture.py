@@ -139,7 +139,10 @@ class ExchangeableTreeMixture(TreeMixtureDensity):
     def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         codes, weights = super()._learn_categories(X, sample_weight)
         if (codes < 0).any():
-            raise ValueError("Input X contains NaN: rows to learn from are complete; JunctionTreeMixture takes gaps")
+            raise ValueError(
+                "X: expected complete rows to learn from, but Input X contains NaN, or values that are not among the "
+                "given categories; JunctionTreeMixture takes gaps"
+            )
         return codes, weights
 
     def _learner(

@@ -2,6 +2,7 @@
 
 __all__ = ["BlockTree", "check_block_tree"]
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from pyro_structured.foundation.structures.argument_checks import (
     checked_sequence,
 )
 from pyro_structured.foundation.structures.representation import Represented
+from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
 # A function of the statistic, the blocks and the variables of a kind.
@@ -117,6 +119,8 @@ class BlockTree(Represented):
         for size, number in zip(map(len, members), numbers, strict=True):
             check_size("num_categories", number)
             if (size, number) not in known:
+                counts = number * math.comb(size + number - 1, size)
+                check_table_entries("num_categories", f"the count vectors of {size} variables", counts)
                 known[size, number] = Count(size) if number == 2 else CategoryCounts(size, number)
         kinds = [known[len(group), number] for group, number in zip(members, numbers, strict=True)]
         return cls(kinds, members, cliques)

@@ -154,5 +154,7 @@ def test_bad_input():
     ]:
         with pytest.raises(ValueError, match=message):
             ExchangeableTreeMixture(**arguments).fit(data)
-    with pytest.raises(ValueError, match="Input X contains NaN: rows to learn from are complete"):
+    with pytest.raises(ValueError, match="X: expected complete rows to learn from, but Input X contains NaN"):
         ExchangeableTreeMixture().fit([[0, 1], [np.nan, 0]])
+    with pytest.raises(ValueError, match="X: expected complete rows .* not among the given categories"):
+        ExchangeableTreeMixture(categories=2, handle_unknown="missing").fit([[0, 1], [2, 0]])

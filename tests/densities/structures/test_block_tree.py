@@ -79,5 +79,7 @@ def test_bad_input():
         BlockTree.from_counts([[0], [1]], [2])
     with pytest.raises(ValueError, match="num_categories: expected"):
         BlockTree.from_counts([[0], [1]], [2, 0])
+    with pytest.raises(NotImplementedError, match="num_categories: expected at most .* in the count vectors of 2 vari"):
+        BlockTree.from_counts([[0], [1, 2]], [2, 1000])
     with pytest.raises(NotImplementedError, match="cliques: expected"):
         BlockTree.from_counts([range(60), range(60, 120)], 5, [[0, 1]])
