@@ -31,7 +31,7 @@ TABLE, CLASSES, FIELDS, PIXELS = (
 ESTIMATORS = {
     "ExchangeableSPN": (models.ExchangeableSPN(n_networks=3, n_states=2, random_state=0), TABLE),
     "ExchangeableTreeMixture": (
-        models.ExchangeableTreeMixture(n_components=2, n_init=2, max_iter=4, random_state=0),
+        models.ExchangeableTreeMixture(n_components=2, n_init=2, max_iter=2, random_state=0),
         TABLE,
     ),
     "JunctionTreeCRF": (models.JunctionTreeCRF(treewidth=1, penalty=0.0, tol=1e-8), FIELDS),

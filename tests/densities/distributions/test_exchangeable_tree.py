@@ -45,7 +45,7 @@ def random_distribution(seed, batch=(), states=None, impossible=0.2, scale=1.0):
     return ExchangeableTree(logits.masked_fill(lost, -torch.inf), tree), generator
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([1.0, 1e4]))
 def test_definition(seed, scale):
     """Ten distributions at once."""
@@ -95,7 +95,7 @@ def test_evidence(check_evidence, seed, batch):
         check_evidence(d, generator, 1e-10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6))
 def test_gradients_and_clique_marginals(seed):
     d, generator = random_distribution(seed, (3,), states=3, impossible=0.0)
@@ -165,7 +165,7 @@ def test_blocks_of_one_variable_are_a_junction_tree():
     assert torch.equal(d.mode, expected.mode)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6))
 def test_likelihood_is_maximal(seed):
     """No other tables fit better: the gradient of the mean log-likelihood is that of log Z."""
