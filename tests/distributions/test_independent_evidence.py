@@ -112,9 +112,9 @@ OTHERS = [
 def draw_weights(d, sampled, impossible=0.15):
     """Log-weights of all states, some of them -inf but not those of a sample, shape ``sampled.shape + (states,)``."""
     states = int(d.enumerate_support(expand=False).max()) + 1
-    log_weights = tables(*sampled.shape, states, impossible=impossible)
-    of_sample = torch.nn.functional.one_hot(sampled.long(), states).bool()
-    return torch.where(of_sample & (log_weights == -math.inf), 0.3, log_weights)
+    log_weights = 2 * torch.randn(*sampled.shape, states, dtype=torch.float64)
+    others = ~torch.nn.functional.one_hot(sampled.long(), states).bool()
+    return log_weights.masked_fill(others & (torch.rand(log_weights.shape) < impossible), -math.inf)
 
 
 def arguments(d, log_weights):
@@ -286,6 +286,18 @@ def test_impossible_evidence_and_errors(name):
             checked.reweight(spoilt.reshape(given[0].shape), *given[1:])
     with pytest.raises(ValueError, match=rf"{first}: expected .*shape"):
         d.reweight(torch.zeros(2, 9), *given[1:])
+
+
+def test_numbers_past_the_states_of_a_variable():
+    """They are not looked at, whatever they are."""
+    torch.manual_seed(0)
+    d = RANDOM["MixtureOfJunctionTrees"](3)
+    log_weights = draw_weights(d, d.sample())
+    spoilt = torch.where(torch.arange(3) < torch.tensor([2, 3, 2, 1]).unsqueeze(-1), log_weights, math.nan)
+    checked = substitute(d, lambda parameter: parameter.tensor, validate_args=True)
+    for mixture in (d, checked):
+        torch.testing.assert_close(mixture.log_evidence(spoilt), d.log_evidence(log_weights), rtol=0, atol=1e-12)
+        torch.testing.assert_close(mixture.reweight(spoilt).marginals, d.reweight(log_weights).marginals)
 
 
 def test_arguments_of_blocks():

@@ -4,12 +4,12 @@ Cells stand for the numbers of ones of all blocks, as in :class:`~pyro_structure
 """
 
 __all__ = [
-    "BlockTree",
+    "PairTree",
     "block_log_marginals",
     "block_log_mass",
     "block_peak_tables",
     "block_tables",
-    "block_tree",
+    "pair_tree",
     "split_counts",
 ]
 
@@ -26,7 +26,7 @@ from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 
 
-class BlockTree(NamedTuple):
+class PairTree(NamedTuple):
     """Nodes that are single variables, pairs of variables of a block, pairs of pairs and so on, up to whole blocks.
 
     :ivar pairs: For each level above the variables, the two nodes of the level below that each node joins, shape
@@ -41,12 +41,12 @@ class BlockTree(NamedTuple):
     tops: Tensor
     cells: Tensor
 
-    def to(self, device: torch.device) -> "BlockTree":
+    def to(self, device: torch.device) -> "PairTree":
         """The tree on a device."""
-        return BlockTree(tuple(pairs.to(device) for pairs in self.pairs), self.tops.to(device), self.cells.to(device))
+        return PairTree(tuple(pairs.to(device) for pairs in self.pairs), self.tops.to(device), self.cells.to(device))
 
 
-def block_tree(labels: Tensor, sizes: Tensor, cell_blocks: Tensor, cell_counts: Tensor) -> BlockTree:
+def pair_tree(labels: Tensor, sizes: Tensor, cell_blocks: Tensor, cell_counts: Tensor) -> PairTree:
     """Builds the trees of a partition, or of a batch of different ones.
 
     :param Tensor labels: Blocks of the variables, named by their smallest ones, shape ``(..., n)``.
@@ -83,13 +83,13 @@ def block_tree(labels: Tensor, sizes: Tensor, cell_blocks: Tensor, cell_counts: 
     tops, starts = top.gather(-1, place_of).masked_fill(sizes == 0, all_nodes), start.gather(-1, place_of)
     unused = cell_counts > sizes.gather(-1, cell_blocks)
     cells = (starts.gather(-1, cell_blocks) + cell_counts).masked_fill(unused, all_cells)
-    return BlockTree(tuple(pairs), tops, cells)
+    return PairTree(tuple(pairs), tops, cells)
 
 
-def block_tables(tree: BlockTree, log_weights: Tensor) -> list[Tensor]:
+def block_tables(tree: PairTree, log_weights: Tensor) -> list[Tensor]:
     """Logarithms of the summed weights of all vectors with each number of ones in a node, level by level.
 
-    :param BlockTree tree: The blocks.
+    :param PairTree tree: The blocks.
     :param Tensor log_weights: Log-weights of zeros and of ones, float64, shape ``(..., n, 2)``, less than +inf.
     :return: Shapes ``(..., nodes, width + 1)``. Cost :math:`O(n m)` for blocks of up to m variables, in O(log m) steps
         that wait for each other.
@@ -97,15 +97,15 @@ def block_tables(tree: BlockTree, log_weights: Tensor) -> list[Tensor]:
     return _tables(tree, log_weights, log_convolve)
 
 
-def block_peak_tables(tree: BlockTree, log_weights: Tensor) -> list[Tensor]:
+def block_peak_tables(tree: PairTree, log_weights: Tensor) -> list[Tensor]:
     """Largest log-weights in place of sums; arguments and shapes as for :func:`block_tables`."""
     return _tables(tree, log_weights, max_convolve)
 
 
-def block_log_mass(tree: BlockTree, tables: list[Tensor]) -> Tensor:
+def block_log_mass(tree: PairTree, tables: list[Tensor]) -> Tensor:
     r"""Log-weights of the numbers of ones in whole blocks: elementary symmetric polynomials.
 
-    :param BlockTree tree: The blocks.
+    :param PairTree tree: The blocks.
     :param tables: Result of :func:`block_tables`.
     :return: Shape ``(..., 2 n)``; -inf in unused cells.
 
@@ -122,7 +122,7 @@ def block_log_mass(tree: BlockTree, tables: list[Tensor]) -> Tensor:
     return flat.gather(-1, cells)
 
 
-def block_log_marginals(tree: BlockTree, tables: list[Tensor], cell_weights: Tensor) -> Tensor:
+def block_log_marginals(tree: PairTree, tables: list[Tensor], cell_weights: Tensor) -> Tensor:
     """Log-probabilities of zeros and of ones if the blocks' numbers of ones have weights, too.
 
     :param tables: Result of :func:`block_tables`.
@@ -145,7 +145,7 @@ def block_log_marginals(tree: BlockTree, tables: list[Tensor], cell_weights: Ten
 
 
 def split_counts(
-    tree: BlockTree, tables: list[Tensor], counts: Tensor, choose: Callable[[Tensor], Tensor] = draw_log
+    tree: PairTree, tables: list[Tensor], counts: Tensor, choose: Callable[[Tensor], Tensor] = draw_log
 ) -> Tensor:
     """Draws vectors with given numbers of ones in the blocks in proportion to their weights: the number of ones of
     each node is split among the nodes that it joins, from whole blocks to variables.
@@ -176,7 +176,7 @@ def split_counts(
     return values
 
 
-def _tables(tree: BlockTree, log_weights: Tensor, convolve: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+def _tables(tree: PairTree, log_weights: Tensor, convolve: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
     tables = [log_weights]
     for pairs in tree.pairs:
         tables.append(convolve(*(_nodes(tables[-1], side) for side in pairs.unbind(-1))))

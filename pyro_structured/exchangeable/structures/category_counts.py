@@ -15,7 +15,7 @@ from torch import Tensor
 from pyro_structured.exchangeable.ops.automaton import Automaton
 from pyro_structured.exchangeable.ops.level_sets import complete_counts, log_binomial, log_multinomial, normalize
 from pyro_structured.exchangeable.ops.weighted_counts import (
-    BlockTree,
+    PairTree,
     block_log_marginals,
     block_log_mass,
     block_tables,
@@ -115,7 +115,7 @@ class Count(CountVectors):
         return log_binomial(free, missing[..., 1], self.num_variables)
 
     @cached_property
-    def _tree(self) -> BlockTree:
+    def _tree(self) -> PairTree:
         return Partition(torch.zeros(self.num_variables, dtype=torch.long)).tree
 
     def log_mass(self, log_weights: Tensor) -> Tensor:

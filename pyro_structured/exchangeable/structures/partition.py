@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.exchangeable.ops.weighted_counts import BlockTree, block_tree
+from pyro_structured.exchangeable.ops.weighted_counts import PairTree, pair_tree
 from pyro_structured.foundation.structures.argument_checks import (
     check_dense,
     check_last_axis,
@@ -209,9 +209,9 @@ class Partition(Represented):
         return cells - self.starts.gather(-1, self.cell_blocks)
 
     @cached_property
-    def tree(self) -> BlockTree:
+    def tree(self) -> PairTree:
         """Binary trees of the variables of all blocks, for sums over variables with weights of their own."""
-        return block_tree(self.labels, self.sizes, self.cell_blocks, self.cell_counts)
+        return pair_tree(self.labels, self.sizes, self.cell_blocks, self.cell_counts)
 
 
 def _smallest_members(labels: Tensor) -> Tensor:
