@@ -46,9 +46,11 @@ class BlockRows(TreeRows):
 class BlockMixtureEM(TreeMixtureEM):
     """Steps as those of :class:`TreeMixtureEM`, whose structures are blocks and trees of their levels.
 
+    Further arguments are those of :class:`TreeMixtureEM`.
+
     :param int most_levels: Largest number of levels of a block of several variables.
+    :param CategoricalRows training: Training rows, without missing entries.
     :param int treewidth: Largest treewidth of the trees of blocks; 0: blocks are independent.
-    :param arguments: Other arguments are those of :class:`TreeMixtureEM`; training rows have no missing entries.
     """
 
     def __init__(
