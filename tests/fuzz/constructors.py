@@ -53,7 +53,18 @@ ELSEWHERE = {
 AMOUNTS = {
     *("max_iter", "max_steps", "num_epochs", "n_init", "n_networks", "n_states", "n_components", "n_hidden"),
     *("num_rows", "num_variables", "num_images", "num_pairs", "num_points", "num_discs", "height", "width"),
-    *("treewidth", "patterns", "shifts", "num_clusters", "num_patterns", "n", "num_samples", "num_nodes", "num_items"),
+    *(
+        "treewidth",
+        "patterns",
+        "shifts",
+        "num_clusters",
+        "num_patterns",
+        "n_patterns",
+        "n",
+        "num_samples",
+        "num_nodes",
+        "num_items",
+    ),
 }
 MOST = 50
 
