@@ -46,8 +46,8 @@ PUBLIC = {
     """,
     "models": """
         BayesianNetwork ExchangeableSPN JunctionTreeCRF JunctionTreeMixture MEVMClassifier MEVMDensity
-        PixelClassifier SegmentationCRF ThinJunctionTree clustered_patterns cut_graph edge_features
-        learn_nested_subsets merge_partition pixel_features position_features read_bif welch_partition
+        MultipleInstanceClassifier PixelClassifier SegmentationCRF ThinJunctionTree clustered_patterns cut_graph
+        edge_features learn_nested_subsets merge_partition pixel_features position_features read_bif welch_partition
         write_bif
     """,
     "datasets": """

@@ -7,6 +7,7 @@ __all__ = [
     "JunctionTreeMixture",
     "MEVMClassifier",
     "MEVMDensity",
+    "MultipleInstanceClassifier",
     "PixelClassifier",
     "SegmentationCRF",
     "ThinJunctionTree",
@@ -22,6 +23,7 @@ __all__ = [
     "write_bif",
 ]
 
+from pyro_structured.counts.models.multiple_instance_classifier import MultipleInstanceClassifier
 from pyro_structured.counts.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.exchangeable.models.merge_partition import merge_partition
