@@ -244,7 +244,7 @@ def for_sizes(law: Callable[[int], Tensor], sizes: Sequence[int] | np.ndarray | 
     """
     numbers = _convert("sizes", sizes, "one or more positive integers, shape (B,)").cpu()
     wrong = numbers.dim() != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool or not len(numbers)
-    if wrong or bool((numbers < 1).any()):
+    if wrong or bool(((numbers < 1) | (numbers >= 2**31)).any()):
         raise ValueError(f"sizes: expected one or more positive integers, shape (B,), got {sizes!r}")
     different, places = numbers.unique(return_inverse=True)
     tables = [_table(law, n) for n in different.tolist()]
@@ -256,7 +256,10 @@ def for_sizes(law: Callable[[int], Tensor], sizes: Sequence[int] | np.ndarray | 
 
 
 def _table(law: Callable[[int], Tensor], n: int) -> Tensor:
-    table = law(n)
+    try:
+        table = law(n)
+    except TypeError as error:
+        raise ValueError(f"law: expected a function of the number of variables, got another: {error}") from error
     if not isinstance(table, Tensor) or table.shape[-1:] != (n + 1,):
         got = tuple(table.shape) if isinstance(table, Tensor) else type(table).__name__
         raise ValueError(f"law: expected a tensor of shape (..., {n + 1}) for {n} variables, got {got}")

@@ -26,7 +26,7 @@ from pyro_structured.foundation.models.argument_checks import check_count, check
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.number_tables import read_held_out, read_numbers
 from pyro_structured.foundation.models.random_states import checked_generator
-from pyro_structured.foundation.models.sparse_descent import Descent, descend
+from pyro_structured.foundation.models.sparse_descent import descend
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -279,9 +279,11 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         objective.check_start()
         if self.batch_size is not None:
             return self._step(objective, kept, generator, self.batch_size)
-        prices = self.l1 / objective.total * objective.penalised.numpy()
-        found: Descent = descend(objective.gradient, objective.start.numpy(), prices, self.tol, self.max_iter, kept)
-        if found.slope is None or found.slope > self.tol:
+        prices = float(self.l1) / objective.total * objective.penalised.numpy()
+        found: Descent = descend(
+            objective.gradient, objective.start.numpy(), prices, float(self.tol), self.max_iter, kept
+        )
+        if found.slope is None or found.slope > tol:
             reason = "it was interrupted" if found.slope is None else "there is no convergence"
             message = f"{reason} after {found.num_iterations} iterations"
             warnings.warn(message, ConvergenceWarning, stacklevel=frames_below_user())
@@ -292,8 +294,8 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
     ) -> tuple[np.ndarray, int]:
         """Steps of Adam, each followed by the proximal step of L1 with Adam's own size for each weight."""
         vector = objective.start.clone().requires_grad_()
-        prices = self.l1 / objective.total * objective.penalised
-        optimizer = torch.optim.Adam([vector], lr=self.learning_rate)
+        prices = float(self.l1) / objective.total * objective.penalised
+        optimizer = torch.optim.Adam([vector], lr=float(self.learning_rate))
         number = 0
         try:
             for _ in progress_bar(range(self.max_iter), desc="passes", unit="pass"):
@@ -476,7 +478,7 @@ class _Objective:
     ) -> None:
         self.law, self.inputs, self.bags = estimator._law, inputs, bags
         self.targets, self.weights = torch.from_numpy(targets), torch.from_numpy(weights)
-        self.total, self.l2 = float(weights.sum()), estimator.l2
+        self.total, self.l2 = float(weights.sum()), float(estimator.l2)
         self.blocks = [self.block(part) for part in bags.blocks()]
         self.module = _first_module(estimator, inputs, self.blocks[0])
         self.trained = {key: value.detach() for key, value in self.module.named_parameters() if value.requires_grad}

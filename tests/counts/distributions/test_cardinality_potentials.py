@@ -129,6 +129,7 @@ def test_truncated_counts():
         (lambda: potentials.for_sizes(torch.zeros, [1.0]), "sizes: expected one or more positive integers"),
         (lambda: potentials.for_sizes(torch.zeros, []), "sizes: expected one or more positive integers"),
         (lambda: potentials.for_sizes(torch.zeros, None), "sizes: expected one or more positive integers"),
+        (lambda: potentials.for_sizes(None, [2]), "law: expected a function of the number of variables, got another"),
         (lambda: potentials.for_sizes(torch.zeros, [2]), r"law: expected a tensor of shape \(..., 3\) for 2 .*\(2,\)"),
         (lambda: potentials.for_sizes(lambda n: n, [2]), "law: expected a tensor of shape .*, got int"),
         (
