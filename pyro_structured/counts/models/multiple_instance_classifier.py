@@ -280,9 +280,8 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         if self.batch_size is not None:
             return self._step(objective, kept, generator, self.batch_size)
         prices = float(self.l1) / objective.total * objective.penalised.numpy()
-        found: Descent = descend(
-            objective.gradient, objective.start.numpy(), prices, float(self.tol), self.max_iter, kept
-        )
+        tol = float(self.tol)
+        found = descend(objective.gradient, objective.start.numpy(), prices, tol, self.max_iter, kept)
         if found.slope is None or found.slope > tol:
             reason = "it was interrupted" if found.slope is None else "there is no convergence"
             message = f"{reason} after {found.num_iterations} iterations"
