@@ -185,7 +185,7 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         :param y_val: Their bags' labels.
         :param groups_val: Which of them are a bag.
         :raises ValueError: if a parameter is out of range, a label or weight is not constant in a bag, which the
-            message names, or the law gives a bag's label no probability.
+            message names, the law gives a bag's label no probability, or a loss is not finite.
         """
         self._check_parameters()
         generator = checked_generator(self.random_state)
@@ -302,6 +302,8 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
                 for batch in batches:
                     optimizer.zero_grad()
                     loss = objective.loss(vector, batch) * len(batches) + objective.penalty(vector)
+                    if not bool(loss.isfinite()):
+                        raise ValueError(f"learning_rate: expected steps with finite losses, got {loss.item()}")
                     loss.backward()
                     optimizer.step()
                     _shrink(vector, prices, optimizer)
@@ -432,8 +434,12 @@ def _class_log_probs(labels: BagLabel) -> Tensor:
     log_probs = labels.logits
     if len(log_probs) == 1:
         return log_probs[0]
-    odds = (log_probs[..., 1] - log_probs[..., 0]).T
-    return odds.log_softmax(-1)
+    found = (log_probs[..., 1] - log_probs[..., 0]).T.log_softmax(-1)
+    if bool(found.isnan().any()):
+        raise ValueError(
+            "law: expected a possible positive label of some class, and possible negative ones, in each bag"
+        )
+    return found
 
 
 def _instance_marginals(labels: BagLabel, log_probs: Tensor) -> Tensor:

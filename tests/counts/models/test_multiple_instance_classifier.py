@@ -338,6 +338,8 @@ TABLE = torch.tensor([[0.0] * 7, [-math.inf] * 7])
         ({"law": lambda n: torch.zeros(n + 1)}, {}, r"law: expected tables of shape \(T, n \+ 1\), got \(7,\)"),
         ({"law": lambda n: torch.full((2, n + 1), math.nan)}, {}, r"law: expected log-potentials less than \+inf"),
         ({"law": TABLE}, {}, "law: expected a positive probability of each bag's label, got none for the bag"),
+        ({"law": TABLE}, {"y": THREE}, "law: expected a possible positive label of some class"),
+        ({"batch_size": 9, "learning_rate": 1e300}, {}, "learning_rate: expected steps with finite losses, got"),
         ({"law": "exactly", "count": 2}, {}, "count: expected at most the size of each bag, got 2 for a bag of 1"),
         ({"count": 0}, {}, "count: expected an integer of at least 1"),
         ({"strength": 1.0}, {}, "strength: expected a number of more than 0 and less than 1, got 1.0"),
