@@ -287,7 +287,8 @@ CONCLUSION = """
 **When are laws of bags worth it?** Not for the label of a bag alone, here: one row of means for each molecule and a
 kernel machine make fewer errors than every law, and the differences between laws are within their intervals. A law is
 worth it where single instances matter (which conformation smells?), where it is known how label and number are related
-(*exactly k*, a share, a noisy test of a pooled sample), or where bags differ so much in size that means of features wash out the
+(*exactly k*, a share, a noisy test of a pooled sample), or where bags differ so much in size that means of features
+wash out the
 few instances that count.
 """
 
