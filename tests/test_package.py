@@ -44,15 +44,16 @@ PUBLIC = {
         StructuredGibbs restore_dtypes to_arviz
     """,
     "models": """
-        BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture MEVMClassifier
-        MEVMDensity PixelClassifier SegmentationCRF ThinJunctionTree clustered_patterns cut_graph edge_features
-        learn_nested_subsets merge_partition pixel_features position_features read_bif welch_partition write_bif
+        BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture
+        MEVMClassifier MEVMDensity MultipleInstanceClassifier PixelClassifier SegmentationCRF ThinJunctionTree
+        clustered_patterns cut_graph edge_features learn_nested_subsets merge_partition pixel_features
+        position_features read_bif welch_partition write_bif
     """,
     "datasets": """
-        BorlangeTrips DensityData NetworkSamples SiouxFalls TextData conjunction_task disjunction_task
+        BorlangeTrips DensityData MuskData NetworkSamples SiouxFalls TextData conjunction_task disjunction_task
         ellipse_figures label_variability load_alarm_samples load_borlange_trips load_density load_horses
         load_house_frames load_house_pairs load_lab_readings load_lung_landmarks load_mnist_test
-        load_silhouettes load_sioux_falls load_text load_traffic_speeds matching_task moved_copies
+        load_musk1 load_silhouettes load_sioux_falls load_text load_traffic_speeds matching_task moved_copies
         network_file noisy_observations symmetric_task
     """,
     "testing": """

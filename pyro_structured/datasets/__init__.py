@@ -3,6 +3,7 @@
 __all__ = [
     "BorlangeTrips",
     "DensityData",
+    "MuskData",
     "NetworkSamples",
     "SiouxFalls",
     "TextData",
@@ -19,6 +20,7 @@ __all__ = [
     "load_lab_readings",
     "load_lung_landmarks",
     "load_mnist_test",
+    "load_musk1",
     "load_silhouettes",
     "load_sioux_falls",
     "load_text",
@@ -45,6 +47,7 @@ from pyro_structured.datasets.lung_landmarks import load_lung_landmarks
 from pyro_structured.datasets.matching_task import matching_task
 from pyro_structured.datasets.mnist import load_mnist_test
 from pyro_structured.datasets.moved_copies import moved_copies
+from pyro_structured.datasets.musk import MuskData, load_musk1
 from pyro_structured.datasets.noisy_observations import noisy_observations
 from pyro_structured.datasets.silhouettes import load_silhouettes
 from pyro_structured.datasets.sioux_falls import SiouxFalls, load_sioux_falls

@@ -8,6 +8,7 @@ __all__ = [
     "JunctionTreeMixture",
     "MEVMClassifier",
     "MEVMDensity",
+    "MultipleInstanceClassifier",
     "PixelClassifier",
     "SegmentationCRF",
     "ThinJunctionTree",
@@ -23,6 +24,7 @@ __all__ = [
     "write_bif",
 ]
 
+from pyro_structured.counts.models.multiple_instance_classifier import MultipleInstanceClassifier
 from pyro_structured.counts.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.densities.models.exchangeable_tree_mixture import ExchangeableTreeMixture

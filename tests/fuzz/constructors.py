@@ -283,6 +283,9 @@ EXAMPLES = {
     "distributions.cardinality_potentials.competition": [lambda: {"n": 4, "strength": 1.0}],
     "distributions.cardinality_potentials.consistency": [lambda: {"n": 4, "strength": 1.0, "tolerance": 2}],
     "distributions.cardinality_potentials.exactly": [lambda: {"n": 4, "k": 2}],
+    "distributions.cardinality_potentials.for_sizes": [
+        lambda: {"law": lambda n: numbers(2, n + 1), "sizes": torch.tensor([1, 3])}
+    ],
     "distributions.cardinality_potentials.group_sparsity": [lambda: {"n": 4, "spike": numbers(2)}],
     "distributions.cardinality_potentials.noisy_or": [
         lambda: {"n": 4, "outcome": True, "leak": 0.1, "strength": torch.tensor([0.5, 0.6])}
@@ -532,6 +535,25 @@ EXAMPLES = {
             "linkage": "anchor",
             "correction": "none",
             "n_jobs": None,
+            "verbose": False,
+            "random_state": 0,
+        }
+    ],
+    "models.MultipleInstanceClassifier": [
+        lambda: {
+            "law": "noisy_or",
+            "strength": 0.9,
+            "leak": 0.01,
+            "fraction": 0.5,
+            "scale": 0.2,
+            "count": 1,
+            "module": torch.nn.Linear(3, 1),
+            "l1": 0.0,
+            "l2": 1.0,
+            "batch_size": 3,
+            "learning_rate": 0.1,
+            "tol": 0.1,
+            "max_iter": 3,
             "verbose": False,
             "random_state": 0,
         }
@@ -858,8 +880,8 @@ def ask(made):
         assert not bool(made.log_sizes.isnan().any()), "log_sizes: NaN"
     elif isinstance(made, (models.SegmentationCRF, models.PixelClassifier)):
         made.fit(*PICTURES)
-    elif isinstance(made, (models.MEVMClassifier, models.JunctionTreeCRF)):
-        made.fit(BITS.numpy(), BITS[:, 0].numpy() if isinstance(made, models.MEVMClassifier) else BITS[:, 1:].numpy())
+    elif isinstance(made, (models.MEVMClassifier, models.MultipleInstanceClassifier, models.JunctionTreeCRF)):
+        made.fit(BITS.numpy(), BITS[:, 1:].numpy() if isinstance(made, models.JunctionTreeCRF) else BITS[:, 0].numpy())
     elif hasattr(made, "fit"):
         made.fit(BITS.numpy().astype(int))
 

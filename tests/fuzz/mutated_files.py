@@ -149,6 +149,15 @@ def whole_archives(generator):
             lambda: datasets.load_lung_landmarks(3),
             {"case3_EE": np.zeros((4, 3), np.int16), "case3_EI": np.ones((4, 3), np.int16)},
         ),
+        "mil/musk1.npz": (
+            datasets.load_musk1,
+            {
+                "X": np.zeros((3, 166), np.int16),
+                "bag": np.array([0, 1, 1], np.int16),
+                "y": np.array([1, 0], np.uint8),
+                "cv_folds": np.ones((1, 2, 2), np.uint8),
+            },
+        ),
         "paths/borlange_gps.npz": (
             datasets.load_borlange_trips,
             {

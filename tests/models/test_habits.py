@@ -38,6 +38,7 @@ ESTIMATORS = {
     "JunctionTreeMixture": (models.JunctionTreeMixture(n_components=2, n_init=3, random_state=0), TABLE),
     "MEVMClassifier": (models.MEVMClassifier(random_state=0), CLASSES),
     "MEVMDensity": (models.MEVMDensity(n_components=2, n_init=3, random_state=0), TABLE),
+    "MultipleInstanceClassifier": (models.MultipleInstanceClassifier(random_state=0, tol=1e-8), CLASSES),
     "PixelClassifier": (models.PixelClassifier(n_hidden=3, max_iter=2, random_state=0), PIXELS),
     "SegmentationCRF": (
         models.SegmentationCRF(
@@ -100,7 +101,8 @@ def test_signatures(name):
     fit = arguments(kind.fit)
     assert list(fit)[:2] == ["X", "y"]
     validation = {"X_val", "y_val"} & set(fit)
-    assert validation <= keyword_only(fit) and set(fit) <= {"X", "y", "X_val", "y_val", "sample_weight"}
+    grouped = {"groups", "groups_val"} if name == "MultipleInstanceClassifier" else set()
+    assert validation <= keyword_only(fit) and set(fit) <= {"X", "y", "X_val", "y_val", "sample_weight"} | grouped
     assert "X_val" in fit or not validation
     if issubclass(kind, DensityMixin):
         assert fit["y"].default is None and "X_val" in validation

@@ -15,16 +15,20 @@ from pyro_structured.counts.ops.centred_counts import centre_counts
 from pyro_structured.counts.ops.certified_counts import infer_excess
 from pyro_structured.counts.ops.compensated_sum import compensated_sum
 from pyro_structured.counts.ops.count_forest import CountForest
-from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, common_batch
+from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
+from pyro_structured.foundation.structures.argument_checks import checked_batch
 
 EMPTY_SUPPORT = (
     "label_count_logits: expected a label of positive probability in every batch element, but no number of positive "
     "instances is possible"
+)
+IMPOSSIBLE_LABEL = (
+    "value: expected labels of positive probability, got one for which no number of positive instances is possible"
 )
 
 
@@ -42,15 +46,21 @@ class BagLabel(DiscreteVector):
     from the count, :math:`p(t \mid c)`, where instances are independent; other laws are preferences that shape the
     joint distribution of labels and instances. Values are long integers, ``event_shape`` is ``()``.
 
-    Bags of different sizes are padded with ``instance_logits`` of -inf: such an instance is never positive.
+    Bags of different sizes are padded with ``instance_logits`` of -inf: such an instance is never positive. Laws of
+    such bags come from :func:`~pyro_structured.distributions.cardinality_potentials.for_sizes`; the functions below are
+    in the same module.
 
-    - *At least one*: ``noisy_or(D, outcome, leak, strength)`` for ``outcome`` False and True, from
-      :mod:`~pyro_structured.distributions.cardinality_potentials`; ``leak=0``, ``strength`` near 1 is the strict form.
+    - *At least one*: ``noisy_or(D, outcome, leak, strength)`` for ``outcome`` False and True; ``leak=0``, ``strength``
+      near 1 is the strict form.
     - *Label proportions, at least or at most k, exactly k*: ``exactly(D, k)``, ``between(D, low, high)``, where the
       count itself, or what it reaches, is the label.
-    - *A fraction of the bag*: ``normal_fraction(D, mean * size / D, scale * size / D)`` in bags of ``size`` instances.
+    - *A fraction of the bag*: ``for_sizes(lambda n: normal_fraction(n, mean, scale), sizes)``; *at least a fraction*:
+      ``for_sizes(lambda n: at_least(n, ceil(fraction * n)), sizes)``.
     - *Learned*: any tensor, also with gradients. Adding a straight line to all tables is the same as adding its slope
       to all logits.
+
+    ``laws.log_softmax(-2)`` are laws that sum to one, the conditional form, where every count is possible for some
+    label.
 
     **Exact**, with the accuracy of :class:`RecursiveCardinality`. **Cost**: that of T partition functions,
     :math:`O(T D \log^2 D)`.
@@ -95,7 +105,9 @@ class BagLabel(DiscreteVector):
                 f"label_count_logits: expected shape (..., T, {size + 1}), a table of {size + 1} counts for each of at "
                 f"least one label, got {tuple(label_count_logits.shape)}"
             )
-        batch = common_batch(instance_logits.shape[:-1], label_count_logits.shape[:-2])
+        batch = checked_batch(
+            instance_logits=instance_logits.shape[:-1], label_count_logits=label_count_logits.shape[:-2]
+        )
         self._assign({"instance_logits": instance_logits, "label_count_logits": label_count_logits}, batch)
         super().__init__(batch, torch.Size(), validate_args=validate_args)
 
@@ -201,7 +213,7 @@ class BagLabel(DiscreteVector):
     def instances(self) -> RecursiveCardinality:
         """Distribution of the instances, 1 where positive, while the label is unknown."""
         tables = self._parameter("label_count_logits")
-        return self._given_counts(logsumexp(tables.double(), -2).to(tables.dtype))
+        return self._given_counts(logsumexp(tables.double(), -2).to(tables.dtype), EMPTY_SUPPORT)
 
     def posterior(self, value: Tensor) -> RecursiveCardinality:
         """Distribution of the instances, 1 where positive, given labels.
@@ -218,8 +230,9 @@ class BagLabel(DiscreteVector):
         batch = torch.broadcast_shapes(value.shape, tables.shape[:-2])
         label = value.long().clamp(0, self.num_labels - 1).expand(batch)[..., None, None]
         chosen = tables.expand(batch + tables.shape[-2:]).gather(-2, label.expand(batch + (1, tables.shape[-1])))
-        return self._given_counts(chosen.squeeze(-2))
+        return self._given_counts(chosen.squeeze(-2), IMPOSSIBLE_LABEL)
 
-    def _given_counts(self, count_logits: Tensor) -> RecursiveCardinality:
+    def _given_counts(self, count_logits: Tensor, empty: str) -> RecursiveCardinality:
         given = RecursiveCardinality(self._parameter("instance_logits"), count_logits, validate_args=False)
+        given._empty = empty
         return given.expand(torch.broadcast_shapes(given.batch_shape, self.batch_shape))

@@ -14,6 +14,7 @@ __all__ = [
     "competition",
     "consistency",
     "exactly",
+    "for_sizes",
     "group_sparsity",
     "noisy_or",
     "normal_fraction",
@@ -22,9 +23,12 @@ __all__ = [
 ]
 
 import math
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_size
 
@@ -224,6 +228,44 @@ def normal_fraction(n: int, mean: float | Tensor, scale: float | Tensor) -> Tens
     return -(((_counts(n, mean) / n - mean) / scale) ** 2) / 2
 
 
+def for_sizes(law: Callable[[int], Tensor], sizes: Sequence[int] | np.ndarray | Tensor) -> Tensor:
+    """Tables for groups of several sizes, such as the padded bags of :class:`~pyro_structured.distributions.BagLabel`.
+
+    :param law: Makes the table of n variables, shape ``(..., n + 1)``; it is called once for each size.
+    :param sizes: Number of variables of each group, at least 1, shape ``(B,)``.
+    :return: Shape ``(B, ..., D + 1)``, where D is the largest size; -inf for counts above a group's own size.
+    :raises ValueError: if a size is no positive integer, or a table has another shape.
+
+    Example::
+
+        >>> for_sizes(lambda n: at_least(n, n // 2), [2, 4])  # half of the group
+        tensor([[-inf, 0., 0., -inf, -inf],
+                [-inf, -inf, 0., 0., 0.]])
+    """
+    numbers = _convert("sizes", sizes, "one or more positive integers, shape (B,)").cpu()
+    wrong = numbers.dim() != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool or not len(numbers)
+    if wrong or bool(((numbers < 1) | (numbers >= 2**31)).any()):
+        raise ValueError(f"sizes: expected one or more positive integers, shape (B,), got {sizes!r}")
+    different, places = numbers.unique(return_inverse=True)
+    tables = [_table(law, n) for n in different.tolist()]
+    if len({table.shape[:-1] for table in tables}) > 1:
+        raise ValueError(f"law: expected tables of one shape (..., n + 1), got {[tuple(t.shape) for t in tables]}")
+    widths = [int(different[-1]) + 1 - table.shape[-1] for table in tables]
+    padded = [pad(table, (0, width), value=-math.inf) for table, width in zip(tables, widths, strict=True)]
+    return torch.stack(padded)[places.to(padded[0].device)]
+
+
+def _table(law: Callable[[int], Tensor], n: int) -> Tensor:
+    try:
+        table = law(n)
+    except TypeError as error:
+        raise ValueError(f"law: expected a function of the number of variables, got another: {error}") from error
+    if not isinstance(table, Tensor) or table.shape[-1:] != (n + 1,):
+        got = tuple(table.shape) if isinstance(table, Tensor) else type(table).__name__
+        raise ValueError(f"law: expected a tensor of shape (..., {n + 1}) for {n} variables, got {got}")
+    return table
+
+
 def check_counts(name: str, counts: int | Tensor, largest: int, device: torch.device | None = None) -> Tensor:
     """Makes a tensor of integers from 0 to ``largest``, or raises a ValueError with the argument's name."""
     tensor = _convert(name, counts, "an integer or an integer tensor", device)
@@ -251,7 +293,7 @@ def _floating(name: str, parameter: float | Tensor) -> Tensor:
     return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
 
 
-def _convert(name: str, given: float | Tensor, expected: str, device: torch.device | None = None) -> Tensor:
+def _convert(name: str, given: object, expected: str, device: torch.device | None = None) -> Tensor:
     try:
         tensor = torch.as_tensor(given, device=device)
     except (RuntimeError, TypeError, ValueError):

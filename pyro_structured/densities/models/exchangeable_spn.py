@@ -20,7 +20,7 @@ from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.models.binary_estimator import BinaryEstimator
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
-from pyro_structured.foundation.models.number_tables import nan_for_missing, read_numbers
+from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
@@ -178,7 +178,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         rows, times = rows[counted], times[counted]
         judged = rows[:0]
         if X_val is not None:
-            judged = self._binarized(self._validate_held_out(X_val), "X_val").astype(np.float32)
+            judged = self._binarized(read_held_out(self, X_val), "X_val").astype(np.float32)
         # Equal rows are counted, because many data sets have few different ones.
         joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
         places = places.reshape(-1)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.exchangeable.distributions.exchangeable_mixture import ExchangeableMixture
 from pyro_structured.exchangeable.models.block_mixture import BlockMixture
@@ -18,7 +18,7 @@ from pyro_structured.exchangeable.models.structural_em import STRUCTURES, Struct
 from pyro_structured.exchangeable.models.welch_partition import check_options
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights, listed_columns
-from pyro_structured.foundation.models.number_tables import nan_for_missing, read_numbers
+from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 
@@ -38,18 +38,6 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
         return read_numbers(self, nan_for_missing(X), reset, **SPARSE_OR_NAN, **y)
-
-    def _validate_held_out(self, X_val: Any, **options: Any) -> Any:
-        """Checked validation rows; errors name ``X_val``, where those of ``validate_data`` would name X."""
-        X_val = nan_for_missing(X_val, "X_val")
-        try:
-            values = check_array(X_val, input_name="X_val", dtype=np.float64, **options)
-            if values.shape[1] != self.n_features_in_:
-                raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
-            validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
-        except (OverflowError, TypeError, ValueError) as error:
-            raise ValueError(f"X_val: {error}") from None
-        return values
 
     @staticmethod
     def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
@@ -87,7 +75,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         return BinaryRows.from_matrix(self._binarized(self._validate(X)))
 
     def _read_held_out(self, X_val: Any) -> BinaryRows:
-        return BinaryRows.from_matrix(self._binarized(self._validate_held_out(X_val, **SPARSE_OR_NAN), "X_val"))
+        return BinaryRows.from_matrix(self._binarized(read_held_out(self, X_val, **SPARSE_OR_NAN), "X_val"))
 
 
 class BlockEstimator(BinaryEstimator):

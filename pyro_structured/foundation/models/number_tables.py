@@ -1,6 +1,6 @@
 """Conversion of the data of estimators to tables of numbers."""
 
-__all__ = ["named_conversions", "nan_for_missing", "number_tensor", "read_numbers"]
+__all__ = ["named_conversions", "nan_for_missing", "number_tensor", "read_held_out", "read_numbers"]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +25,24 @@ def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
     """
     with named_conversions("X"):
         return validate_data(estimator, plain_array(X), reset=reset, dtype=np.float64, **options)
+
+
+def read_held_out(estimator: Any, X_val: Any, **options: Any) -> Any:
+    """Validation rows in float64; errors name ``X_val``, where those of ``validate_data`` would name X.
+
+    :param estimator: The estimator, which has seen X.
+    :param X_val: As for :func:`read_numbers`.
+    :param options: Options of ``check_array``.
+    """
+    X_val = nan_for_missing(X_val, "X_val")
+    try:
+        values = check_array(X_val, input_name="X_val", dtype=np.float64, **options)
+        if values.shape[1] != estimator.n_features_in_:
+            raise ValueError(f"expected {estimator.n_features_in_} columns, as in X, got {values.shape[1]}")
+        validate_data(estimator, X_val, reset=False, skip_check_array=True)  # the columns' names
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"X_val: {error}") from None
+    return values
 
 
 def nan_for_missing(values: Any, name: str = "X") -> Any:

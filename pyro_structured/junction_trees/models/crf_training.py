@@ -7,18 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import Bounds, minimize
 from torch import Tensor
 from torch.func import functional_call
 
-from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.foundation.models.sparse_descent import descend
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField, FieldWeights
 from pyro_structured.junction_trees.ops.junction_tree import log_partition_of_tree
-
-# Number of pairs of steps and gradient changes that L-BFGS remembers.
-MEMORY = 20
-# Largest number of evaluations, which is never reached: the number of iterations is the limit.
-MOST_EVALUATIONS = 10**9
 
 
 class FieldData(NamedTuple):
@@ -155,40 +149,6 @@ def _evidence(field: ConditionalField, data: FieldData) -> Tensor:
     return torch.zeros(excluded.shape, dtype=torch.double).masked_fill(excluded, -torch.inf)
 
 
-class _SplitObjective:
-    """Objective with an L1 penalty: penalised weights are differences of parts of at least 0, whose sums are linear."""
-
-    def __init__(self, objective: _Objective, l1: float) -> None:
-        self.objective, self.price = objective, l1 / objective.total
-        positions = torch.arange(len(objective.penalised)) < objective.num_potentials
-        chosen = positions & (objective.penalised > 0) if l1 > 0 else torch.zeros_like(positions)
-        self.split = chosen.nonzero().squeeze(1).numpy()
-        self.size = len(positions)
-
-    @property
-    def lower(self) -> np.ndarray:
-        """Lower bounds of the parts."""
-        lower = np.full(self.size + len(self.split), -np.inf)
-        lower[self.split] = lower[self.size :] = 0.0
-        return lower
-
-    def slope(self, parts: np.ndarray, gradient: np.ndarray) -> float:
-        """Largest absolute entry of the projected gradient."""
-        return float(np.abs(np.where(gradient > 0, np.minimum(parts - self.lower, gradient), gradient)).max(initial=0))
-
-    def join(self, parts: np.ndarray) -> np.ndarray:
-        vector: np.ndarray = parts[: self.size].copy()
-        vector[self.split] -= parts[self.size :]
-        return vector
-
-    def gradient(self, parts: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = self.objective.gradient(self.join(parts))
-        negative = self.price - gradient[self.split]
-        gradient[self.split] += self.price
-        cost = self.price * float(parts[self.split].sum() + parts[self.size :].sum())
-        return value + cost, np.concatenate([gradient, negative])
-
-
 def train_field(
     field: ConditionalField,
     data: FieldData,
@@ -207,38 +167,16 @@ def train_field(
     """
     feature_map = copy.deepcopy(feature_map)
     objective = _Objective(field, data, feature_map, edge_features, options.l2)
-    split = _SplitObjective(objective, options.l1)
-    parts, number, slope = _descend(split, objective.flat(objective.start).numpy(), options)
+    positions = torch.arange(len(objective.penalised)) < objective.num_potentials
+    prices = (options.l1 / objective.total * positions * objective.penalised).numpy()
+    start = objective.flat(objective.start).numpy()
+    vector, number, slope = descend(objective.gradient, start, prices, options.tol, options.max_iter)
     # The slope is at most 1 if features are at most 1.
     if slope is not None and number == 0 and not slope <= 1:
         raise ValueError(_what_is_wrong(feature_map, data.inputs))
-    weights, parameters = objective.unpack(torch.from_numpy(split.join(parts)))
+    weights, parameters = objective.unpack(torch.from_numpy(vector))
     feature_map.load_state_dict({**feature_map.state_dict(), **parameters})
     return FieldFit(weights, feature_map, number, slope is not None and slope <= options.tol, slope is None)
-
-
-def _descend(split: _SplitObjective, start: np.ndarray, options: FieldOptions) -> tuple[np.ndarray, int, float | None]:
-    """Parameters after the last iteration, the number of iterations, and the largest entry of the projected gradient,
-    ``None`` if there was an interrupt.
-    """
-    reached, number = np.concatenate([start, np.zeros(len(split.split))]), 0
-    limits = {"maxiter": options.max_iter, "maxfun": MOST_EVALUATIONS, "maxcor": MEMORY, "gtol": options.tol, "ftol": 0}
-    bounds = Bounds(split.lower, np.inf) if len(split.lower) else None
-    with progress_bar(total=options.max_iter, desc="L-BFGS", unit="iteration") as bar:
-
-        def keep(parts: np.ndarray) -> None:
-            nonlocal reached, number
-            reached, number = parts.copy(), number + 1
-            bar.update()
-
-        try:
-            solution = minimize(
-                split.gradient, reached, jac=True, method="L-BFGS-B", bounds=bounds, callback=keep, options=limits
-            )
-        except KeyboardInterrupt:
-            return reached, number, None
-    # Without any weights, the solution has no gradient.
-    return reached, number, split.slope(solution.x, solution.get("jac", solution.x))
 
 
 @torch.no_grad()

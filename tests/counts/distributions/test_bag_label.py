@@ -2,13 +2,22 @@
 
 import math
 
+import pyro
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyro.infer import Trace_ELBO
 
 from pyro_structured.distributions import BagLabel, KSubset, PoissonBinomial
-from pyro_structured.distributions.cardinality_potentials import exactly, noisy_or, normal_fraction
+from pyro_structured.distributions.cardinality_potentials import (
+    at_least,
+    between,
+    exactly,
+    for_sizes,
+    noisy_or,
+    normal_fraction,
+)
 
 INF = math.inf
 
@@ -76,15 +85,57 @@ def test_noisy_or_in_bags_of_different_sizes():
     assert bool(gradient.isfinite().all()) and not bool(gradient[logits == -INF].any())
 
 
-def test_laws_of_a_share_in_bags_of_different_sizes():
-    rows = [torch.randn(size, dtype=torch.double) for size in (2, 5)]
-    logits = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-INF)
-    sizes, mean, scale = torch.tensor([2.0, 5.0]).double(), 0.7, 0.2
-    laws = [normal_fraction(5, mean * sizes / 5, scale * sizes / 5), torch.zeros(2, 6).double()]
-    together = BagLabel(logits, torch.stack(laws, -2)).logits
+def test_laws_of_bags_of_different_sizes():
+    """Padded bags with the laws of their sizes equal those without padding; gradients at padding are zeros."""
+    rows = [torch.randn(size, dtype=torch.double) for size in (2, 5, 1, 5)]
+    knots = torch.randn(3, 3, dtype=torch.double, requires_grad=True)
+
+    def laws(n):
+        share = torch.arange(n + 1, dtype=torch.double) / n
+        learned = knots[0] + knots[1] * share.unsqueeze(-1) + knots[2] * share.square().unsqueeze(-1)
+        given = [normal_fraction(n, 0.7, 0.2), at_least(n, math.ceil(n / 2)), between(n, 0, n // 2), exactly(n, 1)]
+        conditional = torch.stack([noisy_or(n, outcome, 0.1, 0.6) for outcome in (False, True)])
+        return torch.cat([learned.T, torch.stack(given), conditional]).double()
+
+    logits = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-INF).requires_grad_()
+    together = BagLabel(logits, for_sizes(laws, [len(x) for x in rows]))
     for row, x in enumerate(rows):
-        own = torch.stack([normal_fraction(len(x), mean, scale).double(), torch.zeros(len(x) + 1).double()])
-        torch.testing.assert_close(together[row], BagLabel(x, own).logits)
+        own = BagLabel(x, laws(len(x)))
+        torch.testing.assert_close(together.logits[row], own.logits, rtol=1e-12, atol=1e-12)
+        label = torch.tensor(row)
+        found = together.posterior(label).marginals[row, : len(x)]
+        torch.testing.assert_close(found, own.posterior(label).marginals, rtol=1e-10, atol=1e-12)
+    gradients = torch.autograd.grad(together.log_prob(torch.arange(4)).sum(), [logits, knots])
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    assert not bool(gradients[0][logits == -INF].any())
+
+
+def test_conditional_form_leaves_instances_independent():
+    """Where laws sum to one, bags of which nothing is known say nothing about instances."""
+    logits, laws = torch.randn(6, dtype=torch.double), torch.randn(3, 7, dtype=torch.double).log_softmax(-2)
+    d = BagLabel(logits, laws)
+    torch.testing.assert_close(d.instances.marginals, logits.sigmoid(), rtol=1e-10, atol=1e-12)
+    counts = PoissonBinomial(logits=logits).log_prob(torch.arange(7).double())
+    torch.testing.assert_close(d.logits, (laws + counts).logsumexp(-1), rtol=1e-10, atol=1e-12)
+
+
+def test_minibatches_of_bags_in_a_plate():
+    """Half of the bags, counted twice: the sums of both halves are twice that of all; a learned law gets gradients."""
+    X, labels = torch.randn(8, 3, 2, dtype=torch.double), torch.arange(8) % 2
+
+    def model(rows=None):
+        weights = pyro.param("weights", torch.tensor([0.5, -0.3]).double())
+        laws = pyro.param("laws", torch.stack([noisy_or(3, t, 0.1, 0.5) for t in (False, True)]).double())
+        with pyro.plate("bags", 8, subsample=rows) as index:
+            pyro.sample("t", BagLabel(X[index] @ weights, laws), obs=labels[index])
+
+    losses = []
+    for rows in (None, torch.arange(4), torch.arange(4, 8)):
+        pyro.clear_param_store()
+        losses.append(Trace_ELBO().differentiable_loss(model, lambda rows: None, rows))
+        losses[-1].backward()
+        assert all(bool(value.grad.any()) for value in pyro.get_param_store()._params.values())
+    torch.testing.assert_close(losses[1] + losses[2], 2 * losses[0])
 
 
 def test_label_proportions_are_counts():
@@ -113,10 +164,12 @@ def test_impossible_labels():
     laws = torch.stack([exactly(2, 2), exactly(2, 0)])
     d = BagLabel(torch.tensor([-INF, 0.0]), laws)
     assert d.log_prob(torch.tensor(0)) == -INF and d.log_prob(torch.tensor(1)) == 0
-    with pytest.raises(ValueError, match="count_logits: expected at least one vector of positive probability"):
+    with pytest.raises(ValueError, match="value: expected labels of positive probability, got one for which no"):
         _ = d.posterior(torch.tensor(0)).marginals
     with pytest.raises(ValueError, match="label_count_logits: expected a label of positive probability in every"):
         _ = BagLabel(torch.tensor([-INF, 0.0]), laws[:1]).probs
+    with pytest.raises(ValueError, match="label_count_logits: expected a label of positive probability in every"):
+        _ = BagLabel(torch.tensor([-INF, 0.0]), laws[:1]).instances.marginals
 
 
 @pytest.mark.parametrize(
@@ -128,7 +181,7 @@ def test_impossible_labels():
         (lambda: BagLabel(torch.zeros(3), torch.zeros(0, 4)), "label_count_logits: expected .* at least one label"),
         (
             lambda: BagLabel(torch.zeros(2, 3), torch.zeros(3, 2, 4)),
-            "count_logits: expected a batch shape that broadcasts",
+            "label_count_logits: expected a batch shape that broadcasts",
         ),
         (lambda: BagLabel(torch.zeros(1), torch.zeros(2, 2)).posterior(torch.tensor(2)), r"in range\(2\)"),
         (lambda: BagLabel(torch.zeros(1), torch.zeros(2, 2)).condition(None, None), "condition: .* use posterior"),

@@ -84,6 +84,22 @@ def test_noisy_or_is_a_likelihood():
     torch.testing.assert_close(off, (1 - leak) * (1 - strength) ** torch.arange(5.0))
 
 
+def test_tables_for_several_sizes():
+    mean = torch.tensor(0.6, dtype=torch.float64, requires_grad=True)
+    sizes = [4, 1, 4, 2]
+
+    def law(n):
+        return torch.stack([potentials.normal_fraction(n, mean, 0.2), potentials.exactly(n, 1).double()])
+
+    tables = potentials.for_sizes(law, sizes)
+    assert tables.shape == (4, 2, 5) and tables.dtype == torch.float64
+    for table, n in zip(tables, sizes, strict=True):
+        torch.testing.assert_close(table[:, : n + 1], law(n))
+        assert bool((table[:, n + 1 :] == -math.inf).all())
+    (gradient,) = torch.autograd.grad(tables[:, 0].exp().sum(), mean)
+    assert bool(gradient.isfinite())
+
+
 def test_truncated_counts():
     d = RecursiveCardinality(torch.randn(6), potentials.at_most(6, 2))
     assert (d.sample((200,)).sum(-1) <= 2).all()
@@ -105,6 +121,20 @@ def test_truncated_counts():
         (
             lambda: potentials.between(3, torch.tensor([0, 1]), torch.tensor([1, 2, 3])),
             r"high: expected a shape that broadcasts with that of low, \(2,\), got \(3,\)",
+        ),
+        (
+            lambda: potentials.for_sizes(torch.zeros, [0, 1]),
+            r"sizes: expected one or more positive integers.* \[0, 1\]",
+        ),
+        (lambda: potentials.for_sizes(torch.zeros, [1.0]), "sizes: expected one or more positive integers"),
+        (lambda: potentials.for_sizes(torch.zeros, []), "sizes: expected one or more positive integers"),
+        (lambda: potentials.for_sizes(torch.zeros, None), "sizes: expected one or more positive integers"),
+        (lambda: potentials.for_sizes(None, [2]), "law: expected a function of the number of variables, got another"),
+        (lambda: potentials.for_sizes(torch.zeros, [2]), r"law: expected a tensor of shape \(..., 3\) for 2 .*\(2,\)"),
+        (lambda: potentials.for_sizes(lambda n: n, [2]), "law: expected a tensor of shape .*, got int"),
+        (
+            lambda: potentials.for_sizes(lambda n: torch.zeros(n, n + 1), [1, 2]),
+            r"law: expected tables of one shape .* got \[\(1, 2\), \(2, 3\)\]",
         ),
         (lambda: potentials.exactly(3, None), "k: expected an integer or an integer tensor, got None"),
         (lambda: potentials.exactly(3, torch.tensor(True)), "k: expected an integer or .*, got torch.bool"),
