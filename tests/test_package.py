@@ -31,8 +31,8 @@ PUBLIC = {
         Problem Product Ranking RegionTree ShortestPath SpanningTree Statistic TopK Transitions
     """,
     "distributions": """
-        Argmin BagLabel CategoricalPatternCRF DeepPatternCRF EstimateWarning ExchangeableBlock ExchangeableMixture
-        ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
+        Argmin BagLabel CategoricalPatternCRF DeepPatternCRF EnergyBounds EstimateWarning ExchangeableBlock
+        ExchangeableMixture ExchangeablePartition FieldEstimate FieldEstimator FieldOptimum GridCRF JunctionTree KSubset
         KSubsetStraightThrough
         MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial
         PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
