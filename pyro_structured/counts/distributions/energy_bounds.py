@@ -62,6 +62,8 @@ class EnergyBounds(Represented, Immutable):
     :param Tensor pair_logits: Log-potentials of the pairs, a table of both states each, finite, shape ``(..., E, 2,
         2)``.
     :param int num_steps: Largest number of steps of each optimisation.
+    :ivar RecursiveCardinality lower: The bound from below, of the model's batch shape.
+    :ivar RecursiveCardinality upper: The bound from above.
     :raises ValueError: if a shape is wrong, a pair is a loop or out of range, a potential is not finite, or the
         distribution has no support.
 
@@ -128,22 +130,22 @@ class EnergyBounds(Represented, Immutable):
         weights = none.new_zeros((*none.shape[:-1], self._plan.ends.shape[1] + len(subsets.edges)))
         self._weights = weights.index_add(-1, self._plan.places, both - first - second + none)
         with torch.no_grad():
-            path = self._descend()
-            last = self._moments(self._bound(1, self._average(path)))
-            start = self._ascend([*(moments for moments, _ in path), last])
+            moments, steps = self._descend()
+            best = self._ascend([*moments, self._moments(self._bound(1, self._average(moments, steps)))])
         # The same bounds once more, with derivatives.
-        self.lower, self.upper = self._bound(-1, self._tightest(-1, start)), self._bound(1, self._average(path))
+        self.lower = self._bound(-1, self._tightest(-1, best))
+        self.upper = self._bound(1, self._average(moments, steps))
 
     def _read_subsets(self, device: torch.device) -> None:
         """What the counts of subsets say of the variables and of the pairs that are counted."""
         subsets = self.distribution.subsets
         plain = [False] * subsets.num_variables, [False] * len(subsets.sizes)
         flipped, is_reversed = plain if subsets.complemented is None else subsets.complemented
-        #: Variables that count if they are 0.
+        # Variables that count if they are 0.
         self._flipped = torch.tensor(flipped, device=device)
         counts = [range(size + 1)[:: -1 if turn else 1] for size, turn in zip(subsets.sizes, is_reversed, strict=True)]
         ones = torch.tensor([count for table in counts for count in table], dtype=torch.double, device=device)
-        #: Number of pairs, and subset, of each entry of the tables.
+        # Number of pairs, and subset, of each entry of the tables.
         self._pairs_in_count = ones * (ones - 1) / 2
         sizes = torch.tensor(subsets.sizes, dtype=torch.long, device=device)
         self._subset = torch.repeat_interleave(sizes + 1)
@@ -189,27 +191,29 @@ class EnergyBounds(Represented, Immutable):
     def _tightest(self, sign: int, moments: Moments) -> PairBound:
         return tightest_bound(self._plan, sign * self._weights, *moments)
 
-    def _average(self, path: list[tuple[Moments, Tensor]]) -> PairBound:
-        """Upper bound at the end of a path: moments for which bounds are tightest, and steps towards these bounds."""
-        bound = self._tightest(1, path[0][0])
-        for moments, step in path[1:]:
-            bound = _towards(bound, self._tightest(1, moments), step)
+    def _average(self, moments: list[Moments], steps: list[Tensor]) -> PairBound:
+        """Upper bound that is tightest for the first moments, after steps towards those that are for the others."""
+        bound = self._tightest(1, moments[0])
+        for target, step in zip(moments[1:], steps, strict=True):
+            bound = _towards(bound, self._tightest(1, target), step)
         return bound
 
-    def _descend(self) -> list[tuple[Moments, Tensor]]:
-        """Path of the upper bound, by conditional gradients; no step makes it worse."""
-        moments = self._moments(self._base)
-        bound, path = self._tightest(1, moments), [(moments, self._constant)]
+    def _descend(self) -> tuple[list[Moments], list[Tensor]]:
+        """Upper bound, in the form of :meth:`_average`, by conditional gradients; no step makes it worse."""
+        lengths = self._constant.new_tensor(STEPS)
+        moments, steps = [self._moments(self._base)], []
+        bound = self._tightest(1, moments[0])
         for _ in range(self.num_steps):
-            moments = self._moments(self._bound(1, bound))
-            target = self._tightest(1, moments)
-            steps = self._constant.new_tensor(STEPS).reshape(-1, *(1,) * len(self.batch_shape))
-            values = self._bound(1, _towards(bound, target, steps)).unchecked_log_partition
+            present = self._moments(self._bound(1, bound))
+            target = self._tightest(1, present)
+            tried = _towards(bound, target, lengths.reshape(-1, *(1,) * len(self.batch_shape)))
+            values = self._bound(1, tried).unchecked_log_partition
             if not _gains(-values.amin(0), -values[0]):
                 break
-            path.append((moments, steps.flatten()[values.argmin(0)]))
-            bound = _towards(bound, target, path[-1][1])
-        return path
+            moments.append(present)
+            steps.append(lengths[values.argmin(0)])
+            bound = _towards(bound, target, steps[-1])
+        return moments, steps
 
     def _ascend(self, starts: list[Moments]) -> Moments:
         """Moments for which the lower bound is tightest: those of the present one, again and again.
@@ -260,7 +264,7 @@ class EnergyBounds(Represented, Immutable):
 
     def _score(self, value: Tensor) -> Tensor:
         score = self._base.unnormalized_log_prob(value) + self.distribution.log_weight.double()
-        state = value[..., self.pairs.to(value.device)].long() @ torch.tensor([2, 1], device=value.device)
+        state = (value[..., self.pairs.to(value.device)] == 1).long() @ torch.tensor([2, 1], device=value.device)
         tables = self.pair_logits.double().flatten(-2)
         batch = torch.broadcast_shapes(state.shape, tables.shape[:-1])
         chosen = tables.expand(*batch, 4).gather(-1, state.expand(batch).unsqueeze(-1))

@@ -75,15 +75,15 @@ def is_between(low, number, high, error):
     return bool(((low <= number + error) & (number <= high + error)).all())
 
 
-@pytest.mark.parametrize("scale, impossible", [(0.1, 0.0), (1.0, 0.15), (30.0, 0.15), (1e5, 0.0)])
+@pytest.mark.parametrize("scale, impossible", [(0.3, 0.0), (10.0, 0.15), (1e5, 0.0)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_energies_and_log_z_lie_between_the_bounds(name, scale, impossible):
     """At every vector, in more than a thousand models."""
-    model = random_model(FAMILIES[name], 40, len(name), scale, impossible=impossible)
+    model = random_model(FAMILIES[name], 46, len(name), scale, impossible=impossible)
     bounds = EnergyBounds(*model, num_steps=2)
     exact = energies(*model)
     error = rounding(model[0], model[2])
-    assert exact.shape[1] >= 32  # of 8 families at 4 scales
+    assert exact.shape[1] >= (30 if impossible else 46)  # of 8 families at 3 scales
     scores = bounds.unnormalized_log_prob(VECTORS.unsqueeze(1))
     assert is_between(scores, exact, scores, error)
     below, above = (d.unnormalized_log_prob(VECTORS.unsqueeze(1)) for d in (bounds.lower, bounds.upper))
@@ -111,8 +111,8 @@ def test_bounds_for_any_means_and_counts():
 
 @pytest.mark.parametrize("name", ["nested", "references"])
 def test_more_steps_are_never_worse(name):
-    model = random_model(FAMILIES[name], 20, 1)
-    steps = (0, 1, 2, 4, 8)
+    model = random_model(FAMILIES[name], 12, 1)
+    steps = (0, 1, 3, 8)
     bounds = [EnergyBounds(*model, num_steps=num_steps).log_partition_bounds() for num_steps in steps]
     low, high = map(torch.stack, zip(*bounds, strict=True))
     assert bool((high.diff(dim=0) <= 1e-10).all()) and bool((high[-1] < high[0] - 0.01).all())
@@ -122,14 +122,14 @@ def test_more_steps_are_never_worse(name):
 
 def test_larger_families_are_narrower():
     """Groups of similar weights: counts are worth much, and a forest what it holds."""
-    distribution, pairs, pair_logits = random_model(FAMILIES["no subsets"], 30, 2)
+    distribution, pairs, pair_logits = random_model(FAMILIES["no subsets"], 20, 2)
     pair_logits = 0.4 * pair_logits + torch.tensor([[0.0, 0.0], [0.0, 0.7]])
 
     def width(name):
         subsets = FAMILIES[name]
         edges = torch.zeros(len(subsets.edges), 2, 2).double() if subsets.edges else None
         base = RecursiveCardinality(distribution.logits, torch.zeros(subsets.table_size).double(), subsets, edges)
-        low, high = EnergyBounds(base, pairs, pair_logits, num_steps=8).log_partition_bounds()
+        low, high = EnergyBounds(base, pairs, pair_logits, num_steps=6).log_partition_bounds()
         return (high - low).mean()
 
     unaries, whole, nested, path = map(width, ("no subsets", "whole", "nested", "path"))
@@ -141,12 +141,12 @@ def test_larger_families_are_narrower():
 def test_bounds_meet_where_the_model_is_representable(name, sign):
     """One weight for each group of pairs of variables that differ from references; any weights on edges."""
     subsets = FAMILIES[name]
-    distribution, pairs, pair_logits = random_model(subsets, 20, 3)
+    distribution, pairs, pair_logits = random_model(subsets, 6, 3)
     references = subsets.references or [np.zeros(size, bool) for size in subsets.sizes]
-    tables = torch.zeros(20, len(pairs), 2, 2, dtype=torch.double)
+    tables = torch.zeros(6, len(pairs), 2, 2, dtype=torch.double)
     for members, reference in zip(subsets.subsets, references, strict=True):
         differ = dict(zip(members.tolist(), reference.tolist(), strict=True))
-        strength = sign * torch.rand(20, dtype=torch.double)
+        strength = sign * torch.rand(6, dtype=torch.double)
         for number, (a, b) in enumerate(pairs.tolist()):
             if {a, b} <= set(differ):
                 tables[:, number, 1 - differ[a], 1 - differ[b]] += strength
@@ -165,7 +165,7 @@ def test_bounds_meet_where_the_model_is_representable(name, sign):
 def test_bounds_meet_where_one_variable_of_each_pair_is_known():
     distribution, _, pair_logits = random_model(FAMILIES["path"], 20, 4)
     pairs = torch.tensor([[0, 4], [4, 7], [4, 2], [4, 4 - 1], [5, 4]])
-    bounds = EnergyBounds(distribution, pairs, pair_logits[:, :5]).condition(
+    bounds = EnergyBounds(distribution, pairs, pair_logits[:, :5], num_steps=1).condition(
         (torch.arange(20) % 2).unsqueeze(-1), torch.arange(SIZE) == 4
     )
     low, high = bounds.log_partition_bounds()
@@ -184,7 +184,7 @@ def test_repeated_and_reversed_pairs_add_up():
 
 @pytest.mark.parametrize("name", ["whole", "references"])
 def test_bounds_of_probabilities(name):
-    model = random_model(FAMILIES[name], 8, 6, impossible=0.1)
+    model = random_model(FAMILIES[name], 6, 6, impossible=0.1)
     bounds = EnergyBounds(*model, num_steps=2)
     probs = energies(*model).softmax(0)
     marginals = probs.T @ VECTORS
