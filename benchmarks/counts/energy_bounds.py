@@ -118,7 +118,7 @@ def compare(kind, rows, options):
         base = member(family(name, strengths), logits, count)
         (low, high), took[name] = timed(base, PAIRS, tables, 0 if name == "naive" else 20)
         found[name] = log_z - low, high - log_z
-    steps = 30 if options.quick else 300
+    steps = 5 if options.quick else 300
     found["variational"] = log_z - variational(logits, energies, vectors, steps), None
     return found, took
 
@@ -150,7 +150,7 @@ def main():
     report = Report("Energy bounds", TEXT, options)
     kinds = ("similar", "blocks", "5 of 16", "mixed", "sparse")
     lines, times, contained, widths = [], [], 0, {}
-    rows = 2 if options.quick else options.rows
+    rows = 1 if options.quick else options.rows
     for kind in kinds:
         found, took = compare(kind, rows, options)
         columns = (*FAMILIES, "variational")
@@ -173,7 +173,7 @@ def main():
     report.table("Processor time for both bounds of one model", ["weights", *FAMILIES], times)
     side = 9 if options.quick else 10
     lines = []
-    for strength in (0.2, 1.0, 2.0):
+    for strength in (1.0,) if options.quick else (0.2, 1.0, 2.0):
         cells = compare_grid(strength, side)
         for name, (low, high, time) in cells.items():
             lines.append([f"{strength}", name, f"{low:.3f}", f"{high:.3f}", duration(time)])
