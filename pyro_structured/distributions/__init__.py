@@ -5,6 +5,7 @@ __all__ = [
     "BagLabel",
     "CategoricalPatternCRF",
     "DeepPatternCRF",
+    "EnergyBounds",
     "EstimateWarning",
     "ExchangeableBlock",
     "ExchangeableMixture",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 from pyro_structured.counts.distributions.bag_label import BagLabel
+from pyro_structured.counts.distributions.energy_bounds import EnergyBounds
 from pyro_structured.counts.distributions.k_subset import KSubset
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality

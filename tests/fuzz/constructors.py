@@ -228,6 +228,19 @@ EXAMPLES = {
         lambda: {"instance_logits": numbers(2, 3), "label_count_logits": numbers(2, 4)},
         lambda: {"instance_logits": numbers(3), "label_count_logits": numbers(2, 2, 4), "validate_args": True},
     ],
+    "distributions.EnergyBounds": [
+        lambda: {
+            "distribution": RecursiveCardinality(numbers(3), numbers(4)),
+            "pairs": PATH,
+            "pair_logits": numbers(2, 3, 2, 2),
+        },
+        lambda: {
+            "distribution": KSubset(numbers(2, 3), 2),
+            "pairs": PATH,
+            "pair_logits": numbers(3, 2, 2),
+            "num_steps": 2,
+        },
+    ],
     "distributions.PoissonBinomial": [
         lambda: {"probs": numbers(4).abs()},
         lambda: {"logits": numbers(2, 4), "validate_args": True},
