@@ -3,7 +3,7 @@
 __all__ = ["StructuredGibbs", "discrete_blocks"]
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -233,6 +233,7 @@ class _StructuredSite:
         # along all axes.
         self._sizes = sizes.expand(shape).flatten() if isinstance(sizes, Tensor) else torch.full(shape, sizes).flatten()
         self._codes, self._num_digits = _codes(shape, node["value"].device)
+        self._num_terms: int | None = None
         # Digits of the entries on which log-densities have turned out to depend: those that are 1, and that are 0,
         # shape (2, T).
         self._seen: Tensor | None = None
@@ -264,19 +265,17 @@ class _StructuredSite:
         self._sizes = self._sizes.to(self._value.device)
         if self._seen is None:
             self._look(self._present)
+        tried = [] if self._additive else self._values_at_random()
         for attempt in range(ATTEMPTS):
             evidence = self._find_evidence()
             drawn = self._sample(evidence.log_likelihoods)
-            if self._additive or all(self._agrees(value, evidence) for value in self._tried(drawn, attempt)):
+            tried.append(drawn.long().flatten())
+            if self._additive or all(self._agrees(value, evidence) for value in tried):
                 self._num_draws += 1
                 return drawn
             # Dependencies that do not show at one value may show at others.
             self._look(self._random_value(1.0) if attempt else self._present)
-        raise ValueError(self._not_additive)
-
-    @property
-    def _not_additive(self) -> str:
-        return (
+        raise ValueError(
             f"{self.name}: expected log-densities of later sites that add up over the entries of the site, as "
             "elementwise likelihoods do, got others; BinaryGibbs updates sites of two states under any likelihood"
         )
@@ -300,14 +299,13 @@ class _StructuredSite:
         # Where the prior is masked, entries are independent given the rest.
         return torch.where(mask, drawn, draw_log(by_state).to(drawn.dtype)) if isinstance(mask, Tensor) else drawn
 
-    def _tried(self, drawn: Tensor, attempt: int) -> Iterator[Tensor]:
-        """Values whose log-likelihoods are to be sums: draws, and, at the beginning and ever more rarely, values at
-        random, which show what draws do not: near the present one, and all over.
+    def _values_at_random(self) -> list[Tensor]:
+        """At the beginning, and ever more rarely, values near the present one, and all over, which show what draws do
+        not.
         """
-        yield drawn.long().flatten()
-        if attempt or self._num_draws & (self._num_draws + 1) == 0:
-            yield self._random_value(float(torch.rand(())))
-            yield self._random_value(1.0)
+        if self._num_draws & (self._num_draws + 1):
+            return []
+        return [self._random_value(float(torch.rand(()))), self._random_value(1.0)]
 
     def _random_value(self, share: float) -> Tensor:
         """The present value with a share of the entries in states at random, shape ``(N,)``."""
@@ -393,10 +391,11 @@ class _StructuredSite:
         self._node = trace.nodes[self.name]
         nodes = [_log_densities(node).flatten() for _, node in later_sites(trace, self.name)]
         terms = torch.cat(nodes) if nodes else torch.zeros(0, dtype=torch.double, device=value.device)
-        if self._seen is not None and len(terms) != self._seen.shape[1]:
+        self._num_terms = len(terms) if self._num_terms is None else self._num_terms
+        if len(terms) != self._num_terms:
             raise ValueError(
                 f"{self.name}: expected later sites that are the same at all values, got {len(terms)} log-densities in "
-                f"place of {self._seen.shape[1]}; BinaryGibbs updates sites of two states in any model"
+                f"place of {self._num_terms}; BinaryGibbs updates sites of two states in any model"
             )
         return terms
 
