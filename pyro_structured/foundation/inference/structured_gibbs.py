@@ -162,28 +162,27 @@ def _drawn_exactly(model: Callable[..., Any], names: Sequence[str], trace: Any, 
 class _Dependence(NamedTuple):
     """Which entries log-densities of later sites depend on, T log-densities and N entries.
 
-    :ivar Tensor owners: Entry of each log-density that depends on one, -1 where it depends on none, -2 where on
+    :ivar Tensor owners: Entry of each log-density that depends on one, N where it depends on none, N + 1 where on
         several; shape ``(T,)``.
+    :ivar Tensor joint: Marks log-densities of several entries, shape ``(T,)``.
     :ivar Tensor blocks: Blocks of the entries, shape ``(N,)``: entries that some log-density depends on together are in
         one block.
     :ivar Tensor parts: Blocks of the log-densities, shape ``(T,)``; the number of blocks where they depend on no entry.
+    :ivar int num_blocks: Number of blocks.
     :ivar list turns: Masks of entries that are changed together where log-densities depend on several: one of each
         block, shape ``(N,)``.
     """
 
     owners: Tensor
+    joint: Tensor
     blocks: Tensor
     parts: Tensor
+    num_blocks: int
     turns: list[Tensor]
 
-    @property
-    def joint(self) -> Tensor:
-        """Marks log-densities of several entries, shape ``(T,)``."""
-        return self.owners == -2
-
     def sums(self, terms: Tensor) -> Tensor:
-        """Sums of log-densities in each block, and of those of no entry, shape ``(number of blocks + 1,)``."""
-        return terms.new_zeros(int(self.blocks.max()) + 2).index_add(0, self.parts, terms)
+        """Sums of log-densities in each block, and of those of no entry, shape ``(num_blocks + 1,)``."""
+        return terms.new_zeros(self.num_blocks + 1).index_add(0, self.parts, terms)
 
 
 class _Evidence(NamedTuple):
@@ -324,12 +323,12 @@ class _StructuredSite:
     def _find_evidence(self) -> _Evidence:
         found = self._dependence
         most, number = int(self._sizes.max()), len(self._sizes)
-        log_likelihoods = torch.zeros(most, number, dtype=torch.double, device=self._value.device)
-        alone = found.owners >= 0
+        sums = torch.zeros(most, number + 2, dtype=torch.double, device=self._value.device)
         for state in range(most):
-            terms = self._terms(torch.minimum(self._sizes - 1, self._sizes.new_tensor(state)))
-            log_likelihoods[state].index_add_(0, found.owners[alone], terms[alone])
-        constants = found.sums(terms.masked_fill(found.owners != -1, 0.0))
+            states = torch.minimum(self._sizes - 1, self._sizes.new_tensor(state))
+            sums[state].index_add_(0, found.owners, self._terms(states))
+        log_likelihoods = sums[:, :number]
+        constants = torch.nn.functional.pad(sums[0, number : number + 1], (found.num_blocks, 0))
         if found.turns:
             constants = constants + self._add_joint_terms(log_likelihoods)
         if bool(log_likelihoods.isnan().any()):
@@ -372,12 +371,14 @@ class _StructuredSite:
         entry = torch.searchsorted(self._codes, ones).clamp(max=len(self._codes) - 1)
         # Digits at which entries differ that a log-density depends on: all where changes have cancelled.
         mixed = torch.where(self._codes[entry] == ones, every & ~(ones ^ zeros), every).masked_fill(~depends, 0)
-        owners = torch.where(mixed == 0, entry, -2).masked_fill(~depends, -1)
+        number = len(self._codes)
+        owners = torch.where(mixed == 0, entry, number + 1).masked_fill(~depends, number)
         joint = sum(1 << digit for digit in range(self._num_digits) if bool(((mixed >> digit) % 2).any()))
         names, blocks = torch.unique(self._codes & ~joint, return_inverse=True)
         parts = torch.searchsorted(names, ones & ~joint).masked_fill(~depends, len(names))
         kinds, kind = torch.unique(self._codes & joint, return_inverse=True)
-        return _Dependence(owners, blocks, parts, [kind == each for each in range(len(kinds))] if joint else [])
+        turns = [kind == each for each in range(len(kinds))] if joint else []
+        return _Dependence(owners, mixed != 0, blocks, parts, len(names), turns)
 
     def _terms(self, value: Tensor) -> Tensor:
         """All log-densities of later sites, before they are summed, in double precision.
