@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "tutorials"
-NEED_DATA = {"alarm_queries", "horses", "house_landmarks"}
+NEED_DATA = {"alarm_queries", "exact_blocks", "horses", "house_landmarks"}
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)

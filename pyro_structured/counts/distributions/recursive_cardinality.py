@@ -15,7 +15,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts
 from pyro_structured.counts.ops.certified_counts import Beliefs, Certificate, certify_centred, infer_excess
 from pyro_structured.counts.ops.compensated_sum import compensated_sum
-from pyro_structured.counts.ops.count_sampling import most_probable, sample_counts
+from pyro_structured.counts.ops.count_sampling import CountDraws, most_probable
 from pyro_structured.counts.ops.count_support import reaches
 from pyro_structured.counts.ops.coupled_forest import AnyForest
 from pyro_structured.counts.ops.poisson_binomial import probs_to_logits
@@ -27,11 +27,11 @@ from pyro_structured.foundation.distributions.argument_checks import (
     joined_batch,
 )
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector, result_dtype
-from pyro_structured.foundation.ops.draws import draw_rows
+from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
 from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits
-from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.requirements import any_true, require_support
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 from pyro_structured.foundation.structures.argument_checks import check_last_axis
 
@@ -122,7 +122,7 @@ class RecursiveCardinality(DiscreteVector):
     # Log-odds with the evidence, in full precision, shape (..., D), and the evidence's log weight, shape (...).
     _evidence: tuple[Tensor, Tensor]
     _event_dims = {"logits": 1, "count_logits": 1}
-    _derived = ("_centred", "_log_z", "_beliefs")
+    _derived = ("_centred", "_log_z", "_beliefs", "_draws")
     _num_states = (2,)
 
     def __init__(
@@ -183,22 +183,36 @@ class RecursiveCardinality(DiscreteVector):
         """Vectors of zeros and ones, also those of probability zero."""
         return constraints.independent(constraints.boolean, 1)
 
+    @lazy_property
+    def _draws(self) -> KeptDraws:
+        base = self._varied_batch
+        with torch.no_grad():
+            rows = (
+                parameter.expand(base + parameter.shape[-1:]).reshape(math.prod(base), parameter.shape[-1])
+                for parameter in self._counted
+            )
+            return KeptDraws(partial(CountDraws, forest=self._forest), *rows)
+
+    @property
+    def _varied_batch(self) -> tuple[int, ...]:
+        """Batch shape with 1 for axes along which the parameters do not vary."""
+        varied = torch.broadcast_shapes(*(parameter.shape[:-1] for parameter in self._counted))
+        return (1,) * (len(self.batch_shape) - len(varied)) + tuple(varied)
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``."""
+        """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``; further ones repeat no pass over the
+        counts.
+        """
         sample_shape = torch.Size(sample_shape)
-        require_support(self._log_z, self._empty)
-        logits, count_logits = self._counted
-        base = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
-        base = (1,) * (len(self.batch_shape) - len(base)) + tuple(base)
+        impossible = self._evidence[1] == -math.inf
+        if not self._draws.possible or any_true(impossible):
+            require_support(self._log_z, self._empty)
+        base = self._varied_batch
         # Batch axes along which the parameters do not vary are more samples of the same distribution.
         copies = [full if size == 1 else 1 for full, size in zip(self.batch_shape, base, strict=True)]
         with torch.no_grad():
-            rows = logits.expand(base + self.event_shape).reshape(math.prod(base), self.event_shape[0])
-            tables = count_logits.expand(base + count_logits.shape[-1:])
-            tables = tables.reshape(math.prod(base), count_logits.shape[-1])
-            num_samples = sample_shape.numel() * math.prod(copies)
-            draw = partial(sample_counts, forest=self._forest, num_samples=num_samples)
-            drawn = self._complemented(draw_rows(draw, rows, tables)).to(self.logits.dtype)
+            drawn = self._draws(sample_shape.numel() * math.prod(copies))
+            drawn = self._complemented(drawn).to(self.logits.dtype)
         drawn = drawn.reshape((sample_shape.numel(), *copies, *base) + self.event_shape)
         rank = len(base)
         pairs = [axis for i in range(rank) for axis in (1 + i, 1 + rank + i)]

@@ -189,11 +189,12 @@ def _solve(
         2 * fast.excess_error,
         torch.zeros_like(fast.certified, dtype=torch.long),
     )
-    rows = (~fast.certified).nonzero().squeeze(-1)
-    if not len(rows):
-        return solution
-    slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback=True)
-    return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(solution, slow, strict=True)))
+    for fallback in (False, True):
+        rows = (~fast.certified & (fast.short != fallback)).nonzero().squeeze(-1)
+        if len(rows):
+            slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback)
+            solution = _Solution(*(old.index_copy(0, rows, new) for old, new in zip(solution, slow, strict=True)))
+    return solution
 
 
 def _solve_tree(

@@ -37,6 +37,9 @@ LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**16
 # More windows would take longer than a direct convolution.
 MAX_WINDOWS = 256
+# Products of numbers of variables and of largest counts up to which rows that fail the certificate without a tilt are
+# left to a direct convolution, as this costs no more than windows.
+DIRECT_WORK = 2**16
 # Number of variables that are processed at once: as many as a CPU's cache holds, or as keep a device busy.
 CHUNK_VARIABLES = 2**17
 DEVICE_CHUNK_VARIABLES = 2**22
@@ -50,8 +53,8 @@ class CountSolution(NamedTuple):
     ``excess``, log Z less the weight of the heaviest vector, and ``excess_error`` have shape ``(rows,)``;
     ``marginal_logits`` and ``marginal_logits_error``, ``(rows, num_variables)``; ``log_posterior``, the
     log-probabilities of the total count, ``(rows, num_variables + 1)``. ``certified`` is False where an error bound
-    exceeds the tolerance: those rows must be
-    solved in another way.
+    exceeds the tolerance: those rows must be solved in another way. ``short`` says of which rows this costs no more
+    than windows, so that these were not tried; both have shape ``(rows,)``.
     """
 
     excess: Tensor
@@ -60,6 +63,7 @@ class CountSolution(NamedTuple):
     excess_error: Tensor
     marginal_logits_error: Tensor
     certified: Tensor
+    short: Tensor
 
 
 def log_odds_tolerance(num_variables: int) -> float:
@@ -78,7 +82,8 @@ def log_partition_tolerance(scale: Tensor) -> Tensor:
 def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool = True) -> CountSolution:
     r"""Sums :math:`\exp(\sum_d x_d y_d + f(\sum_d y_d))` over all binary vectors.
 
-    First without a tilt; the rows that fail the certificate again, with tilts and windows around the posterior.
+    First without a tilt; the rows that fail the certificate again, with tilts and windows around the posterior, unless
+    they are so short that a direct convolution, which is left to the caller, costs no more.
 
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64; infinite ones are clamps.
     :param Tensor count_logits: Log-potential of every count, shape ``(rows, num_variables + 1)``.
@@ -124,7 +129,8 @@ def _solve_rows(logits: Tensor, count_logits: Tensor, marginals: bool) -> CountS
 
 
 def attempts(logits: Tensor, count_logits: Tensor, marginals: bool) -> list[tuple[Tensor, Windows, CountSolution]]:
-    """Solves all rows without a tilt, and those that fail the certificate with windows.
+    """Solves all rows without a tilt, and those that fail the certificate with windows, where these cost less than a
+    direct convolution.
 
     :return: For each attempt the indices of its rows, the windows that it used, and its solution.
     """
@@ -136,9 +142,11 @@ def attempts(logits: Tensor, count_logits: Tensor, marginals: bool) -> list[tupl
     count_logits = count_logits[:, : limit + 1]
     whole = Windows(logits.new_zeros(len(logits), 1), torch.zeros_like(count_logits, dtype=torch.long), None)
     first = _solve_windows(logits, count_logits, whole, marginals)
+    is_short = logits.shape[1] * limit <= DIRECT_WORK
+    first = first._replace(short=torch.full_like(first.certified, is_short))
     failed = (~first.certified).nonzero().squeeze(-1)
     results = [(torch.arange(len(logits), device=logits.device), whole, _pad(first, num_counts))]
-    if len(failed):
+    if len(failed) and not is_short:
         logits, count_logits = logits[failed], count_logits[failed]
         chosen = _choose_windows(logits, count_logits)
         second = _solve_windows(logits, count_logits, chosen, marginals)
@@ -207,6 +215,7 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
         sums.mass_error + rounding,
         odds_error + (2 * rounding.unsqueeze(-1) + UNIT_ROUNDOFF * (4 * free + 8 * odds.detach().abs())) * marginals,
         certified | (count_logits == -math.inf).all(-1),
+        torch.zeros_like(certified),
     )
 
 

@@ -1,9 +1,10 @@
 """Exact joint samples, and a most probable vector, by descending a tree of counts (Tarlow et al. 2012, Section 5.3)."""
 
-__all__ = ["most_probable", "sample_counts"]
+__all__ = ["CountDraws", "most_probable", "sample_counts"]
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_potential import attempts
 from pyro_structured.counts.ops.count_tree import CountTree
 from pyro_structured.counts.ops.count_windows import EXTREME, Windows, extreme_counts
-from pyro_structured.counts.ops.coupled_counts import choose_coupled
+from pyro_structured.counts.ops.coupled_counts import CoupledChoice
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.counts.ops.log_convolution import max_convolve
 from pyro_structured.counts.ops.nested_counts import upward_messages
@@ -34,48 +35,115 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest, num_s
     :return: Zeros and ones of shape ``(num_samples, rows, num_variables)``. Cost :math:`O(D \log D)` a sample for one
         potential; :math:`O(\sum_v n_v)` for nested ones.
     """
-    if isinstance(forest, CoupledForest):
-        return choose_coupled(forest, logits, count_logits, num_samples, draw_log)
-    samples = logits.new_empty(num_samples, *logits.shape)
-    if not forest.is_single:
-        return _fill_tree_samples(samples, logits, count_logits, forest)
-    for rows, windows, solution in attempts(logits, count_logits, marginals=True):
-        certified = solution.certified.nonzero().squeeze(-1)
-        failed = rows[~solution.certified]
-        step = max(1, CHUNK_ELEMENTS // max(1, num_samples * logits.shape[1]))
-        for chunk in certified.split(step) if len(certified) else ():
-            samples[:, rows[chunk]] = _sample_windows(
-                logits[rows[chunk]], windows.rows(chunk), solution.log_posterior[chunk], num_samples
-            )
-    if len(failed):
-        samples[:, failed] = _fill_tree_samples(samples[:, failed], logits[failed], count_logits[failed], forest)
-    return samples
+    return CountDraws(logits, count_logits, forest)(num_samples)
 
 
-def _sample_windows(logits: Tensor, windows: Windows, log_posterior: Tensor, num_samples: int) -> Tensor:
-    rows, num_windows = windows.tilts.shape
-    tilted = (logits.unsqueeze(1) + windows.tilts.unsqueeze(-1)).flatten(0, 1)
-    tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), windows.assignment.shape[-1] - 1)
-    levels = [m.permute(1, 2, 0) for m in tree.direct[:-1]] + tree.messages[:-1]
-    step = max(1, CHUNK_ELEMENTS // max(1, rows * logits.shape[1]))
-    lowest, highest = extreme_counts(logits).unsqueeze(-1).unbind(1)
-    peaks = tree.root.argmax(-1)
-    samples = logits.new_empty(num_samples, *logits.shape)
-    for start in range(0, num_samples, step):
-        size = min(step, num_samples - start)
-        total = draw_log(log_posterior.expand(size, *log_posterior.shape)).unsqueeze(-1)
+class CountDraws:
+    """Exact samples, for which the passes over the counts are made once; arguments as for :func:`sample_counts`."""
+
+    def __init__(self, logits: Tensor, count_logits: Tensor, forest: AnyForest) -> None:
+        self._shape = logits.shape
+        every = torch.arange(len(logits), device=logits.device)
+        # Pairs of rows and of the draws for them.
+        self._parts: list[tuple[Tensor, _WindowDraws | _TreeDraws | CoupledChoice]] = []
+        if isinstance(forest, CoupledForest):
+            self._parts.append((every, CoupledChoice(forest, logits, count_logits, draw_log)))
+            return
+        failed = every
+        for rows, windows, solution in attempts(logits, count_logits, marginals=True) if forest.is_single else ():
+            certified = solution.certified.nonzero().squeeze(-1)
+            failed = rows[~solution.certified]
+            if len(certified):
+                found = windows.rows(certified), solution.log_posterior[certified]
+                self._parts.append((rows[certified], _WindowDraws(logits[rows[certified]], *found)))
+        if len(failed) or not forest.is_single:
+            self._parts.append((failed, _TreeDraws(forest, logits[failed], count_logits[failed])))
+
+    @property
+    def possible(self) -> bool:
+        """Whether all rows have a vector of positive probability."""
+        return all(draws.possible for _, draws in self._parts)
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Zeros and ones of shape ``(num_samples, rows, num_variables)``."""
+        if len(self._parts) == 1:
+            return self._parts[0][1](num_samples)
+        samples = torch.empty(num_samples, *self._shape, dtype=torch.double, device=self._parts[0][0].device)
+        for rows, draws in self._parts:
+            samples[:, rows] = draws(num_samples)
+        return samples
+
+
+class _WindowTrees(NamedTuple):
+    """Messages of the windows of some rows.
+
+    :ivar list levels: Messages of each level, from the variables, shape ``(nodes, rows * windows, n + 1)``.
+    :ivar Tensor peaks: Counts of largest probability, shape ``(rows * windows,)``.
+    """
+
+    levels: list[Tensor]
+    peaks: Tensor
+
+
+class _WindowDraws:
+    """Samples of rows with a single potential, by windows that are responsible for all of its counts.
+
+    :param Tensor logits: Log-odds, shape ``(rows, num_variables)``.
+    :param Windows windows: Windows of these rows.
+    :param Tensor log_posterior: Log-probabilities of the counts, shape ``(rows, num_variables + 1)``.
+    """
+
+    def __init__(self, logits: Tensor, windows: Windows, log_posterior: Tensor) -> None:
+        self._logits, self._windows, self._log_posterior = logits, windows, log_posterior
+        few = windows.tilts.numel() * logits.shape[1] <= CHUNK_ELEMENTS
+        self._trees = self._upward(torch.arange(len(logits), device=logits.device)) if few else None
+
+    @property
+    def possible(self) -> bool:
+        """Whether all rows have a vector of positive probability."""
+        return bool((self._log_posterior > -math.inf).any(-1).all())
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Zeros and ones of shape ``(num_samples, rows, num_variables)``."""
+        rows, size = self._logits.shape
+        samples = self._logits.new_empty(num_samples, rows, size)
+        step = max(1, CHUNK_ELEMENTS // max(1, num_samples * size))
+        for chunk in torch.arange(rows, device=samples.device).split(step):
+            if self._trees is None:
+                trees, places = self._upward(chunk), torch.arange(len(chunk), device=chunk.device)
+            else:
+                trees, places = self._trees, chunk
+            at_once = max(1, CHUNK_ELEMENTS // max(1, len(chunk) * size))
+            for start in range(0, num_samples, at_once):
+                number = min(at_once, num_samples - start)
+                samples[start : start + number, chunk] = self._descend(chunk, trees, places, number)
+        return samples
+
+    def _upward(self, chunk: Tensor) -> _WindowTrees:
+        """Trees of some rows, whose numbers are given."""
+        windows = self._windows.rows(chunk)
+        tilted = (self._logits[chunk].unsqueeze(1) + windows.tilts.unsqueeze(-1)).flatten(0, 1)
+        limit = windows.assignment.shape[-1] - 1
+        tree = convolution_tree.upward(torch.sigmoid(tilted), torch.sigmoid(-tilted), limit)
+        levels = [m.permute(1, 2, 0) for m in tree.direct[:-1]] + tree.messages[:-1]
+        return _WindowTrees(levels, tree.root.argmax(-1))
+
+    def _descend(self, chunk: Tensor, trees: _WindowTrees, places: Tensor, num_samples: int) -> Tensor:
+        """Samples of some rows, whose trees have given places among all trees."""
+        windows, logits = self._windows.rows(chunk), self._logits[chunk]
+        lowest, highest = extreme_counts(logits).unsqueeze(-1).unbind(1)
+        total = draw_log(self._log_posterior[chunk].expand(num_samples, -1, -1)).unsqueeze(-1)
         # The tree of the window that is responsible for the drawn count.
-        window = windows.assignment.expand(size, -1, -1).gather(-1, total)
-        table = torch.arange(rows, device=logits.device) * num_windows + window.squeeze(-1).clamp(min=0)
+        window = windows.assignment.expand(num_samples, -1, -1).gather(-1, total)
+        table = places * windows.tilts.shape[1] + window.squeeze(-1).clamp(min=0)
         # Extreme counts belong to no tree: another count is split in their place, and not used.
-        counts = torch.where(window == EXTREME, peaks[table].unsqueeze(-1), total).transpose(1, 2)
-        for level in reversed(levels):
+        counts = torch.where(window == EXTREME, trees.peaks[table].unsqueeze(-1), total).transpose(1, 2)
+        for level in reversed(trees.levels):
             counts = _split_counts(level, counts, table)
         drawn = counts.transpose(1, 2)[..., : logits.shape[1]]
         for extreme, sure in ((lowest, logits == math.inf), (highest, logits != -math.inf)):
             drawn = torch.where((window == EXTREME) & (total == extreme), sure.long(), drawn)
-        samples[start : start + size] = drawn
-    return samples
+        return drawn.to(logits.dtype)
 
 
 def _split_counts(level: Tensor, counts: Tensor, table: Tensor) -> Tensor:
@@ -105,15 +173,32 @@ def _offered(left: Tensor) -> tuple[int, int]:
     return int(likely.min()), int(likely.max())
 
 
-def _fill_tree_samples(samples: Tensor, logits: Tensor, count_logits: Tensor, forest: CountForest) -> Tensor:
-    tree = forest.tree(count_logits)
-    messages = upward_messages(tree, logits, count_logits)
-    widest = max([m.nodes * m.left.shape[1] for m in tree.merges], default=1)
-    step = max(1, CHUNK_ELEMENTS // max(1, logits.shape[0] * widest))
-    for start in range(0, samples.shape[0], step):
-        chunk = samples[start : start + step]
-        chunk.copy_(_descend(tree, messages, chunk.shape[0], draw_log))
-    return samples
+class _TreeDraws:
+    """Samples of rows with nested potentials, or with one that no windows are good enough for; arguments as for
+    :func:`sample_counts`.
+    """
+
+    def __init__(self, forest: CountForest, logits: Tensor, count_logits: Tensor) -> None:
+        self._tree = forest.tree(count_logits)
+        self._messages = upward_messages(self._tree, logits, count_logits)
+        # Tables of empty subsets.
+        self._constants = count_logits[:, self._tree.table_cells == self._tree.num_cells + 1]
+
+    @property
+    def possible(self) -> bool:
+        """Whether all rows have a vector of positive probability."""
+        weights = [self._constants.unsqueeze(-1)]
+        weights += [count_tree.gather(self._messages, cells) for cells in self._tree.roots]
+        return all(bool((each > -math.inf).any(-1).all()) for each in weights)
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Zeros and ones of shape ``(num_samples, rows, num_variables)``."""
+        rows = len(self._messages)
+        samples = self._messages.new_empty(num_samples, rows, self._tree.num_variables)
+        widest = max([m.nodes * m.left.shape[1] for m in self._tree.merges], default=1)
+        for chunk in samples.split(max(1, CHUNK_ELEMENTS // max(1, rows * widest))):
+            chunk.copy_(_descend(self._tree, self._messages, len(chunk), draw_log))
+        return samples
 
 
 def most_probable(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Tensor:
@@ -123,7 +208,7 @@ def most_probable(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Te
         :math:`O(\sum_v n_{l(v)} n_{r(v)})` for nested ones, by maximum-sum message passing.
     """
     if isinstance(forest, CoupledForest):
-        return choose_coupled(forest, logits, count_logits, 1, None).squeeze(0)
+        return CoupledChoice(forest, logits, count_logits, None)(1).squeeze(0)
     if forest.is_single:
         return _sort_mode(logits, count_logits)
     tree = forest.tree(count_logits)

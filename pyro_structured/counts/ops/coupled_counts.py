@@ -6,7 +6,7 @@ linear, the same for errors as for messages. Where the bounds are too large, til
 cause them are convolved directly (:mod:`~pyro_structured.counts.ops.fourier_passes` has the argument).
 """
 
-__all__ = ["CoupledSolution", "choose_coupled", "solve_coupled"]
+__all__ = ["CoupledChoice", "CoupledSolution", "solve_coupled"]
 
 import math
 from collections.abc import Callable
@@ -551,33 +551,44 @@ def _largest_errors(
     return upward_error + (6 * own + 2 * sizes[:, leaves]).sum(-1), downward_error
 
 
-def choose_coupled(
-    forest: CoupledForest, logits: Tensor, tables: Tensor, num_samples: int, choose: Callable[[Tensor], Tensor] | None
-) -> Tensor:
-    """Draws exact joint samples, or finds a most probable vector.
+class CoupledChoice:
+    """Exact joint samples, or most probable vectors, for which the messages to the roots are computed once.
 
     :param CoupledForest forest: The counts, edges and links that the tables weigh.
     :param Tensor logits: As for :func:`solve_coupled`.
     :param Tensor tables: As for :func:`solve_coupled`.
-    :param int num_samples: Number of samples for each row.
     :param choose: Draws an index from logarithms of weights along the last axis; ``None`` for a most probable vector.
-    :return: Zeros and ones, shape ``(num_samples, rows, num_variables)``. Cost of :func:`solve_coupled`, and
-        O(D log D) for each sample and each level of nested subsets; :math:`O(D^2)` for a most probable vector.
     """
-    tree = forest.tree(tables)
-    with torch.no_grad():
-        plans = None if choose is None else _first_plans(forest, tree, logits, tables)
-        if plans is None:
-            messages = _upward(tree, logits, tables, _LARGEST if choose is None else _TOTAL).messages
-        else:
-            messages = _attempt(tree, logits, tables, plans, 0, errors=False)[1]
-    tables = torch.nn.functional.pad(tables, (0, 1))
-    pick = _index_of_largest if choose is None else choose
-    samples = logits.new_empty(num_samples, *logits.shape)
-    widest = max([step.left.numel() for step in tree.steps], default=1)
-    for chunk in samples.split(max(1, CHUNK_ELEMENTS // max(1, len(logits) * widest))):
-        chunk.copy_(_descend(tree, messages, tables, len(chunk), pick))
-    return samples
+
+    def __init__(
+        self, forest: CoupledForest, logits: Tensor, tables: Tensor, choose: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        self._tree, self._tables = forest.tree(tables), torch.nn.functional.pad(tables, (0, 1))
+        self._pick = _index_of_largest if choose is None else choose
+        with torch.no_grad():
+            plans = None if choose is None else _first_plans(forest, self._tree, logits, tables)
+            if plans is None:
+                self._messages = _upward(self._tree, logits, tables, _LARGEST if choose is None else _TOTAL).messages
+            else:
+                self._messages = _attempt(self._tree, logits, tables, plans, 0, errors=False)[1]
+
+    @property
+    def possible(self) -> bool:
+        """Whether all rows have a vector of positive probability."""
+        weights = [self._tables[:, self._tree.constants].unsqueeze(-1)]
+        weights += [_gather(self._messages, cells).flatten(2) for cells in self._tree.roots]
+        return all(bool((each > -math.inf).any(-1).all()) for each in weights)
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Zeros and ones, shape ``(num_samples, rows, num_variables)``. Cost of :func:`solve_coupled` for the messages,
+        and O(D log D) for each sample and each level of nested subsets; :math:`O(D^2)` for a most probable vector.
+        """
+        messages, tables = self._messages, self._tables
+        samples = messages.new_empty(num_samples, len(messages), self._tree.num_variables)
+        widest = max([step.left.numel() for step in self._tree.steps], default=1)
+        for chunk in samples.split(max(1, CHUNK_ELEMENTS // max(1, len(messages) * widest))):
+            chunk.copy_(_descend(self._tree, messages, tables, len(chunk), self._pick))
+        return samples
 
 
 def _index_of_largest(log_weights: Tensor) -> Tensor:

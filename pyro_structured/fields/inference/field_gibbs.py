@@ -20,6 +20,7 @@ from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.latent_state import at_random, later_sites
 from pyro_structured.foundation.inference.live_model import NamedLatents
+from pyro_structured.foundation.inference.structured_gibbs import discrete_blocks
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 # Relative difference up to which log-densities count as equal.
@@ -154,10 +155,10 @@ class FieldGibbs(StepKernel):
     event, after it, as of colours. For likelihoods of other forms, and other
     temperatures, there is :class:`BinaryGibbs`.
 
-    Alone, it is the composition ``Gibbs([(FieldGibbs(model), fields), (BinaryGibbs(model), other discrete sites),
-    (NUTS(model), continuous)])``. The log partition function is never needed here, but by kernels of sites on which a
-    field depends; other sites are best sampled after the field, so that it is a constant for them, if the field does
-    not depend on them.
+    Alone, it is the composition ``Gibbs([(FieldGibbs(model), fields), (StructuredGibbs(model), discrete sites that it
+    can draw), (BinaryGibbs(model), other discrete sites), (NUTS(model), continuous)])``. The log partition function is
+    never needed here, but by kernels of sites on which a field depends; other sites are best sampled after the field,
+    so that it is a constant for them, if the field does not depend on them.
 
     Labels of a ``CategoricalPatternCRF`` are integers, floats in runs with continuous sites (:func:`restore_dtypes`).
     Pyro's ``summary`` and ``diagnostics`` fail where all sites are integers; :func:`to_arviz` takes them.
@@ -254,12 +255,12 @@ class FieldGibbs(StepKernel):
         return {"changed labels": self._num_changed / max(1, self._num_labels), "stuck steps": self._num_stuck}
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
-        """Fields, then other discrete sites entry by entry, and all continuous ones by NUTS."""
-        (binary, discrete), *others = BinaryGibbs(self.model).composition(args, kwargs)
+        """Fields, then other discrete sites, exactly or entry by entry, and all continuous ones by NUTS."""
+        (_, discrete), *others = BinaryGibbs(self.model).composition(args, kwargs)
         trace: Any = poutine.trace(at_random(NamedLatents(self.model))).get_trace(*args, **kwargs)
         fields = [name for name in discrete if field_of(trace.nodes[name]["fn"]) is not None]
         rest = [name for name in discrete if name not in fields]
-        return [(self, fields), *([(binary, rest)] if rest else []), *others]
+        return [(self, fields), *discrete_blocks(self.model, rest, trace, args, kwargs), *others]
 
 
 def _field(name: str, trace: Any) -> FieldDistribution:

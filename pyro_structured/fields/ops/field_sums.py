@@ -4,6 +4,7 @@ __all__ = ["MOST_NUMBERS", "FieldSums"]
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ from pyro_structured.fields.ops.hidden_states import (
     log_worth,
     number_of_hidden_states,
 )
-from pyro_structured.fields.ops.pattern_mixture import PatternMixture
-from pyro_structured.foundation.ops.draws import draw_rows
+from pyro_structured.fields.ops.pattern_mixture import MixtureDraws, PatternMixture
+from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, all_labelings, number_of_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import infer_marginals
@@ -216,7 +217,11 @@ class FieldSums:
         if self.hidden is None:
             logits = self.scores.T.expand(num_rows, -1)
             return self.labelings[torch.distributions.Categorical(logits=logits).sample((number,))]
-        arguments, mixture = self._arguments(self.hidden), self._mixture(self.hidden)
-        copies = num_rows if all(len(rows) == 1 for rows in arguments) else 1
-        drawn = draw_rows(lambda *rows: mixture.sample(rows, number * copies), *arguments)
-        return drawn.reshape(number, num_rows, -1)
+        copies = num_rows if self._draws.num_rows == 1 else 1
+        return self._draws(number * copies).reshape(number, num_rows, -1)
+
+    @lazy_property
+    def _draws(self) -> KeptDraws:
+        assert self.hidden is not None
+        with torch.no_grad():
+            return KeptDraws(partial(MixtureDraws, self._mixture(self.hidden)), *self._arguments(self.hidden))

@@ -1,13 +1,13 @@
 """Fields of pixels with K labels whose neighbours prefer to be alike, or different: exact, differentiable, batched."""
 
-__all__ = ["cost_of_grid", "infer_grid", "log_partition_of_grid", "maximize_grid", "sample_grid"]
+__all__ = ["GridDraws", "cost_of_grid", "infer_grid", "log_partition_of_grid", "maximize_grid"]
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.grid_passes import forward, profile_marginals, trace_back
+from pyro_structured.fields.ops.grid_passes import GridPass, forward, profile_marginals, trace_back
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 
 # Numbers of one message, which stay in the cache, and of all messages that are kept at a time.
@@ -40,20 +40,31 @@ def infer_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int]) -> tup
     return log_z, single, -alike
 
 
-@torch.no_grad()
-def sample_grid(states: Tensor, penalties: Tensor, shape: tuple[int, int], rows: Tensor) -> Tensor:
-    """Exact samples of some rows, integers of shape ``(N, H W)``; other arguments as for :func:`infer_grid`.
-
-    :param Tensor rows: Row that each sample is drawn from, integers of shape ``(N,)``.
+class GridDraws:
+    """Exact samples, for which the passes over the grid are made once, if they fit into one batch of rows; arguments as
+    for :func:`infer_grid`.
     """
-    drawn = rows.new_zeros(len(rows), shape[0] * shape[1])
-    for start, stop, some_states, some_penalties in _parts(states, penalties, shape, keep=True):
-        mine = ((rows >= start) & (rows < stop)).nonzero().squeeze(-1)
-        if len(mine):
-            passed = forward(some_states, some_penalties, shape, keep=True)
-            for batch in mine.split(max(1, NUMBERS_KEPT // len(passed.messages[-1]) // 2)):
-                drawn[batch] = trace_back(passed, some_penalties, shape, rows[batch] - start, _draw)
-    return drawn
+
+    def __init__(self, states: Tensor, penalties: Tensor, shape: tuple[int, int]) -> None:
+        self._arguments = states, penalties, shape
+        self._passed: GridPass | None = None
+
+    @torch.no_grad()
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Integers of shape ``(N, H W)``.
+
+        :param Tensor rows: Row that each sample is drawn from, integers of shape ``(N,)``.
+        """
+        shape = self._arguments[2]
+        drawn = rows.new_zeros(len(rows), shape[0] * shape[1])
+        for start, stop, states, penalties in _parts(*self._arguments, keep=True):
+            mine = ((rows >= start) & (rows < stop)).nonzero().squeeze(-1)
+            if len(mine):
+                passed = self._passed or forward(states, penalties, shape, keep=True)
+                self._passed = passed if states.shape[-1] == max(map(len, self._arguments[:2])) else None
+                for batch in mine.split(max(1, NUMBERS_KEPT // len(passed.messages[-1]) // 2)):
+                    drawn[batch] = trace_back(passed, penalties, shape, rows[batch] - start, _draw)
+        return drawn
 
 
 @torch.no_grad()

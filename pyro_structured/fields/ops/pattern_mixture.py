@@ -1,13 +1,14 @@
 """Fields of pixels with K labels under patterns, as mixtures over the states of the hidden units of fields without."""
 
-__all__ = ["PatternMixture"]
+__all__ = ["MixtureDraws", "PatternMixture"]
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from pyro_structured.fields.ops.grid_inference import infer_grid, log_partition_of_grid, maximize_grid, sample_grid
+from pyro_structured.fields.ops.grid_inference import GridDraws, infer_grid, log_partition_of_grid, maximize_grid
 from pyro_structured.fields.ops.grid_passes import log_add
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan
@@ -44,7 +45,7 @@ class PatternMixture(MarginalPlan):
         for start, stop, fields in self._fields(states, weights, rows):
             shares, block_log_weights = self.shares[start:stop], log_weights[:, start:stop]
             blocks.append(
-                self._sum(fields, penalties, block_log_weights, shares, self._patterns(weights).shape[-1], marginals)
+                self._sum(fields, penalties, block_log_weights, shares, self.patterns(weights).shape[-1], marginals)
             )
         log_parts = torch.stack([block[0] for block in blocks], -1)
         log_z = logsumexp(log_parts)
@@ -64,23 +65,6 @@ class PatternMixture(MarginalPlan):
         (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in (states, penalties, weights)))
         parts = [self._log_partitions(fields, penalties) for _, _, fields in self._fields(states, weights, rows)]
         return torch.cat(parts, 1)
-
-    def sample(self, parameters: tuple[Tensor, ...], num_samples: int) -> Tensor:
-        """Exact samples, integers of shape ``(num_samples, rows, D)``."""
-        states, penalties, weights, log_weights = parameters
-        logits = self.log_sums(states, penalties, weights) + log_weights
-        rows = len(logits)
-        drawn = torch.distributions.Categorical(logits=logits).sample((num_samples,))
-        pairs, place = (drawn + torch.arange(rows, device=drawn.device) * logits.shape[1]).unique(return_inverse=True)
-        owner, state = pairs // logits.shape[1], pairs % logits.shape[1]
-        size = self.shape[0] * self.shape[1]
-        patterns = self._patterns(weights).expand(rows, -1, -1)[owner]
-        on = (self.shares[state].unsqueeze(-2) @ patterns).squeeze(-2)
-        fields = states.expand(rows, -1)[owner] + _for_last_labels(on, states)
-        if not self.paired:
-            return _draw_labels(fields.unflatten(-1, (-1, size)), place)
-        owner_penalties = penalties if len(penalties) == 1 else penalties[owner]
-        return sample_grid(fields, owner_penalties, self.shape, place.flatten()).reshape(*place.shape, size)
 
     def maximize(self, parameters: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """A largest log-weight of labels with a hidden state, shape ``(rows,)``, and these labels, integers of shape
@@ -102,7 +86,7 @@ class PatternMixture(MarginalPlan):
         peak, place = torch.stack(peaks, -1).max(-1)
         return peak, torch.stack(labels, 1)[torch.arange(rows, device=place.device), place]
 
-    def _patterns(self, weights: Tensor) -> Tensor:
+    def patterns(self, weights: Tensor) -> Tensor:
         """Weights of each pattern, shape ``(rows, J, n D)``."""
         number = self.shares.shape[1]
         return weights.reshape(len(weights), number, weights.shape[-1] // max(1, number))
@@ -112,7 +96,7 @@ class PatternMixture(MarginalPlan):
         number, size = len(self.shares), states.shape[-1]
         at_once = NUMBERS_AT_ONCE if self.paired or states.device.type != "cpu" else NUMBERS_IN_CACHE
         step = max(1, at_once // max(1, rows * size))
-        patterns = self._patterns(weights)
+        patterns = self.patterns(weights)
         for start in range(0, number, step):
             stop = min(start + step, number)
             on = _for_last_labels(self.shares[start:stop] @ patterns, states)
@@ -157,6 +141,45 @@ class PatternMixture(MarginalPlan):
         if len(penalties) == 1:
             return penalties
         return penalties.unsqueeze(1).expand(-1, fields.shape[1], -1).flatten(0, 1)
+
+
+class MixtureDraws:
+    """Exact samples, for which the partition functions of all hidden states are computed once, and the passes over the
+    grid, too, as long as the same hidden states are drawn, as where there is only one.
+
+    :param PatternMixture mixture: The mixture.
+    :param parameters: Its parameters, in their order.
+    """
+
+    def __init__(self, mixture: PatternMixture, *parameters: Tensor) -> None:
+        self._mixture, self._parameters = mixture, parameters
+        self._logits = mixture.log_sums(*parameters[:3]) + parameters[3]
+        # The hidden states that were drawn last, and the draws of labels given these.
+        self._last: tuple[Tensor, Callable[[Tensor], Tensor]] | None = None
+
+    @property
+    def possible(self) -> bool:
+        """Whether all rows have labels of positive probability."""
+        return bool((self._logits > -torch.inf).any(-1).all())
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Integers of shape ``(num_samples, rows, D)``."""
+        rows, number = self._logits.shape
+        drawn = torch.distributions.Categorical(logits=self._logits).sample((num_samples,))
+        pairs, place = (drawn + torch.arange(rows, device=drawn.device) * number).unique(return_inverse=True)
+        if self._last is None or not torch.equal(self._last[0], pairs):
+            self._last = pairs, self._labels(pairs // number, pairs % number)
+        return self._last[1](place.flatten()).reshape(*place.shape, -1)
+
+    def _labels(self, owner: Tensor, state: Tensor) -> Callable[[Tensor], Tensor]:
+        """Draws of labels of some rows in some hidden states, from the numbers of such pairs."""
+        mixture, (states, penalties, weights, _), rows = self._mixture, self._parameters, len(self._logits)
+        patterns = mixture.patterns(weights).expand(rows, -1, -1)[owner]
+        on = (mixture.shares[state].unsqueeze(-2) @ patterns).squeeze(-2)
+        fields = states.expand(rows, -1)[owner] + _for_last_labels(on, states)
+        if not mixture.paired:
+            return partial(_draw_labels, fields.unflatten(-1, (-1, mixture.shape[0] * mixture.shape[1])))
+        return GridDraws(fields, penalties if len(penalties) == 1 else penalties[owner], mixture.shape)
 
 
 def _for_last_labels(tilts: Tensor, states: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Exact samples of fields whose couplings are balanced, however large they are."""
 
-__all__ = ["MAX_SWEEPS", "perfect_draws"]
+__all__ = ["MAX_SWEEPS", "attractive_flips", "perfect_draws"]
 
 from collections.abc import Sequence
 
@@ -29,22 +29,7 @@ def perfect_draws(field: Field, num_samples: int, max_sweeps: int, event_shape: 
         cannot be drawn.
     :raises RuntimeError: if chains that start ``max_sweeps`` sweeps ago do not meet.
     """
-    check_sweeps(field)
-    if field.num_patterns and field.composition != "sum":
-        raise NotImplementedError(
-            f"composition: expected 'sum' for perfect samples, got "
-            f"{field.composition if isinstance(field.composition, str) else 'a table'!r}; inference.FieldGibbs draws "
-            "approximate samples under any composition"
-        )
-    try:
-        flips = _flips(field)
-    except Unbalanced as error:
-        cycle = ", ".join(_name(node, event_shape) for node in error.cycle)
-        raise NotImplementedError(
-            "perfect samples: expected couplings of which an even number is negative in every cycle, as of patterns "
-            f"with weights of one sign each, but on this cycle it is odd: {cycle}; inference.FieldGibbs draws "
-            "approximate samples under any couplings"
-        ) from None
+    flips = attractive_flips(field, event_shape)
     pixels, units = flips[:, None, : field.num_pixels], flips[:, None, field.num_pixels :]
     labels, unmet = couple_from_the_past(_flipped(field, pixels, units), num_samples, max_sweeps)
     if unmet:
@@ -54,6 +39,28 @@ def perfect_draws(field: Field, num_samples: int, max_sweeps: int, event_shape: 
             "samples with inference.FieldGibbs"
         )
     return (labels - pixels).abs()
+
+
+def attractive_flips(field: Field, event_shape: Sequence[int]) -> Tensor:
+    """Masks of labels and units to exchange, 0 for 1, so that all couplings are attractive, zeros and ones of shape
+    ``(rows, D + J)``, one row if all are alike; arguments and errors as for :func:`perfect_draws`.
+    """
+    check_sweeps(field)
+    if field.num_patterns and field.composition != "sum":
+        raise NotImplementedError(
+            f"composition: expected 'sum' for perfect samples, got "
+            f"{field.composition if isinstance(field.composition, str) else 'a table'!r}; inference.FieldGibbs draws "
+            "approximate samples under any composition"
+        )
+    try:
+        return _flips(field)
+    except Unbalanced as error:
+        cycle = ", ".join(_name(node, event_shape) for node in error.cycle)
+        raise NotImplementedError(
+            "perfect samples: expected couplings of which an even number is negative in every cycle, as of patterns "
+            f"with weights of one sign each, but on this cycle it is odd: {cycle}; inference.FieldGibbs draws "
+            "approximate samples under any couplings"
+        ) from None
 
 
 def _flipped(field: Field, pixels: Tensor, units: Tensor) -> Field:

@@ -37,11 +37,12 @@ class BinarySite:
 
     def __init__(self, name: str, trace: Any, model: Callable[..., Any], args: Any, kwargs: Any) -> None:
         fn = trace.nodes[name]["fn"]
-        if not isinstance(entry_constraint(fn.support), type(constraints.boolean)):
+        if not _has_two_states(fn.support):
             raise ValueError(
-                f"{name}: expected a binary site for BinaryGibbs, whose support is boolean, got {fn}; a category may "
-                "be a KSubset(logits, 1), a vector with a single one, and other discrete sites need a kernel of their "
-                "own in Gibbs, such as a StepKernel"
+                f"{name}: expected a binary site for BinaryGibbs, whose support is boolean, or 0 and 1, got {fn}; a "
+                "category may be a KSubset(logits, 1), a vector with a single one, StructuredGibbs draws sites whose "
+                "distribution has reweight, and other discrete sites need a kernel of their own in Gibbs, such as a "
+                "StepKernel"
             )
         self.name, self._model, self._args, self._kwargs = name, model, args, kwargs
         later_plates = [_plates(node) for _, node in later_sites(trace, name)]
@@ -120,6 +121,15 @@ class BinarySite:
         return (exact.sum(summed) if summed else exact).reshape(-1)
 
 
+def _has_two_states(support: Any) -> bool:
+    """Whether all entries are booleans, or zeros and ones among the integers, as in junction trees of two states."""
+    entry = entry_constraint(support)
+    if isinstance(entry, constraints.integer_interval):
+        lowest, highest = (torch.as_tensor(bound) for bound in (entry.lower_bound, entry.upper_bound))
+        return bool((lowest == 0).all() and (highest == 1).all())
+    return isinstance(entry, type(constraints.boolean))
+
+
 def _plates(node: Any) -> set[tuple[str, int]]:
     return {(frame.name, frame.dim) for frame in node["cond_indep_stack"] if frame.vectorized}
 
@@ -138,11 +148,11 @@ class BinaryGibbs(StepKernel):
 
     Priors that allow numbers of ones only with gaps of more than one are beyond it: no move leads across.
 
-    Sites are those whose support is boolean, or vectors of booleans. In each step every entry of a row is tried once in
-    random order, and then as many pairs of a one and a zero at random. Rows of plates are updated at the same time
-    where that is exact: if all sites that come after a site in the model are in its plates too, as plates say that
-    their rows are independent. Sites that a binary site has no influence on are best sampled before it. Other sites are
-    updated with the joint density, as one row.
+    Sites are those whose support is boolean, or the integers 0 and 1, as of junction trees of two states. In each step
+    every entry of a row is tried once in random order, and then as many pairs of a one and a zero at random. Rows of
+    plates are updated at the same time where that is exact: if all sites that come after a site in the model are in its
+    plates too, as plates say that their rows are independent. Sites that a binary site has no influence on are best
+    sampled before it. Other sites are updated with the joint density, as one row.
 
     Alone, it is the composition ``Gibbs([(BinaryGibbs(model), discrete), (NUTS(model), continuous)])``.
 

@@ -57,6 +57,9 @@ class SiteHandler:
         """Name of the site that takes over the mask of this one, if this one is observed; ``None`` if there is none."""
         return None
 
+    def check_exact_draws(self, fn: Any) -> None:
+        """Raises a NotImplementedError, with the budget, if exact samples of the distribution are beyond it."""
+
     def check_log_likelihood(self, fn: Any, value: Tensor) -> None:
         """Raises a NotImplementedError, with the reason, if an observed value has no log-likelihood."""
 

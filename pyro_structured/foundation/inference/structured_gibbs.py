@@ -1,13 +1,14 @@
 """Structured discrete sites, drawn exactly given everything else."""
 
-__all__ = ["StructuredGibbs"]
+__all__ = ["StructuredGibbs", "discrete_blocks"]
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
+from pyro.distributions.util import scale_and_mask
 from pyro.infer import NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
@@ -18,10 +19,13 @@ from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.latent_state import at_random, latent_sites, later_sites
 from pyro_structured.foundation.inference.live_model import NamedLatents
-from pyro_structured.foundation.inference.site_handlers import confined_sites
+from pyro_structured.foundation.inference.site_handlers import confined_sites, handler_of
+from pyro_structured.foundation.ops.draws import draw_log
 
-# Log-likelihoods add up over entries if a draw's differs from their sum by less than this share of its size.
-ROUNDING = 1e-6
+# Log-likelihoods add up over entries if those of values differ from the sums by less than this share of their size.
+ROUNDING = 1e-5
+# Number of times that the entries which log-densities depend on are looked for before a likelihood is refused.
+ATTEMPTS = 4
 
 
 class StructuredGibbs(StepKernel):
@@ -32,20 +36,25 @@ class StructuredGibbs(StepKernel):
 
     The terms :math:`g_d` are found by running the model: once for each state, with all entries in this state, where
     each log-density after the site depends on one entry, as emissions do; and once for each entry and further state
-    for log-densities of several entries, such as those of ``pyro.factor``. Which entry a log-density depends on is
-    found at the start of a run, with some :math:`2 \log_2 D` runs. The log-likelihood of each draw is compared with the
-    sum that it was drawn from: one that is no sum over entries, such as that of a regression, is refused.
+    for log-densities of several entries, such as those of ``pyro.factor``. Rows of plates, or any other blocks of
+    entries, which no log-density depends on together are changed at the same time. Which entries a log-density depends
+    on is found at the start of a run, with some :math:`2 \log_2 D` runs.
+
+    The log-likelihood of each draw is compared with the sum that it was drawn from, and, at the beginning and ever more
+    rarely, those of values at random: what is no sum over entries, such as the likelihood of a regression, is refused.
 
     Sites are those whose distribution has ``reweight``:
     :class:`~pyro_structured.distributions.RecursiveCardinality`, :class:`~pyro_structured.distributions.KSubset`,
     :class:`~pyro_structured.distributions.JunctionTree`, and fields of labels such as
-    :class:`~pyro_structured.distributions.GridCRF`, where these draw exact samples. Sites may stand in any plates.
-    Alone, it is a composition in which
-    :class:`BinaryGibbs` updates all other binary sites, and NUTS the continuous ones.
+    :class:`~pyro_structured.distributions.GridCRF`, where these draw exact samples. Sites may stand in any plates;
+    where a site is masked, its entries are drawn from their likelihoods alone. Alone, it is a composition, in which
+    :class:`BinaryGibbs` updates the discrete sites that it cannot, and NUTS the continuous ones.
 
     :param model: A Pyro model.
-    :raises ValueError: at the start of a run, if a site has another distribution, or is masked or scaled; if a
-        likelihood turns out to be no sum over entries.
+    :param bool additive: True declares that all likelihoods are sums over entries, and depend on the same entries in
+        each step. Draws are not checked then, which saves a run of the model a step.
+    :raises ValueError: at the start of a run, if a site has another distribution, a scale, or exact draws beyond their
+        budget; if a likelihood turns out to be no sum over entries.
 
     A step costs as many runs of the model as there are states, and one, and a sample of the posterior. Exact: draws are
     independent of the present value.
@@ -68,10 +77,16 @@ class StructuredGibbs(StepKernel):
         tensor([0., 0., 1., 1.], dtype=torch.float64)
     """
 
+    def __init__(self, model: Callable[..., Any], additive: bool = False) -> None:
+        super().__init__(model)
+        if not isinstance(additive, bool):
+            raise ValueError(f"additive: expected a bool, got {additive!r}")
+        self.additive = additive
+
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
         trace: Any = poutine.trace(at_random(model)).get_trace(*args, **kwargs)
-        self._sites = [_StructuredSite(name, trace, model, args, kwargs) for name in names]
+        self._sites = [_StructuredSite(name, trace, model, self.additive, args, kwargs) for name in names]
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """One draw of each site, one after the other."""
@@ -93,7 +108,7 @@ class StructuredGibbs(StepKernel):
             site.load_state(state[site.name])
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
-        """Structured sites, then other binary ones by :class:`BinaryGibbs`, then continuous ones by NUTS."""
+        """Structured sites, then other discrete ones by :class:`BinaryGibbs`, then continuous ones by NUTS."""
         trace: Any = poutine.trace(at_random(NamedLatents(self.model))).get_trace(*args, **kwargs)
         if confined_sites(trace):
             raise ValueError(
@@ -101,14 +116,82 @@ class StructuredGibbs(StepKernel):
                 "ConstrainedSlice update their costs"
             )
         names = list(latent_sites(trace))
-        own = [name for name in names if _can_reweight(entry_distribution(trace.nodes[name]["fn"]))]
-        if not own:
+        able = [name for name in names if hasattr(entry_distribution(trace.nodes[name]["fn"]), "reweight")]
+        if not able:
             raise ValueError("model: expected a latent site whose distribution has reweight, got none")
-        others = [name for name in names if name not in own]
-        continuous = [name for name in others if not trace.nodes[name]["fn"].support.is_discrete]
-        discrete = [name for name in others if name not in continuous]
-        rest: list[tuple[MCMCKernel, Any]] = [(BinaryGibbs(self.model), discrete)] if discrete else []
-        return [(self, own), *rest, *([(NUTS(self.model), continuous)] if continuous else [])]
+        # If there is none that it can draw, the run says why.
+        own = _drawn_exactly(self.model, able, trace, args, kwargs) or able
+        rest = [name for name in names if name not in own]
+        continuous = [name for name in rest if not trace.nodes[name]["fn"].support.is_discrete]
+        discrete = [name for name in rest if name not in continuous]
+        others: list[tuple[MCMCKernel, Any]] = [(BinaryGibbs(self.model), discrete)] if discrete else []
+        return [(self, own), *others, *([(NUTS(self.model), continuous)] if continuous else [])]
+
+
+def discrete_blocks(
+    model: Callable[..., Any], names: Sequence[str], trace: Any, args: Any, kwargs: Any
+) -> list[tuple[MCMCKernel, Any]]:
+    """Blocks for :class:`Gibbs` that update discrete sites: exact draws where these are possible, else single flips.
+
+    :param model: A Pyro model.
+    :param names: Names of discrete sites.
+    :param trace: Trace of the model, with hidden variables of sites as sites of their own.
+    """
+    exact = _drawn_exactly(model, names, trace, args, kwargs)
+    rest = [name for name in names if name not in exact]
+    blocks: list[tuple[MCMCKernel, Any]] = [(StructuredGibbs(model), exact)] if exact else []
+    return [*blocks, *([(BinaryGibbs(model), rest)] if rest else [])]
+
+
+def _drawn_exactly(model: Callable[..., Any], names: Sequence[str], trace: Any, args: Any, kwargs: Any) -> list[str]:
+    """Names of the sites that can be drawn exactly, as far as a draw at the values of a trace tells."""
+    values = {name: trace.nodes[name]["value"] for name in latent_sites(trace)}
+    exact = []
+    for name in names:
+        others = {other: value for other, value in values.items() if other != name}
+        given: Any = poutine.condition(NamedLatents(model), data=others)
+        try:
+            with torch.no_grad():
+                _StructuredSite(name, trace, given, False, args, kwargs).draw({name: values[name]})
+        except (ValueError, NotImplementedError):
+            continue
+        exact.append(name)
+    return exact
+
+
+class _Dependence(NamedTuple):
+    """Which entries log-densities of later sites depend on, T log-densities and N entries.
+
+    :ivar Tensor owners: Entry of each log-density that depends on one, N where it depends on none, N + 1 where on
+        several; shape ``(T,)``.
+    :ivar Tensor joint: Marks log-densities of several entries, shape ``(T,)``.
+    :ivar Tensor blocks: Blocks of the entries, shape ``(N,)``: entries that some log-density depends on together are in
+        one block.
+    :ivar Tensor parts: Blocks of the log-densities, shape ``(T,)``; the number of blocks where they depend on no entry.
+    :ivar int num_blocks: Number of blocks.
+    :ivar list turns: Masks of entries that are changed together where log-densities depend on several: one of each
+        block, shape ``(N,)``.
+    """
+
+    owners: Tensor
+    joint: Tensor
+    blocks: Tensor
+    parts: Tensor
+    num_blocks: int
+    turns: list[Tensor]
+
+    def sums(self, terms: Tensor) -> Tensor:
+        """Sums of log-densities in each block, and of those of no entry, shape ``(num_blocks + 1,)``."""
+        return terms.new_zeros(self.num_blocks + 1).index_add(0, self.parts, terms)
+
+
+class _Evidence(NamedTuple):
+    """Log-likelihoods of all states of all entries, shape ``(K, N)``, and what is added in each block, as
+    :meth:`_Dependence.sums` numbers them.
+    """
+
+    log_likelihoods: Tensor
+    constants: Tensor
 
 
 class _StructuredSite:
@@ -117,33 +200,58 @@ class _StructuredSite:
     :param str name: Name of the site.
     :param trace: Trace of the model.
     :param model: A Pyro model, conditioned on all other sites.
+    :param bool additive: Whether the user says that log-likelihoods are sums over entries.
+    :raises ValueError: if the site has no exact draws given evidence, or is scaled.
     """
 
-    def __init__(self, name: str, trace: Any, model: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, name: str, trace: Any, model: Callable[..., Any], additive: bool, args: Any, kwargs: Any
+    ) -> None:
         node = trace.nodes[name]
         base = entry_distribution(node["fn"])
-        if not _can_reweight(base):
+        if not hasattr(base, "reweight"):
             raise ValueError(
                 f"{name}: expected a distribution with reweight for StructuredGibbs, such as RecursiveCardinality, "
-                f"KSubset, JunctionTree or GridCRF, got {node['fn']}; binary sites are updated by BinaryGibbs"
+                f"KSubset, JunctionTree or GridCRF, got {node['fn']}; sites of two states are updated by BinaryGibbs"
             )
-        if node["mask"] is not None or not isinstance(node["scale"], (int, float)) or node["scale"] != 1:
-            raise ValueError(f"{name}: expected a site without mask and scale for StructuredGibbs, got one with them")
-        self.name, self.num_runs = name, 0
-        self._model, self._args, self._kwargs = model, args, kwargs
+        if not bool((torch.as_tensor(node["scale"]) == 1).all()):
+            raise ValueError(
+                f"{name}: expected a site without a scale for StructuredGibbs, got one with; BinaryGibbs updates "
+                "scaled sites of two states"
+            )
+        try:
+            handler_of(base).check_exact_draws(base)
+        except NotImplementedError as error:
+            raise ValueError(self._beyond_budget(name, base, error)) from None
+        self.name, self.num_runs, self._num_draws = name, 0, 0
+        self._model, self._additive, self._args, self._kwargs = model, additive, args, kwargs
         self._is_binary = isinstance(entry_constraint(base.support), type(constraints.boolean))
         sizes: Tensor | int = 2 if self._is_binary else base.support.base_constraint.upper_bound + 1
         shape = node["value"].shape
-        # Numbers of states of all entries, shape (N,).
+        # Numbers of states of all entries, shape (N,), and numbers that name them: the binary digits of their places
+        # along all axes.
         self._sizes = sizes.expand(shape).flatten() if isinstance(sizes, Tensor) else torch.full(shape, sizes).flatten()
-        # Of each log-density after the site the entry it depends on: -1 for none, -2 for several.
-        self._owners: Tensor | None = None
+        self._codes, self._num_digits = _codes(shape, node["value"].device)
+        self._num_terms: int | None = None
+        # Digits of the entries on which log-densities have turned out to depend: those that are 1, and that are 0,
+        # shape (2, T).
+        self._seen: Tensor | None = None
+
+    @staticmethod
+    def _beyond_budget(name: str, base: Any, error: Exception) -> str:
+        return (
+            f"{name}: expected a site that StructuredGibbs can draw exactly, got {type(base).__name__} of shape "
+            f"{tuple(base.event_shape)}; {error}. FieldGibbs updates fields of any size, BinaryGibbs sites of two "
+            "states, entry by entry"
+        )
 
     def state(self) -> dict[str, Any]:
-        return {"owners": self._owners, "num_runs": self.num_runs}
+        return {"seen": self._seen, "num_runs": self.num_runs, "num_draws": self._num_draws}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self._owners, self.num_runs = state["owners"], state["num_runs"]
+        self._seen, self.num_runs, self._num_draws = state["seen"], state["num_runs"], state["num_draws"]
+        if self._seen is not None:
+            self._dependence = self._understand(self._seen)
 
     def draw(self, values: dict[str, Tensor]) -> Tensor:
         """A draw given everything else.
@@ -151,123 +259,171 @@ class _StructuredSite:
         :raises ValueError: if the likelihood is no sum over entries.
         """
         self._values, self._value = values, values[self.name]
+        if not self._value.numel():
+            return self._value
         self._sizes = self._sizes.to(self._value.device)
-        for attempt in range(2):
-            is_new = attempt > 0 or self._owners is None
-            if is_new:
-                self._owners = self._find_owners()
-            log_likelihoods, constant = self._log_likelihoods()
-            drawn = self._sample(log_likelihoods)
-            # Another value shows dependencies of values that are hardly ever drawn.
-            tried = [drawn, self._random_value()] if is_new else [drawn]
-            if all(self._is_sum(value, log_likelihoods, constant) for value in tried):
+        if self._seen is None:
+            self._look(self._present)
+        tried = [] if self._additive else self._values_at_random()
+        for attempt in range(ATTEMPTS):
+            evidence = self._find_evidence()
+            drawn = self._sample(evidence.log_likelihoods)
+            tried.append(drawn.long().flatten())
+            if self._additive or all(self._agrees(value, evidence) for value in tried):
+                self._num_draws += 1
                 return drawn
+            # Dependencies that do not show at one value may show at others.
+            self._look(self._random_value(1.0) if attempt else self._present)
         raise ValueError(
             f"{self.name}: expected log-densities of later sites that add up over the entries of the site, as "
-            "elementwise likelihoods do, got others; BinaryGibbs updates binary sites under any likelihood"
+            "elementwise likelihoods do, got others; BinaryGibbs updates sites of two states under any likelihood"
         )
+
+    @property
+    def _present(self) -> Tensor:
+        return self._value.long().flatten()
 
     def _sample(self, log_likelihoods: Tensor) -> Tensor:
-        base = entry_distribution(self._prior)
+        base = entry_distribution(self._node["fn"])
         shape = self._value.shape
-        if self._is_binary:
-            posterior = base.reweight(*log_likelihoods.reshape(2, *shape))
-        else:
-            posterior = base.reweight(log_likelihoods.T.reshape(*shape, -1))
-        drawn: Tensor = posterior.sample().to(self._value.dtype)
-        return drawn
+        by_state = log_likelihoods.T.reshape(*shape, -1)
+        mask = _beside(self._node["mask"], self._node["fn"], len(base.event_shape))
+        if mask is False or (isinstance(mask, Tensor) and not bool(mask.any())):
+            return draw_log(by_state).to(self._value.dtype)
+        posterior = base.reweight(*by_state.unbind(-1)) if self._is_binary else base.reweight(by_state)
+        try:
+            drawn: Tensor = posterior.sample().to(self._value.dtype)
+        except RuntimeError as error:
+            raise RuntimeError(self._beyond_budget(self.name, base, error)) from error
+        # Where the prior is masked, entries are independent given the rest.
+        return torch.where(mask, drawn, draw_log(by_state).to(drawn.dtype)) if isinstance(mask, Tensor) else drawn
 
-    def _random_value(self) -> Tensor:
-        noise = torch.rand(self._sizes.shape, device=self._value.device)
-        return (noise * self._sizes).long().reshape(self._value.shape)
+    def _values_at_random(self) -> list[Tensor]:
+        """At the beginning, and ever more rarely, values near the present one, and all over, which show what draws do
+        not.
+        """
+        if self._num_draws & (self._num_draws + 1):
+            return []
+        return [self._random_value(float(torch.rand(()))), self._random_value(1.0)]
 
-    def _is_sum(self, value: Tensor, log_likelihoods: Tensor, constant: Tensor) -> bool:
-        """Whether the log-likelihood of a value is the sum over entries."""
-        terms = log_likelihoods.gather(0, value.long().reshape(1, -1))
-        expected, total = constant + terms.sum(), self._terms(value).sum()
-        size = 1 + terms.masked_fill(terms.isinf(), 0.0).abs().sum() + constant.abs()
-        return bool((expected == total) | ((expected - total).abs() <= ROUNDING * size))
+    def _random_value(self, share: float) -> Tensor:
+        """The present value with a share of the entries in states at random, shape ``(N,)``."""
+        noise, chosen = torch.rand(2, len(self._sizes), device=self._value.device).unbind(0)
+        return torch.where(chosen < share, (noise * self._sizes).long(), self._present)
 
-    def _log_likelihoods(self) -> tuple[Tensor, Tensor]:
-        """Terms of all states, shape ``(K, N)``, and the constant of their sum."""
-        assert self._owners is not None
+    def _agrees(self, value: Tensor, evidence: _Evidence) -> bool:
+        """Whether the log-likelihood of a value is the sum over entries, in each block."""
+        terms = evidence.log_likelihoods.gather(0, value.unsqueeze(0)).squeeze(0)
+        sizes = evidence.constants.abs().index_add(0, self._dependence.blocks, terms.abs())
+        expected = evidence.constants.index_add(0, self._dependence.blocks, terms)
+        total = self._dependence.sums(self._terms(value))
+        near = (expected - total).abs() <= ROUNDING * (1 + sizes.masked_fill(sizes.isinf(), 0.0))
+        return bool(((expected == total) | near).all())
+
+    def _find_evidence(self) -> _Evidence:
+        found = self._dependence
         most, number = int(self._sizes.max()), len(self._sizes)
-        found = torch.zeros(most, number, dtype=torch.double, device=self._value.device)
-        alone, several = self._owners >= 0, self._owners == -2
-        constant = found.new_zeros(())
+        sums = torch.zeros(most, number + 2, dtype=torch.double, device=self._value.device)
         for state in range(most):
             states = torch.minimum(self._sizes - 1, self._sizes.new_tensor(state))
-            terms = self._terms(states.reshape(self._value.shape))
-            found[state].index_add_(0, self._owners[alone], terms[alone])
-            if state == 0:
-                constant = terms[self._owners == -1].sum()
-        if bool(several.any()):
-            constant = constant + self._add_joint_terms(found, several)
-        if bool(found.isnan().any()):
+            sums[state].index_add_(0, found.owners, self._terms(states))
+        log_likelihoods = sums[:, :number]
+        constants = torch.nn.functional.pad(sums[0, number : number + 1], (found.num_blocks, 0))
+        if found.turns:
+            constants = constants + self._add_joint_terms(log_likelihoods)
+        if bool(log_likelihoods.isnan().any()):
             raise ValueError(f"{self.name}: expected log-densities of later sites that are numbers, got NaN")
-        return found, constant
+        states = torch.arange(most, device=self._sizes.device).unsqueeze(-1)
+        return _Evidence(log_likelihoods.masked_fill(states >= self._sizes, -math.inf), constants)
 
-    def _add_joint_terms(self, found: Tensor, several: Tensor) -> Tensor:
-        """Adds differences of log-densities of several entries, each entry changed alone; returns their present sum."""
-        present = self._value.long().flatten()
-        level = self._terms(self._value)[several].sum()
-        for entry, size in enumerate(self._sizes.tolist()):
-            for state in range(size):
-                if state != present[entry]:
-                    changed = present.clone()
-                    changed[entry] = state
-                    found[state, entry] += self._terms(changed.reshape(self._value.shape))[several].sum() - level
-        return level
+    def _add_joint_terms(self, log_likelihoods: Tensor) -> Tensor:
+        """Adds differences of log-densities of several entries, one entry of each block changed at a time; returns
+        their present sums.
+        """
+        found, present = self._dependence, self._present
+        level = self._terms(present).masked_fill(~found.joint, 0.0)
+        for turn in found.turns:
+            for step in range(1, len(log_likelihoods)):
+                entries = (turn & (step < self._sizes)).nonzero().squeeze(-1)
+                if len(entries):
+                    states = (present[entries] + step) % self._sizes[entries]
+                    terms = self._terms(present.index_copy(0, entries, states))
+                    gains = found.sums(terms.masked_fill(~found.joint, 0.0) - level)
+                    log_likelihoods[states, entries] += gains[found.blocks[entries]]
+        return found.sums(level)
 
-    def _find_owners(self) -> Tensor:
-        """Entries on which log-densities depend, by changing those whose numbers have, or have not, a binary digit."""
-        present = self._value.long().flatten()
-        other = ((present + 1) % self._sizes).reshape(self._value.shape)
-        numbers = torch.arange(len(self._sizes), device=self._value.device).reshape(self._value.shape)
-        level = self._terms(self._value)
-        owners = torch.zeros(len(level), dtype=torch.long, device=level.device)
-        several = torch.zeros(len(level), dtype=torch.bool, device=level.device)
-        none = ~several
-        for digit in range(max(1, math.ceil(math.log2(len(self._sizes))))):
-            has_digit = (numbers >> digit) % 2 == 1
-            with_digit, without = (
-                self._terms(torch.where(chosen, other, self._value.long())) != level
-                for chosen in (has_digit, ~has_digit)
-            )
-            owners += with_digit.long() << digit
-            several |= with_digit & without
-            none &= ~(with_digit | without)
-        return owners.masked_fill(none, -1).masked_fill(several, -2)
+    def _look(self, value: Tensor) -> None:
+        """Finds which entries log-densities depend on, by changing those whose numbers have, or have not, a digit."""
+        other = (value + 1) % self._sizes
+        level = self._terms(value)
+        seen = torch.zeros(2, len(level), dtype=torch.long, device=level.device)
+        for digit in range(self._num_digits):
+            is_one = (self._codes >> digit) % 2 == 1
+            for row, chosen in enumerate((is_one, ~is_one)):
+                seen[row] |= (self._terms(torch.where(chosen, other, value)) != level).long() << digit
+        self._seen = seen if self._seen is None else self._seen | seen
+        self._dependence = self._understand(self._seen)
+
+    def _understand(self, seen: Tensor) -> _Dependence:
+        ones, zeros = seen.to(self._codes.device).unbind(0)
+        every = (1 << self._num_digits) - 1
+        depends = (ones | zeros) != 0
+        entry = torch.searchsorted(self._codes, ones).clamp(max=len(self._codes) - 1)
+        # Digits at which entries differ that a log-density depends on: all where changes have cancelled.
+        mixed = torch.where(self._codes[entry] == ones, every & ~(ones ^ zeros), every).masked_fill(~depends, 0)
+        number = len(self._codes)
+        owners = torch.where(mixed == 0, entry, number + 1).masked_fill(~depends, number)
+        joint = sum(1 << digit for digit in range(self._num_digits) if bool(((mixed >> digit) % 2).any()))
+        names, blocks = torch.unique(self._codes & ~joint, return_inverse=True)
+        parts = torch.searchsorted(names, ones & ~joint).masked_fill(~depends, len(names))
+        kinds, kind = torch.unique(self._codes & joint, return_inverse=True)
+        turns = [kind == each for each in range(len(kinds))] if joint else []
+        return _Dependence(owners, mixed != 0, blocks, parts, len(names), turns)
 
     def _terms(self, value: Tensor) -> Tensor:
-        """All log-densities of later sites, before they are summed, in double precision."""
+        """All log-densities of later sites, before they are summed, in double precision.
+
+        :param Tensor value: States, shape ``(N,)``.
+        """
         self.num_runs += 1
-        model: Any = poutine.trace(
-            poutine.condition(self._model, data={**self._values, self.name: value.to(self._value.dtype)})
-        )
+        shaped = value.reshape(self._value.shape).to(self._value.dtype)
+        model: Any = poutine.trace(poutine.condition(self._model, data={**self._values, self.name: shaped}))
         trace = model.get_trace(*self._args, **self._kwargs)
-        self._prior = trace.nodes[self.name]["fn"]
-        terms = [_log_densities(node).flatten() for _, node in later_sites(trace, self.name)]
-        return torch.cat(terms) if terms else torch.zeros(0, dtype=torch.double, device=value.device)
+        self._node = trace.nodes[self.name]
+        nodes = [_log_densities(node).flatten() for _, node in later_sites(trace, self.name)]
+        terms = torch.cat(nodes) if nodes else torch.zeros(0, dtype=torch.double, device=value.device)
+        self._num_terms = len(terms) if self._num_terms is None else self._num_terms
+        if len(terms) != self._num_terms:
+            raise ValueError(
+                f"{self.name}: expected later sites that are the same at all values, got {len(terms)} log-densities in "
+                f"place of {self._num_terms}; BinaryGibbs updates sites of two states in any model"
+            )
+        return terms
 
 
-def _can_reweight(base: Any) -> bool:
-    return hasattr(base, "reweight")
+def _codes(shape: torch.Size, device: torch.device) -> tuple[Tensor, int]:
+    """Numbers of all entries, increasing, shape ``(N,)``, in which each axis has binary digits of its own, and the
+    number of digits.
+    """
+    codes, num_digits = torch.zeros(shape, dtype=torch.long, device=device), 0
+    for axis in reversed(range(len(shape))):
+        places = torch.arange(shape[axis], device=device) << num_digits
+        codes = codes + places.reshape(-1, *(1,) * (len(shape) - axis - 1))
+        num_digits += (shape[axis] - 1).bit_length()
+    return codes.flatten(), max(1, num_digits)
+
+
+def _beside(factor: Any, fn: Any, event_dim: int = 0) -> Any:
+    """Scale or mask of a site with axes for those of its batch that were declared an event, and for an event."""
+    if not isinstance(factor, Tensor):
+        return factor
+    extra = len(entry_distribution(fn).batch_shape) - len(fn.batch_shape) + event_dim
+    return factor.reshape(factor.shape + (1,) * extra)
 
 
 def _log_densities(node: Any) -> Tensor:
     """Log-densities of a site's value with as many axes as its distribution has before axes are declared an event."""
     fn = node["fn"]
-    base = entry_distribution(fn)
-    terms: Tensor = base.log_prob(node["value"]).double()
-    extra = (1,) * (len(base.batch_shape) - len(fn.batch_shape))
-    scale, mask = node["scale"], node["mask"]
-    if isinstance(scale, Tensor):
-        scale = scale.reshape(scale.shape + extra)
-    terms = terms * scale
-    if mask is False:
-        return torch.zeros_like(terms)
-    if isinstance(mask, Tensor):
-        mask = mask.reshape(mask.shape + extra)
-        terms = torch.where(mask, terms, 0.0)
+    log_densities = entry_distribution(fn).log_prob(node["value"]).double()
+    terms: Tensor = scale_and_mask(log_densities, _beside(node["scale"], fn), _beside(node["mask"], fn))
     return terms

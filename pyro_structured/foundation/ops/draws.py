@@ -1,9 +1,10 @@
 """Random draws: of indices from weights, and for the rows of matrices, under ``torch.vmap`` too."""
 
-__all__ = ["draw", "draw_log", "draw_rows", "refuse_mapped_draws"]
+__all__ = ["Draws", "KeptDraws", "draw", "draw_log", "refuse_mapped_draws"]
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,20 +30,55 @@ def draw_log(log_weights: Tensor) -> Tensor:
     return draw((log_weights - log_weights.amax(-1, keepdim=True)).exp())
 
 
-def draw_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Draws with torch's generator; under ``torch.vmap``, according to its argument ``randomness``.
+class Draws(Protocol):
+    """Draws of the rows of some tensors."""
 
-    :param function: Function of tensors of shape ``(rows, ...)``, or ``(1, ...)`` if they are the same in all rows,
-        that returns random numbers of shape ``(num_samples, rows, ...)``. It may depend on values.
+    @property
+    def possible(self) -> bool:
+        """Whether it is known that all rows have a value of positive probability."""
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Random numbers of shape ``(num_samples, rows, ...)``, without derivatives."""
+
+
+class KeptDraws:
+    """Draws with torch's generator, for which passes over parameters are made once; under ``torch.vmap``, according to
+    its argument ``randomness``, and with new passes.
+
+    :param prepare: Function of tensors of shape ``(rows, ...)``, or ``(1, ...)`` if they are the same in all rows, that
+        makes the passes. It may depend on values.
     :param tensors: Arguments of the function.
-    :return: Result of the function, without derivatives.
     """
-    if not is_transformed():
-        return function(*tensors)
-    # Random number that has a mapped axis if draws are to be different; torch refuses it if they are forbidden.
-    marker = torch.rand(())
-    drawn: Tensor = _Draws.apply(function, marker, *tensors)  # type: ignore[no-untyped-call]
-    return drawn
+
+    def __init__(self, prepare: Callable[..., Draws], *tensors: Tensor) -> None:
+        self._prepare, self._tensors = prepare, tensors
+
+    @cached_property
+    def _prepared(self) -> Draws:
+        with torch.no_grad():
+            return self._prepare(*self._tensors)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of different rows."""
+        return int(torch.broadcast_shapes(*(tensor.shape[:1] for tensor in self._tensors))[0])
+
+    @property
+    def possible(self) -> bool:
+        """Whether it is known that all rows have a value of positive probability."""
+        return not is_transformed() and self._prepared.possible
+
+    @torch.no_grad()
+    def __call__(self, num_samples: int) -> Tensor:
+        """Draws, shape ``(num_samples, rows, ...)``."""
+        if not is_transformed():
+            return self._prepared(num_samples)
+        # Random number that has a mapped axis if draws are to be different; torch refuses it if they are forbidden.
+        marker = torch.rand(())
+        drawn: Tensor = _MappedDraws.apply(  # type: ignore[no-untyped-call]
+            lambda *rows: self._prepare(*rows)(num_samples), marker, *self._tensors
+        )
+        return drawn
 
 
 def refuse_mapped_draws() -> None:
@@ -54,7 +90,7 @@ def refuse_mapped_draws() -> None:
         )
 
 
-class _Draws(torch.autograd.Function):
+class _MappedDraws(torch.autograd.Function):
     """Draws that depend on values, whatever function transforms are active outside."""
 
     @staticmethod
@@ -76,12 +112,12 @@ class _Draws(torch.autograd.Function):
         size, dims = info.batch_size, in_dims[2:]
         if info.randomness == "different":
             alone = marker if in_dims[1] is None else marker.select(in_dims[1], 0)
-            drawn = _Draws.apply(function, alone, *merge_mapped(size, dims, *tensors))  # type: ignore[no-untyped-call]
+            drawn = _MappedDraws.apply(function, alone, *merge_mapped(size, dims, *tensors))  # type: ignore[no-untyped-call]
             return drawn.unflatten(1, (size, -1)), 1
         device = tensors[0].device
         draws = []
         for index in range(size):
             with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=index < size - 1):
                 parts = (t if dim is None else t.select(dim, index) for t, dim in zip(tensors, dims, strict=True))
-                draws.append(_Draws.apply(function, marker, *parts))  # type: ignore[no-untyped-call]
+                draws.append(_MappedDraws.apply(function, marker, *parts))  # type: ignore[no-untyped-call]
         return torch.stack(draws), 0

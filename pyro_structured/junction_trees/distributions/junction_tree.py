@@ -16,7 +16,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
-from pyro_structured.foundation.ops.draws import draw_rows
+from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import require, require_support
@@ -24,10 +24,10 @@ from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals, sum_table, total_score
 from pyro_structured.junction_trees.ops.junction_tree import (
     TreeBeliefs,
+    TreeDraws,
     infer_tree,
     log_partition_of_tree,
     maximize_tree,
-    sample_tree,
 )
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree, check_tree
 from pyro_structured.junction_trees.structures.factors import conditional_factors, multiply_factors
@@ -76,7 +76,7 @@ class JunctionTree(CategoricalVector):
     """
 
     arg_constraints = {"clique_logits": constraints.independent(constraints.less_than(torch.inf), 1)}
-    _derived = ("_leveled", "_beliefs", "_single_beliefs")
+    _derived = ("_leveled", "_beliefs", "_single_beliefs", "_draws")
 
     def __init__(self, clique_logits: Tensor, tree: CliqueTree, validate_args: bool | None = None) -> None:
         check_vector("clique_logits", clique_logits)
@@ -227,16 +227,20 @@ class JunctionTree(CategoricalVector):
         agrees = (inside & (~observed | (value == given))).all(-1) & consistent
         return score.masked_fill(~agrees, -torch.inf)
 
+    @lazy_property
+    def _draws(self) -> KeptDraws:
+        with torch.no_grad():
+            return KeptDraws(partial(TreeDraws, plan=self.tree.plan), *self._arguments)
+
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Exact samples, shape ``sample_shape + batch_shape + (n,)``."""
+        """Exact samples, shape ``sample_shape + batch_shape + (n,)``; further ones repeat no upward pass."""
         shape = torch.Size(sample_shape)
         with torch.no_grad():
-            require_support(self._log_z, self._empty)
-            arguments = self._arguments
+            if not self._draws.possible:
+                require_support(self._log_z, self._empty)
             # Samples of equal rows are further samples of one row.
-            copies = self.batch_shape.numel() if all(len(rows) == 1 for rows in arguments) else 1
-            draw = partial(sample_tree, plan=self.tree.plan, num_samples=shape.numel() * copies)
-            drawn = draw_rows(draw, *arguments)
+            copies = self.batch_shape.numel() if self._draws.num_rows == 1 else 1
+            drawn = self._draws(shape.numel() * copies)
         return drawn.reshape(shape + self.batch_shape + self.event_shape)
 
     def reweight(self, log_weights: Tensor) -> "JunctionTree":

@@ -1,6 +1,6 @@
 """Passes through chains by products of neighbouring tables: as many steps as the logarithm of the length."""
 
-__all__ = ["Chain", "chain_of", "infer_chain", "sample_chain"]
+__all__ = ["Chain", "chain_of", "infer_chain", "multiply_chain", "sample_chain"]
 
 import itertools
 import math
@@ -114,12 +114,13 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return logsumexp(terms, -2)
 
 
-def _products(matrices: Tensor) -> list[tuple[Tensor, Tensor]]:
+def multiply_chain(clique_logits: Tensor, evidence: Tensor, chain: Chain) -> list[tuple[Tensor, Tensor]]:
     """Left and right factors of the products of neighbours, from single matrices to the halves of the chain, each of
-    shape ``(rows, products, K, K)``, and at last the product of all, twice.
+    shape ``(rows, products, K, K)``, and at last the product of all, twice; arguments as for :func:`infer_chain`.
 
     Where their number is odd, the last is multiplied by the unit matrix.
     """
+    matrices = _matrices(chain, clique_logits, evidence)
     size = matrices.shape[-1]
     unit = torch.full((size, size), -math.inf, dtype=matrices.dtype, device=matrices.device).fill_diagonal_(0.0)
     levels = []
@@ -146,7 +147,7 @@ def infer_chain(
     :return: Log Z, shape ``(rows,)``, marginals of single states, shape ``(rows, num_states)``, and of the tables'
         entries, shape ``(rows, table_size)``; the last two without columns if they are not wanted.
     """
-    levels = _products(_matrices(chain, clique_logits, evidence))
+    levels = multiply_chain(clique_logits, evidence, chain)
     whole = levels[-1][0][:, 0]
     log_z = logsumexp(whole.flatten(1))
     if not marginals:
@@ -169,14 +170,14 @@ def infer_chain(
     return log_z, states[:, :-1], packed[:, :-1]
 
 
-def sample_chain(clique_logits: Tensor, evidence: Tensor, chain: Chain, num_samples: int) -> Tensor:
+def sample_chain(levels: Sequence[tuple[Tensor, Tensor]], chain: Chain, num_samples: int) -> Tensor:
     """Exact samples of a chain: both ends, then the variable in the middle, then those in the middles of both halves.
 
-    Arguments are those of :func:`infer_chain`.
-
+    :param levels: Products of :func:`multiply_chain`.
+    :param Chain chain: The chain, on the same device.
+    :param int num_samples: Number of samples of each row.
     :return: Integers of shape ``(num_samples, rows, n)``.
     """
-    levels = _products(_matrices(chain, clique_logits, evidence))
     whole = levels[-1][0][:, 0]
     size = whole.shape[-1]
     ends = draw_log(whole.flatten(1).expand(num_samples, -1, -1))

@@ -1,8 +1,9 @@
 """Partition functions and marginals of junction trees: exact, differentiable, batched."""
 
-__all__ = ["TreeBeliefs", "infer_tree", "log_partition_of_tree", "maximize_tree", "sample_tree"]
+__all__ = ["TreeBeliefs", "TreeDraws", "infer_tree", "log_partition_of_tree", "maximize_tree"]
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
-from pyro_structured.junction_trees.ops.chain_passes import Chain, infer_chain, sample_chain
+from pyro_structured.junction_trees.ops.chain_passes import Chain, infer_chain, multiply_chain, sample_chain
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
@@ -228,16 +229,53 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
     return TreeBeliefs(log_z, single, joint)
 
 
-@torch.no_grad()
-def sample_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, num_samples: int) -> Tensor:
-    """Exact samples, integers of shape ``(num_samples, rows, n)``; arguments as for :func:`infer_tree`."""
-    chain = _short_chain(clique_logits, evidence, plan)
-    if chain is not None and num_samples * chain.entries.numel() <= CHAIN_NUMBERS:
-        return sample_chain(clique_logits, evidence, chain, num_samples)
-    parts = []
-    for tables, weights in _parts(clique_logits, evidence, plan, num_samples):
-        parts.append(_sample_states(plan, _upward(plan, tables, weights), num_samples))
-    return torch.cat(parts, -1).movedim(0, -1)
+class TreeDraws:
+    """Exact samples, for which upward passes are made once, if they fit into one batch of rows; arguments as for
+    :func:`infer_tree`.
+    """
+
+    def __init__(self, clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> None:
+        self._arguments, self._plan = (clique_logits, evidence), plan
+        self._chain = _short_chain(clique_logits, evidence, plan)
+
+    @cached_property
+    def _levels(self) -> list[tuple[Tensor, Tensor]]:
+        assert self._chain is not None
+        return multiply_chain(*self._arguments, self._chain)
+
+    @cached_property
+    def _passed(self) -> _UpwardPass | None:
+        """Pass for all rows; ``None`` where there are too many."""
+        if max(map(len, self._arguments)) > _rows_at_once(self._plan, 1):
+            return None
+        (part,) = _parts(*self._arguments, self._plan)
+        return _upward(self._plan, *part)
+
+    @property
+    def possible(self) -> bool:
+        """Whether it is known that all rows have a value of positive probability."""
+        if self._chain is not None:
+            return bool((self._levels[-1][0].flatten(1) > -torch.inf).any(-1).all())
+        return self._passed is not None and bool((self._passed.log_partition > -torch.inf).all())
+
+    @torch.no_grad()
+    def __call__(self, num_samples: int) -> Tensor:
+        """Integers of shape ``(num_samples, rows, n)``."""
+        chain, plan = self._chain, self._plan
+        if chain is not None and num_samples * chain.entries.numel() <= CHAIN_NUMBERS:
+            return sample_chain(self._levels, chain, num_samples)
+        drawn = (_sample_states(plan, passed, num_samples) for passed in self._passes(num_samples))
+        return torch.cat(list(drawn), -1).movedim(0, -1)
+
+    def _passes(self, num_samples: int) -> Iterator[_UpwardPass]:
+        if self._passed is None:
+            yield from (_upward(self._plan, *part) for part in _parts(*self._arguments, self._plan, num_samples))
+            return
+        log_z, shares, totals = self._passed
+        step = _rows_at_once(self._plan, num_samples)
+        for start in range(0, max(1, len(log_z)), step):
+            rows = slice(start, start + step)
+            yield _UpwardPass(log_z[rows], [s[:, rows] for s in shares], [t[:, rows] for t in totals])
 
 
 @torch.no_grad()
@@ -252,13 +290,17 @@ def _parts(
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Batches of rows, which become the last axis."""
     (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
-    step = max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
+    step = _rows_at_once(plan, copies)
     for start in range(0, max(1, rows), step):
         tables, weights = (
             (tensor if len(tensor) == 1 else tensor[start : start + step]).T.contiguous()
             for tensor in (clique_logits, evidence)
         )
         yield tables, weights if len(weights) else None
+
+
+def _rows_at_once(plan: CliquePlan, copies: int) -> int:
+    return max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
 
 
 def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Chain | None:

@@ -12,10 +12,10 @@ from pyro.infer import NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.inference.latent_state import latent_sites
 from pyro_structured.foundation.inference.live_model import NamedLatents
+from pyro_structured.foundation.inference.structured_gibbs import discrete_blocks
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_dependents import find_dependents, row_log_prob
@@ -47,7 +47,7 @@ class ConstrainedSlice(StepKernel):
 
     Alone, it stands for a composition that updates all other latent variables, too: ``Gibbs([(ConstrainedSlice(model),
     costs), (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known
-    function of noise, and with a :class:`BinaryGibbs` for discrete sites, before the last.
+    function of noise, and with a :class:`StructuredGibbs` or :class:`BinaryGibbs` for discrete sites, before the last.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
@@ -167,7 +167,9 @@ class ConstrainedSlice(StepKernel):
         }
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
-        """Costs, then joint moves, then the rest: zeros and ones, and continuous sites by NUTS."""
+        """Costs, then joint moves, then the rest: discrete sites, exactly or entry by entry, and continuous ones by
+        NUTS.
+        """
         trace: Any = poutine.trace(NamedLatents(self.model)).get_trace(*args, **kwargs)
         costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
         if not costs:
@@ -178,8 +180,7 @@ class ConstrainedSlice(StepKernel):
         blocks: list[tuple[MCMCKernel, Any]] = [(self, costs)]
         if rest and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
             blocks.append((Interweave(self.model), None))
-        if discrete:
-            blocks.append((BinaryGibbs(self.model), discrete))
+        blocks += discrete_blocks(self.model, discrete, trace, args, kwargs)
         if continuous:
             blocks.append((NUTS(self.model), continuous))
         return blocks

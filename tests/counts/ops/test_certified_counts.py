@@ -294,7 +294,26 @@ def test_messages_stop_at_the_largest_possible_count():
     assert max(m.width for m in forest.tree(limited).merges) == 4 and few < 0.7 * cells
 
 
-def test_retries_are_certified_or_left_to_direct_convolution(monkeypatch):
+@pytest.fixture
+def windows_first(monkeypatch):
+    """Windows for rows of few variables, too."""
+    monkeypatch.setattr(count_potential, "DIRECT_WORK", 0)
+
+
+@pytest.mark.parametrize("name", list(families(2)))
+def test_windows_and_direct_convolutions_agree(name, monkeypatch):
+    """Which of them few variables take goes by cost."""
+    (logits, potential), forest = families(200)[name], CountForest(200)
+    found, bounds = infer_counts(logits, potential, forest), certify(logits, potential, forest)
+    monkeypatch.setattr(count_potential, "DIRECT_WORK", 0)
+    expected, others = infer_counts(logits, potential, forest), certify(logits, potential, forest)
+    assert bounds.num_fallback_nodes == 0
+    assert (found.log_partition - expected.log_partition).abs() <= bounds[0] + others[0] < 1e-9
+    assert ((found.marginal_logits - expected.marginal_logits).abs() <= bounds[1] + others[1]).all()
+    torch.testing.assert_close(found.count_marginals, expected.count_marginals, rtol=0, atol=1e-10)
+
+
+def test_retries_are_certified_or_left_to_direct_convolution(monkeypatch, windows_first):
     """A tolerance that no transform can meet sends all rows to log space, with the same results."""
     logits, potential = families(64)["random"]
     expected = infer_counts(logits, potential, CountForest(64))
@@ -306,7 +325,7 @@ def test_retries_are_certified_or_left_to_direct_convolution(monkeypatch):
 
 
 @pytest.mark.parametrize("retried", [False, True])
-def test_enumeration_over_all_small_clamps(retried, monkeypatch):
+def test_enumeration_over_all_small_clamps(retried, monkeypatch, windows_first):
     """Every pattern of clamps of four variables, with every table of zeros and -inf; with windows, too."""
     if retried:
         solve = count_potential._solve_windows
@@ -339,7 +358,7 @@ def test_enumeration_over_all_small_clamps(retried, monkeypatch):
 
 @pytest.mark.parametrize("size", [64, 1024])
 @pytest.mark.parametrize("name", list(families(2)))
-def test_hard_inputs_need_no_direct_convolution(name, size):
+def test_hard_inputs_need_no_direct_convolution(name, size, windows_first):
     logits, potential = families(size)[name]
     assert certify(logits, potential, CountForest(size)).num_fallback_nodes == 0
 

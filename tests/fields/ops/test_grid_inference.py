@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from pyro_structured.fields.ops import grid_inference
-from pyro_structured.fields.ops.grid_inference import infer_grid, log_partition_of_grid, maximize_grid, sample_grid
+from pyro_structured.fields.ops.grid_inference import GridDraws, infer_grid, log_partition_of_grid, maximize_grid
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.structures import Grid
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -116,7 +116,7 @@ def test_samples_of_several_labels():
         _, penalties = field(shape, 2, 0.1, 1.0, 4)
         states = torch.randn(2, 12, dtype=torch.double)
         values, _, _, joint = several_scores(shape, 3, states, penalties)
-        drawn = sample_grid(states, penalties, shape, torch.arange(2).repeat_interleave(50_000))
+        drawn = GridDraws(states, penalties, shape)(torch.arange(2).repeat_interleave(50_000))
         place = (drawn * 3 ** torch.arange(3, -1, -1)).sum(-1).reshape(2, -1)
         for row, probs in enumerate(joint.softmax(0).T):
             assert discrete_goodness_of_fit(probs, place[row].bincount(minlength=len(values))) > 2e-9
@@ -176,7 +176,7 @@ def test_samples():
         _, _, joint = scores(shape, states, penalties)
         probs = joint.softmax(0)
         rows = torch.arange(2).repeat(50_000)
-        drawn = sample_grid(states, penalties, shape, rows)
+        drawn = GridDraws(states, penalties, shape)(rows)
         place = (drawn * 2 ** torch.arange(drawn.shape[1] - 1, -1, -1)).sum(-1)
         for row in range(2):
             counts = place[rows == row].bincount(minlength=len(probs))

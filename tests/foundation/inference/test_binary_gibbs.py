@@ -12,7 +12,7 @@ from pyro.ops.stats import effective_sample_size
 
 import pyro_structured.distributions as sdist
 from pyro_structured.inference import BinaryGibbs
-from pyro_structured.structures import Count
+from pyro_structured.structures import CliqueTree, Count
 from pyro_structured.testing import brute_force
 
 pytestmark = pytest.mark.statistical
@@ -24,6 +24,7 @@ PRIORS = {
     "few numbers": sdist.RecursiveCardinality(WEIGHTS, torch.tensor([-math.inf, 0.0, 1.0, -math.inf, -math.inf])),
     "at most": sdist.RecursiveCardinality(torch.zeros(4), sdist.cardinality_potentials.at_most(4, 2)),
     "block": sdist.ExchangeableBlock(torch.tensor([0.0, 1.0, -1.0, 0.5, 0.0]), Count(4)),
+    "tree": sdist.JunctionTree(torch.linspace(-1, 1, 12), CliqueTree.chain(4, 2)),
     "independent": dist.Bernoulli(torch.tensor([0.2, 0.5, 0.5, 0.9])).to_event(1),
 }
 

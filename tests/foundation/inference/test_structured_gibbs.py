@@ -5,6 +5,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import MCMC, NUTS
+from pyro.infer.mcmc import RandomWalkKernel
 from pyro.ops.stats import effective_sample_size
 from scipy.stats import chisquare
 
@@ -17,22 +18,36 @@ from pyro_structured.distributions import (
     JunctionTree,
     KSubset,
     MixtureOfJunctionTrees,
+    RandOM,
     RecursiveCardinality,
 )
-from pyro_structured.inference import BinaryGibbs, Gibbs, StructuredGibbs
-from pyro_structured.structures import BlockTree, CategoryCounts, CliqueTree, Count, Grid, NestedSubsets, Partition
+from pyro_structured.inference import BinaryGibbs, ConstrainedSlice, FieldGibbs, Gibbs, StructuredGibbs
+from pyro_structured.structures import (
+    BlockTree,
+    CategoryCounts,
+    CliqueTree,
+    Count,
+    Grid,
+    NestedSubsets,
+    Partition,
+    TopK,
+)
+from pyro_structured.testing.check_invariance import check_invariance
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
+from pyro_structured.testing.kernel_case import KernelCase
 from pyro_structured.testing.standard_errors import most_standard_errors
 
 pytestmark = pytest.mark.statistical
 
-NUM_DRAWS = 400
+NUM_DRAWS = 250
 TREE = CliqueTree([[0, 1], [1, 2], [1, 3]], [2, 3, 2, 1])
 TABLES = torch.tensor([0.5, -1.0, 0.2, 0.1, 1.0, -0.3, 0.0, 0.4, -0.2, 0.8, -0.9, 0.6, 0.3, 0.0, -0.5]).double()
 SUBSETS = NestedSubsets([[0, 1], range(4)], num_variables=4)
 COUNTS = torch.tensor([1.0, 0.0, 0.5, 0.0, -torch.inf, 1.0, 0.0, 2.0]).double()
 LOGITS = torch.tensor([0.3, -0.5, 0.0, 1.0]).double()
 LEVELS = torch.tensor([0.0, 1.0, -1.5]).double()
+PAIRS = torch.tensor([0.5, -0.5, 0.0, 1.0, 0.2, 0.0, -1.0, 0.6]).double()
+THREE_STATES = (torch.eye(3) * 1.5 + torch.tensor([0.0, 0.5, -0.5])).flatten().repeat(3)
 SEEN = torch.tensor([0.4, 1.2, -0.7, 0.9]).double()
 
 
@@ -78,7 +93,53 @@ def categories_in_a_field(y):
         pyro.sample("y", dist.Normal(LEVELS[z], 0.7), obs=y.reshape(2, 2))
 
 
-CASES = (chain, outliers_in_a_plate, counts_with_a_factor, exclusions, field_of_pixels, categories_in_a_field)
+def chains_in_rows(y):
+    """A plate of chains, each with a log-density of all its entries."""
+    with pyro.plate("rows", 2):
+        z = pyro.sample("z", JunctionTree(PAIRS, CliqueTree.chain(3, 2)))
+        pyro.factor("rising", z.double() @ SEEN[1:])
+        pyro.sample("y", dist.Normal(z.double(), 0.7).to_event(1), obs=y.expand(2, 4)[:, :3])
+
+
+def rows_with_a_total(y):
+    """Two plates, with a log-density of all rows of one of them."""
+    scale = torch.tensor([[0.5], [1.5]]).double()
+    with pyro.plate("images", 2, dim=-1):
+        with pyro.plate("parts", 2, dim=-2):
+            z = pyro.sample("z", KSubset(LOGITS[:2], 1))
+            pyro.sample("y", dist.Normal(z, 0.9).to_event(1), obs=y[:2].expand(2, 2, 2))
+        pyro.factor("total", (z * scale.unsqueeze(-1)).sum((0, 2)) + z[..., 0].sum(0))
+
+
+def masked_rows(y):
+    """Rows whose prior, and entries whose likelihood, do not count."""
+    with pyro.plate("rows", 2):
+        with pyro.poutine.mask(mask=torch.tensor([True, False])):
+            z = pyro.sample("z", KSubset(LOGITS[:3], 2))
+        with pyro.plate("entries", 3, dim=-2), pyro.poutine.mask(mask=torch.tensor([[True], [False], [True]])):
+            pyro.sample("y", dist.Normal(z.mT, 0.9), obs=y[1:].reshape(3, 1).expand(3, 2))
+
+
+def fields_in_rows(y):
+    """Two fields, which share their pixels' level."""
+    odds, penalties = LOGITS.reshape(2, 2) * torch.tensor([1.0, -1.0]).reshape(2, 1, 1), torch.full((4,), 0.7).double()
+    with pyro.plate("rows", 2):
+        z = pyro.sample("z", GridCRF(odds, penalties, Grid(2, 2)))
+        pyro.sample("y", dist.Normal(z, 0.7).to_event(2), obs=y.reshape(2, 2).expand(2, 2, 2))
+
+
+CASES = (
+    chain,
+    outliers_in_a_plate,
+    counts_with_a_factor,
+    exclusions,
+    field_of_pixels,
+    categories_in_a_field,
+    chains_in_rows,
+    rows_with_a_total,
+    masked_rows,
+    fields_in_rows,
+)
 MODELS = {model.__name__: model for model in CASES}
 
 
@@ -91,11 +152,19 @@ def draws_of(kernel, model, start, number, *args):
     return torch.stack(draws)
 
 
+def joint_values(fn):
+    """All values of all rows together."""
+    values, rows = fn.enumerate_support(expand=False), fn.batch_shape.numel()
+    values = values.reshape(len(values), *fn.event_shape)
+    places = torch.cartesian_prod(*[torch.arange(len(values))] * rows).reshape(-1, rows)
+    return values[places].reshape(-1, *fn.batch_shape, *fn.event_shape)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_draws_follow_the_posterior(name):
     model = MODELS[name]
     trace = pyro.poutine.trace(model).get_trace(SEEN)
-    support = trace.nodes["z"]["fn"].enumerate_support()
+    support = joint_values(trace.nodes["z"]["fn"])
     log_joint = torch.stack(
         [pyro.poutine.trace(pyro.condition(model, {"z": z})).get_trace(SEEN).log_prob_sum() for z in support]
     )
@@ -176,14 +245,118 @@ def test_alone_it_is_a_composition():
     assert isinstance(binary[0], BinaryGibbs) and binary[1] == ["flag"]
 
 
+def test_rows_with_a_log_density_of_all_entries_are_changed_together():
+    """Entries of pairs, in many rows, which are the only ones that log-densities depend on together."""
+
+    def model():
+        with pyro.plate("rows", 60):
+            z = pyro.sample("z", KSubset(LOGITS, 2))
+            with pyro.plate("pairs", 2, dim=-2):
+                pyro.factor("pair", (z @ torch.tensor([[1.0, 0.0], [-2.0, 0.0], [0.0, 0.5], [0.0, 2.0]]).double()).mT)
+
+    kernel = StructuredGibbs(model)
+    draws = draws_of(kernel, model, KSubset(LOGITS, 2).sample((60,)), 30)
+    exact = KSubset(LOGITS + torch.tensor([1.0, -2.0, 0.5, 2.0]).double(), 2).marginals
+    assert ((draws.mean((0, 1)) - exact).abs() < 6 * (exact * (1 - exact) / 1800).sqrt()).all()
+    # Two states, the present values, two changed entries, and a check, in each step; what is found at the start; and
+    # values at random in steps 1, 2, 4, 8 and 16.
+    assert kernel.report()["runs"] <= 30 * 6 + 1 + 2 * 8 + 2 * 5
+
+
+def test_sites_in_a_sequential_plate():
+    """Several sites of one model, one after the other."""
+    y = SEEN.expand(3, 4)
+
+    def model():
+        for i in pyro.plate("rows", 3):
+            z = pyro.sample(f"z_{i}", KSubset(LOGITS + i, 2))
+            pyro.sample(f"y_{i}", dist.Normal(z * (1.0 + i), 1.0).to_event(1), obs=y[i])
+
+    mcmc = MCMC(StructuredGibbs(model), num_samples=40, warmup_steps=0, disable_progbar=True)
+    mcmc.run()
+    for i in range(3):
+        log_off, log_on = (dist.Normal(level, 1.0).log_prob(SEEN) for level in (0.0, 1.0 + i))
+        exact = KSubset(LOGITS + i, 2).reweight(log_off, log_on).marginals
+        error = (exact * (1 - exact) / 40).sqrt()
+        assert ((mcmc.get_samples()[f"z_{i}"].mean(0) - exact).abs() < 6 * error).all()
+
+
+def test_a_declared_sum_is_not_checked():
+    def model(y):
+        z = pyro.sample("z", KSubset(LOGITS, 2))
+        pyro.sample("y", dist.Normal(z, 1.0).to_event(1), obs=y)
+
+    runs = []
+    for additive in (False, True):
+        kernel = StructuredGibbs(model, additive=additive)
+        draws_of(kernel, model, torch.tensor([1.0, 1.0, 0.0, 0.0]).double(), 10, SEEN)
+        runs.append(kernel.report()["runs"])
+    assert runs == [10 * 3 + 5 + 2 * 4, 10 * 2 + 5]
+    with pytest.raises(ValueError, match="additive: expected a bool, got 'yes'"):
+        StructuredGibbs(model, additive="yes")
+
+
+def two_sites(y):
+    first = pyro.sample("first", KSubset(LOGITS, 2))
+    second = pyro.sample("second", KSubset(LOGITS, 2))
+    pyro.sample("x", dist.Normal(first, 1.0).to_event(1), obs=y)
+    pyro.sample("y", dist.Normal(torch.eye(4).double().cumsum(0) @ second, 1.0).to_event(1), obs=y)
+    return first
+
+
+def test_compositions_draw_exactly_what_they_can():
+    def with_costs(y):
+        first = two_sites(y)
+        pyro.sample("best", RandOM(dist.Normal(first, 1.0).to_event(1), TopK(4, 2)), obs=torch.tensor([1.0, 1, 0, 0]))
+
+    def with_a_field(y):
+        two_sites(y)
+        pyro.sample("field", GridCRF(torch.zeros(2, 2), torch.ones(4), Grid(2, 2)))
+
+    for kernel, first in (
+        (StructuredGibbs(two_sites), []),
+        (FieldGibbs(with_a_field), ["field"]),
+        (ConstrainedSlice(with_costs), ["best_costs"]),
+    ):
+        blocks = kernel.composition((SEEN,), {})
+        blocks = [(block, names) for block, names in blocks if names is not None]
+        assert [type(block) for block, _ in blocks[len(first) :]] == [StructuredGibbs, BinaryGibbs]
+        assert [names for _, names in blocks] == [*([first] if first else []), ["first"], ["second"]]
+
+
 def regression(y):
     z = pyro.sample("z", KSubset(torch.zeros(4), 2))
     pyro.sample("y", dist.Normal(torch.eye(4).cumsum(0) @ z, 1.0).to_event(1), obs=y)
 
 
-def masked(y):
-    with pyro.poutine.mask(mask=torch.tensor(True)):
+def scaled(y):
+    with pyro.poutine.scale(scale=2.0):
         pyro.sample("z", KSubset(torch.zeros(4), 2))
+
+
+def unequal(y):
+    """A condition that the present value meets, and all values next to it break."""
+    z = pyro.sample("z", RecursiveCardinality(torch.zeros(2), torch.zeros(3)))
+    pyro.factor("unequal", torch.where(z[0] == z[1], -torch.inf, 0.0))
+
+
+def switched(y):
+    """As many observations as there are ones."""
+    z = pyro.sample("z", RecursiveCardinality(torch.zeros(4), torch.zeros(5)))
+    for entry in range(int(z.sum())):
+        pyro.sample(f"y_{entry}", dist.Normal(0.0, 1.0), obs=y[entry])
+
+
+def large_field(y):
+    grid = Grid(30, 40)
+    unary, none = torch.zeros(30, 40, 3), torch.zeros(0)
+    pyro.sample("z", CategoricalPatternCRF(unary, torch.ones(grid.num_edges), torch.zeros(0, 30, 40, 3), none, grid))
+
+
+def frustrated_field(y):
+    """Couplings of mixed signs, for which chains from the past do not help."""
+    grid = Grid(40, 50)
+    pyro.sample("z", GridCRF(torch.zeros(40, 50), torch.randn(grid.num_edges), grid))
 
 
 def ordinary(y):
@@ -201,7 +374,15 @@ def undefined(y):
     ("model", "message"),
     [
         (regression, "z: expected log-densities of later sites that add up over the entries .* BinaryGibbs updates"),
-        (masked, "z: expected a site without mask and scale"),
+        (unequal, "z: expected log-densities of later sites that add up over the entries"),
+        (switched, "z: expected later sites that are the same at all values, got . log-densities in place of ."),
+        (scaled, "z: expected a site without a scale for StructuredGibbs, got one with; BinaryGibbs updates scaled"),
+        (
+            large_field,
+            r"z: expected a site that StructuredGibbs can draw exactly, got CategoricalPatternCRF of shape \(30, 40\); "
+            r"log Z: exact sums are limited to 1.1e\+09 numbers, got .*FieldGibbs updates fields of any size, Binary",
+        ),
+        (frustrated_field, r"z: expected a site .* got GridCRF of shape \(40, 50\); .* on this cycle it is odd: .*"),
         (ordinary, "z: expected a distribution with reweight for StructuredGibbs, such as RecursiveCardinality"),
         (undefined, "z: expected log-densities of later sites that are numbers, got NaN"),
     ],
@@ -209,7 +390,7 @@ def undefined(y):
 def test_refusals(model, message):
     kernel = Gibbs([(StructuredGibbs(model), ["z"])])
     with pytest.raises(ValueError, match=message):
-        MCMC(kernel, num_samples=5, warmup_steps=0, disable_progbar=True).run(torch.ones(4))
+        MCMC(kernel, num_samples=100, warmup_steps=0, disable_progbar=True).run(torch.ones(4))
 
 
 def test_nothing_to_draw():
@@ -246,7 +427,7 @@ def test_chain_with_unknown_emissions():
     joint = joint + dist.Normal(grid * chains.unsqueeze(-1), 0.7).log_prob(y.unsqueeze(-1)).sum(1)
     probs = joint.flatten().softmax(0).view(joint.shape)
     expected = [(probs.sum(1) @ chains.double()), (probs.sum(0) @ grid).reshape(1)]
-    averages = chain_averages(model, y, "level", [lambda s: s["z"], lambda s: s["level"]], 600)
+    averages = chain_averages(model, y, "level", [lambda s: s["z"], lambda s: s["level"]], 400)
     for exact, (mean, error, most) in zip(expected, averages, strict=True):
         assert ((mean - exact).abs() < most * error).all()
 
@@ -264,7 +445,7 @@ def test_spike_and_slab():
     y = torch.tensor([0.1, 1.0, -0.9, 0.4]).double()
     log_off, log_on = dist.Normal(0.0, (scales**2 + 0.25).sqrt().unsqueeze(-1)).log_prob(y)
     exact = prior.reweight(log_off, log_on).marginals
-    ((mean, error, most),) = chain_averages(model, y, "w", [lambda s: s["z"]], 600)
+    ((mean, error, most),) = chain_averages(model, y, "w", [lambda s: s["z"]], 400)
     assert ((mean - exact).abs() < most * error).all()
 
 
@@ -299,3 +480,27 @@ def test_exchangeable_variables_and_mixtures(prior):
     assert int(found.sum()) == 3000 and discrete_goodness_of_fit(probs, found) > 2e-9
     # The states, and a check, for each draw; and where the log-densities' owners are found.
     assert kernel.report()["runs"] < 2 * 4 + 2 * 13 + 10
+
+
+def hidden_chains(y):
+    """Chains of three states in a plate, whose emissions have unknown means."""
+    levels = pyro.sample("levels", dist.Normal(torch.tensor([-1.0, 0.0, 2.0]), 0.7).to_event(1))
+    with pyro.plate("rows", 2):
+        z = pyro.sample("z", JunctionTree(THREE_STATES, CliqueTree.chain(4, 3)))
+        pyro.sample("y", dist.Normal(levels[z.long()], 0.5).to_event(1), obs=y)
+
+
+def draw_hidden_chains():
+    levels = dist.Normal(torch.tensor([-1.0, 0.0, 2.0]), 0.7).sample()
+    z = JunctionTree(THREE_STATES, CliqueTree.chain(4, 3)).sample((2,))
+    return {"levels": levels, "z": z}, (dist.Normal(levels[z], 0.5).sample(),)
+
+
+def test_simulation_based_calibration_of_hidden_chains():
+    """The other such model, outliers in a plate, is in the contract of kernels."""
+
+    def factory(model):
+        return Gibbs([(StructuredGibbs(model), ["z"]), (RandomWalkKernel(model), ["levels"])])
+
+    pyro.set_rng_seed(0)
+    check_invariance(KernelCase(factory, hidden_chains, draw_hidden_chains), {}, num_replicates=50, num_steps=2)

@@ -1,4 +1,8 @@
-"""Samples under ``torch.vmap``."""
+"""Samples under ``torch.vmap``, and passes that are kept between samples."""
+
+import pickle
+import pkgutil
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -7,6 +11,7 @@ from pyro_structured.distributions import (
     GridCRF,
     JunctionTree,
     KSubset,
+    PatternCRF,
     PoissonBinomial,
     RecursiveCardinality,
     SumProductNetwork,
@@ -41,6 +46,54 @@ def test_as_randomness_says(make):
     assert torch.equal(same[0], same[1])
     with pytest.raises(RuntimeError, match="randomness"):
         torch.vmap(lambda row: make(row).sample())(x)
+
+
+CHAIN, STAR = CliqueTree.chain(9, 2), CliqueTree.from_edges([(0, d) for d in range(1, 5)], [2] * 5)
+EDGES = NestedSubsets([range(5)], 5, edges=[(0, 1), (1, 2)])
+FAR = torch.full((5,), 30.0).double()
+GRID = Grid(2, 3)
+# A distribution, and the function that makes its pass.
+PASSES = {
+    "chain": (lambda: JunctionTree(torch.randn(32), CHAIN), "junction_trees.ops.junction_tree.multiply_chain"),
+    "tree": (lambda: JunctionTree(torch.randn(3, 16), STAR), "junction_trees.ops.junction_tree._upward"),
+    "windows": (lambda: KSubset(torch.randn(5), 2), "counts.ops.convolution_tree.upward"),
+    "certificate": (lambda: KSubset(torch.randn(5), 2), "counts.ops.count_sampling.attempts"),
+    "direct": (lambda: KSubset(FAR, 1), "counts.ops.count_sampling.upward_messages"),
+    "nested": (
+        lambda: RecursiveCardinality(torch.randn(3), torch.randn(7), NESTED),
+        "counts.ops.count_sampling.upward_messages",
+    ),
+    "edges": (
+        lambda: RecursiveCardinality(torch.randn(5), torch.randn(6), EDGES, torch.randn(2, 2, 2)),
+        "counts.ops.coupled_counts._upward",
+    ),
+    "grid": (lambda: GridCRF(torch.randn(2, 3), torch.randn(7), GRID), "fields.ops.grid_inference.forward"),
+    "patterns": (
+        lambda: PatternCRF(torch.randn(2, 3), torch.randn(7), torch.randn(2, 2, 3), torch.randn(2), GRID),
+        "fields.ops.pattern_mixture.PatternMixture.log_sums",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_repeated_samples_repeat_no_pass(name):
+    """Nor do copies lose what they need, or take what was kept."""
+    make, target = PASSES[name]
+    torch.manual_seed(0)
+    d = make()
+    path, _, function = f"pyro_structured.{target}".rpartition(".")
+    owner = pkgutil.resolve_name(path)
+    with patch.object(owner, function, autospec=True, side_effect=getattr(owner, function)) as passed:
+        first = d.sample((3,))
+        calls = passed.call_count
+        assert calls > 0 and d.sample((3,)).shape == first.shape and passed.call_count == calls
+        copied = pickle.loads(pickle.dumps(d))
+        torch.manual_seed(1)
+        expected = d.sample((3,))
+        torch.manual_seed(1)
+        assert passed.call_count == calls and torch.equal(copied.sample((3,)), expected) and passed.call_count > calls
+    expanded = d.expand((2, *d.batch_shape))
+    assert expanded.sample((3,)).shape == (3, 2, *first.shape[1:])
 
 
 def test_refusal():
