@@ -31,12 +31,12 @@ PUBLIC = {
         Problem Product Ranking RegionTree ShortestPath SpanningTree Statistic TopK Transitions
     """,
     "distributions": """
-        Argmin BagLabel CategoricalPatternCRF DeepPatternCRF EnergyBounds EstimateWarning ExchangeableBlock
-        ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate FieldEstimator FieldOptimum
-        GridCRF JunctionTree KSubset KSubsetStraightThrough MixtureOfExchangeableTrees MixtureOfJunctionTrees
-        NanMasked OptimumEstimate OptimumEstimator PatternCRF PoissonBinomial PrecisionWarning RBM RandOM
-        RecursiveCardinality RecursiveCardinalityStraightThrough SelectionMixture SumProductNetwork
-        TruncatedNormal cardinality_potentials
+        Argmin BagLabel CategoricalPatternCRF CountedJunctionTree DeepPatternCRF EnergyBounds EstimateWarning
+        ExchangeableBlock ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate
+        FieldEstimator FieldOptimum GridCRF JunctionTree KSubset KSubsetStraightThrough
+        MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF
+        PoissonBinomial PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
+        SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
     """,
     "inference": """
         AnnealedImportanceSampling BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence

@@ -4,6 +4,7 @@ __all__ = [
     "Argmin",
     "BagLabel",
     "CategoricalPatternCRF",
+    "CountedJunctionTree",
     "DeepPatternCRF",
     "EnergyBounds",
     "EstimateWarning",
@@ -63,6 +64,7 @@ from pyro_structured.fields.distributions.restricted_boltzmann_machine import RB
 from pyro_structured.fields.solvers.field_optimum import FieldOptimum
 from pyro_structured.foundation.distributions.estimate_warning import EstimateWarning
 from pyro_structured.foundation.distributions.nan_masked import NanMasked
+from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
 from pyro_structured.optima.distributions.argmin import Argmin

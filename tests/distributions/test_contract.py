@@ -371,6 +371,22 @@ def junction_forest(batch_shape, dtype, device="cpu"):
     return sdist.JunctionTree(tables, FOREST)
 
 
+def counted_junction_tree(batch_shape, dtype, device="cpu"):
+    """A list inside another one; two states of a variable count."""
+    inner = [(0, 1), (1, 0)]
+    counted = [inner, [*inner, (2, 1), (2, 2)]]
+    counts = numbers(batch_shape, 7, dtype, device)
+    counts[..., [0, 5]] = -math.inf
+    return sdist.CountedJunctionTree(numbers(batch_shape, LOOP.table_size, dtype, device), LOOP, counts, counted)
+
+
+def counted_forest(batch_shape, dtype, device="cpu"):
+    tables = numbers(batch_shape, FOREST.table_size, dtype, device)
+    tables[..., [1, 4]] = -math.inf
+    counts = numbers(batch_shape, 5, dtype, device)
+    return sdist.CountedJunctionTree(tables, FOREST, counts, [(d, 0) for d in range(4)])
+
+
 def mixture_of_junction_trees(batch_shape, dtype, device="cpu"):
     trees = [LOOP, CliqueTree([[0], [1, 3], [2]], LOOP.cardinalities)]
     size = sum(tree.table_size for tree in trees)
@@ -555,6 +571,7 @@ FACTORIES = {
     "RecursiveCardinalityStraightThrough": [straight_through],
     "ExchangeableTree": [exchangeable_tree],
     "MixtureOfExchangeableTrees": [mixture_of_exchangeable_trees],
+    "CountedJunctionTree": [counted_junction_tree, counted_forest],
     "JunctionTree": [junction_tree, junction_forest],
     "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states],
     "KSubset": [k_subset, k_subset_with_tensor],

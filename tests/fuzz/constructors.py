@@ -179,6 +179,21 @@ EXAMPLES = {
         lambda: {"values": BITS, "tree": BLOCKS, "smoothing": 1.0, "weights": torch.ones(6)}
     ],
     "distributions.GridCRF": [lambda: field(unary_logits=numbers(2, 2))],
+    "distributions.CountedJunctionTree": [
+        lambda: {
+            "clique_logits": numbers(TREE.table_size),
+            "tree": TREE,
+            "count_logits": numbers(4),
+            "counted": [(0, 1), (1, 1), (2, 1)],
+        },
+        lambda: {
+            "clique_logits": numbers(2, TREE.table_size),
+            "tree": TREE,
+            "count_logits": numbers(2 + 4),
+            "counted": [[(0, 1)], [(0, 1), (1, 1), (2, 1)]],
+            "validate_args": True,
+        },
+    ],
     "distributions.JunctionTree": [
         lambda: {"clique_logits": numbers(TREE.table_size), "tree": TREE},
         lambda: {"clique_logits": numbers(2, TREE.table_size), "tree": TREE, "validate_args": True},

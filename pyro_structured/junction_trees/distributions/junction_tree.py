@@ -21,7 +21,13 @@ from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import require, require_support
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
-from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals, sum_table, total_score
+from pyro_structured.junction_trees.ops.clique_tables import (
+    count_cliques,
+    log_conditionals,
+    spread_state_weights,
+    sum_table,
+    total_score,
+)
 from pyro_structured.junction_trees.ops.junction_tree import (
     TreeBeliefs,
     TreeDraws,
@@ -260,9 +266,7 @@ class JunctionTree(CategoricalVector):
                     [0.5000, 0.5000]])
         """
         log_weights = self._checked_weights(log_weights)
-        places = self.tree.state_places.to(log_weights.device)
-        numbers = torch.nn.functional.pad(log_weights.flatten(-2), (0, 1))[..., places]
-        logits = self._parameter("clique_logits") + numbers.sum(-1)
+        logits = self._parameter("clique_logits") + spread_state_weights(log_weights, self.tree.state_places)
         batch = torch.Size(torch.broadcast_shapes(log_weights.shape[:-2], self.batch_shape))
         new = type(self).__new__(type(self))
         return self._copy(new, self._evidence, batch, IMPOSSIBLE_EVIDENCE, {"clique_logits": logits})

@@ -1,6 +1,6 @@
 """Tables of a junction tree: from data, from probabilities of its cliques, and of other variables."""
 
-__all__ = ["count_cliques", "log_conditionals", "spread_table", "sum_table", "total_score"]
+__all__ = ["count_cliques", "log_conditionals", "spread_state_weights", "spread_table", "sum_table", "total_score"]
 
 import math
 from collections.abc import Sequence
@@ -58,6 +58,17 @@ def total_score(plan: CliquePlan, tables: Tensor, states: Tensor) -> Tensor:
     if math.prod(tables.shape[:-1]) == 1:
         return tables.reshape(-1)[index].sum(-1).expand(batch)
     return tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)
+
+
+def spread_state_weights(log_weights: Tensor, places: Tensor) -> Tensor:
+    """Tables of all cliques whose sum is the sum of log-weights of single states.
+
+    :param Tensor log_weights: Log-weights of the states of each variable, shape ``(..., n, K)``.
+    :param Tensor places: :attr:`~pyro_structured.structures.CliqueTree.state_places` of the tree.
+    :return: Shape ``(..., table_size)``.
+    """
+    numbers = torch.nn.functional.pad(log_weights.flatten(-2), (0, 1))
+    return numbers[..., places.to(log_weights.device)].sum(-1)
 
 
 def sum_table(table: Tensor, clique: Sequence[int], wanted: Sequence[int]) -> Tensor:

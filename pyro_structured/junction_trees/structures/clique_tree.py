@@ -263,6 +263,32 @@ class CliqueTree(Represented):
         parts = clique_logits.split(self.table_sizes, -1)
         return tuple(table.unflatten(-1, shape) for table, shape in zip(parts, self.table_shapes, strict=True))
 
+    def subtrees(self, min_size: int = 2) -> tuple[tuple[int, ...], ...]:
+        """Variables that are in a clique or below it, and not in its parent, for each clique: nested sets.
+
+        :param int min_size: Smallest number of variables of a set, at least 1.
+        :return: Different sets, the smallest first; cost of the sum of their sizes.
+
+        Example::
+
+            >>> CliqueTree.chain(6, 2).subtrees(2)
+            ((0, 1), (0, 1, 2, 3, 4, 5))
+        """
+        check_size("min_size", min_size)
+        below: list[set[int]] = [set(clique) for clique in self.cliques]
+        children: list[list[int]] = [[] for _ in self.cliques]
+        order = [index for index, parent in enumerate(self.parents) if parent == index]
+        for index, parent in enumerate(self.parents):
+            if parent != index:
+                children[parent].append(index)
+                below[index] -= set(self.cliques[parent])
+        for index in order:
+            order += children[index]
+        for index in reversed(order):
+            below[index].update(*(below[child] for child in children[index]))
+        found = {tuple(sorted(variables)) for variables in below if len(variables) >= min_size}
+        return tuple(sorted(found, key=lambda variables: (len(variables), variables)))
+
     def find(self, variables: Iterable[int]) -> int | None:
         """Number of a smallest clique that contains some variables; ``None`` if there is none."""
         wanted = set(checked_indices("variables", variables))
