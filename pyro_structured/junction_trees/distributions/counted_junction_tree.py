@@ -91,7 +91,7 @@ class CountedJunctionTree(CategoricalVector):
         "clique_logits": constraints.independent(constraints.less_than(math.inf), 1),
         "count_logits": constraints.independent(constraints.less_than(math.inf), 1),
     }
-    _derived = ("_leveled", "_arguments", "_beliefs", "_draws")
+    _derived = ("_leveled", "_tables", "_beliefs", "_draws")
 
     def __init__(
         self,
@@ -151,15 +151,21 @@ class CountedJunctionTree(CategoricalVector):
         return tables, numbers, peaks.sum(-1) + levels.sum(-1)
 
     @lazy_property
-    def _arguments(self) -> tuple[Tensor, Tensor]:
-        """Tables with the evidence, as matrices, with a single row where all rows are the same."""
+    def _tables(self) -> tuple[Tensor, Tensor]:
+        """Tables of cliques, with the evidence, and of counts."""
         tables, numbers, _ = self._leveled
         value, observed, consistent = self._evidence
         states = torch.arange(max(self.tree.cardinalities), device=value.device)
         excluded = observed.unsqueeze(-1) & (value.unsqueeze(-1) != states) | ~consistent[..., None, None]
         excluding = torch.zeros(excluded.shape, dtype=tables.dtype, device=value.device)
         excluding = excluding.masked_fill(excluded, -math.inf)
-        return self._rows(tables + spread_state_weights(excluding, self.tree.state_places)), self._rows(numbers)
+        return tables + spread_state_weights(excluding, self.tree.state_places), numbers
+
+    @property
+    def _arguments(self) -> tuple[Tensor, Tensor]:
+        """These tables as matrices, with a single row where all rows are the same."""
+        tables, numbers = self._tables
+        return self._rows(tables), self._rows(numbers)
 
     @lazy_property
     def _beliefs(self) -> CountedBeliefs:
@@ -270,8 +276,7 @@ def _kl_counted_junction_tree(p: CountedJunctionTree, q: CountedJunctionTree) ->
     log_z, *beliefs = p._supported_beliefs
     divergence = require_support(q._log_z, q._empty) - log_z
     missing = torch.zeros_like(divergence, dtype=torch.bool)
-    for probs, own, other in zip(beliefs, p._arguments, q._arguments, strict=True):
-        own, other = p._unflatten(own), q._unflatten(other)
+    for probs, own, other in zip(beliefs, p._tables, q._tables, strict=True):
         # Both exponents are subtracted before they are summed.
         change = own.masked_fill(probs == 0, 0.0) - other.masked_fill(other == -math.inf, 0.0)
         divergence = divergence + (probs * change.masked_fill(probs == 0, 0.0)).sum(-1)
