@@ -355,7 +355,7 @@ EXAMPLES = {
     ],
     "structures.Transitions": [lambda: {"num_variables": 3}],
     "inference.AnnealedImportanceSampling": [lambda: {"num_temperatures": 10, "num_chains": 4, "reverse": False}],
-    "inference.StructuredGibbs": [lambda: {"model": model}],
+    "inference.StructuredGibbs": [lambda: {"model": model, "additive": False}],
     "inference.BinaryGibbs": [lambda: {"model": model}],
     "inference.Checkpoint": [lambda: {"kernel": NUTS(model), "path": "run.pt", "every": 10}],
     "inference.ConstrainedSlice": [lambda: {"model": model, "num_lines": 3}],

@@ -42,7 +42,7 @@ class CountDraws:
     """Exact samples, for which the passes over the counts are made once; arguments as for :func:`sample_counts`."""
 
     def __init__(self, logits: Tensor, count_logits: Tensor, forest: AnyForest) -> None:
-        self._shape = logits.shape
+        self._like = logits
         every = torch.arange(len(logits), device=logits.device)
         # Pairs of rows and of the draws for them.
         self._parts: list[tuple[Tensor, _WindowDraws | _TreeDraws | CoupledChoice]] = []
@@ -68,7 +68,7 @@ class CountDraws:
         """Zeros and ones of shape ``(num_samples, rows, num_variables)``."""
         if len(self._parts) == 1:
             return self._parts[0][1](num_samples)
-        samples = torch.empty(num_samples, *self._shape, dtype=torch.double, device=self._parts[0][0].device)
+        samples = self._like.new_empty(num_samples, *self._like.shape)
         for rows, draws in self._parts:
             samples[:, rows] = draws(num_samples)
         return samples
