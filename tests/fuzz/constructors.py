@@ -627,6 +627,7 @@ EXAMPLES = {
             "polish": 0.0,
             "categories": "auto",
             "handle_unknown": "other",
+            "counts": True,
             "max_iter": 2,
             "verbose": False,
             "random_state": 0,

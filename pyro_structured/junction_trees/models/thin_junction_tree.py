@@ -18,8 +18,10 @@ from pyro_structured.foundation.models.random_states import checked_generator, t
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
+from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
+from pyro_structured.junction_trees.models.counted_tree_fitting import count_rare_states, fit_counted_tree
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.junction_trees.models.tree_fitting import (
     fit_tree_tables,
@@ -35,6 +37,8 @@ from pyro_structured.junction_trees.structures.clique_tree_picture import plot_c
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
 # Largest number of categories for graph cuts: a table of counts of their pairs takes 2 GB.
 MOST_PAIRED = 2**14
+# Prices of second differences of tables of counts.
+STIFFNESS = (0.3, 1.0, 3.0, 10.0)
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
 
 
@@ -94,6 +98,10 @@ class ThinJunctionTree(CategoricalDensity):
         probability, as if it were one among as many pseudo-observations as there are rows; in other columns, which
         have no such state, a ``ValueError``. ``"error"``: a ``ValueError`` in all columns. ``"missing"``: it is a
         missing value.
+    :param bool counts: Whether potentials are tried on the numbers of variables, in the subtrees of at least six of
+        them and in all, that are not in their first category: ones, of zeros and ones. They are learned together with
+        the cliques' tables, and kept only if validation rows get a larger probability. Missing values are refused in
+        ``fit`` then.
     :param int max_iter: Largest number of iterations of expectation maximisation, at least 1.
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
@@ -102,6 +110,7 @@ class ThinJunctionTree(CategoricalDensity):
     :ivar CliqueTree tree\_: The cliques; variables are numbered as the columns.
     :ivar separators\_: Separators, the variables that neighbouring cliques share.
     :ivar float smoothing\_: The chosen smoothing.
+    :ivar counted\_: Lists of the counted pairs ``(variable, state)``; empty if counts were not wanted, or not kept.
     :ivar candidates\_: Trees that were tried, with their settings and scores, in order.
     :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
 
@@ -138,6 +147,7 @@ class ThinJunctionTree(CategoricalDensity):
         polish: float = 0.0,
         categories: str | int | Sequence[Any] = "auto",
         handle_unknown: str = "other",
+        counts: bool = False,
         max_iter: int = 100,
         verbose: bool | None = None,
         random_state: Any = None,
@@ -152,6 +162,7 @@ class ThinJunctionTree(CategoricalDensity):
         self.polish = polish
         self.categories = categories
         self.handle_unknown = handle_unknown
+        self.counts = counts
         self.max_iter = max_iter
         self.verbose = verbose
         self.random_state = random_state
@@ -171,7 +182,8 @@ class ThinJunctionTree(CategoricalDensity):
             counts.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
             ``handle_unknown`` makes an error.
-        :raises NotImplementedError: if there are too many categories for graph cuts.
+        :raises NotImplementedError: if there are too many categories for graph cuts, or values are missing where
+            ``counts`` are wanted.
         """
         smoothings = checked_numbers("smoothing", self.smoothing)
         self._check_parameters()
@@ -184,12 +196,21 @@ class ThinJunctionTree(CategoricalDensity):
             )
         generator = checked_generator(self.random_state)
         training, judged = self._divide(codes, weights, X_val, generator)
+        rows = self._rows(codes, weights)
+        if self.counts and not rows.is_complete:
+            raise NotImplementedError(
+                "counts: expected rows without missing values, got some in X; take counts=False, or fill them in"
+            )
         self.candidates_: list[TreeCandidate] = []
         with verbosity(self.verbose):
             best = self._search(training, judged, smoothings, generator)
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
-        self._distribution, self.log_likelihoods_ = self._learn_tables(self._rows(codes, weights), best)
+        self._distribution: JunctionTree | CountedJunctionTree
+        self._distribution, self.log_likelihoods_ = tables, _ = self._learn_tables(rows, best)
+        self.counted_: list[list[tuple[int, int]]] = []
+        if self.counts:
+            self._learn_counts(training, judged, rows, tables, best)
         self._warn_of_unknown(judged.values.T, "X_val")
         return self
 
@@ -250,6 +271,33 @@ class ThinJunctionTree(CategoricalDensity):
             )
         return learned[0]
 
+    def _learn_counts(
+        self,
+        training: CategoricalRows,
+        judged: CategoricalRows,
+        rows: CategoricalRows,
+        tables: JunctionTree,
+        best: TreeCandidate,
+    ) -> None:
+        """Tables of counts, if validation rows gain from them.
+
+        :param JunctionTree tables: Tables of cliques alone, of all rows.
+        """
+        counted = count_rare_states(best.tree)
+        if not counted:
+            return
+        start, _ = fit_tree_tables(training, best.tree, best.smoothing, self.max_iter)
+        try:
+            score, stiffness = max(
+                (_mean_log_prob(fit_counted_tree(training, start, counted, stiffness), judged), stiffness)
+                for stiffness in progress_bar(STIFFNESS, desc="counts", unit="fit")
+            )
+            if score > best.score:
+                self._distribution = fit_counted_tree(rows, tables, counted, stiffness)
+                self.counted_ = counted
+        except KeyboardInterrupt:
+            warnings.warn("fit was interrupted: the tree without counts is kept", stacklevel=frames_below_user())
+
     def _best(self) -> TreeCandidate:
         return max(self.candidates_, key=lambda candidate: candidate.score)
 
@@ -260,6 +308,8 @@ class ThinJunctionTree(CategoricalDensity):
         check_count("treewidth", self.treewidth)
         check_count("max_iter", self.max_iter)
         check_choice("method", self.method, METHODS)
+        if not isinstance(self.counts, (bool, np.bool_)):
+            raise ValueError(f"counts: expected True or False, got {self.counts!r}")
         kinds = self._information
         if not isinstance(kinds, Sequence) or not kinds or any(kind not in INFORMATION for kind in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
@@ -329,7 +379,7 @@ class ThinJunctionTree(CategoricalDensity):
         with torch_draws(self.random_state if random_state is None else random_state):
             return self._decode(known.sample((n_samples,)).numpy())
 
-    def to_pyro(self) -> JunctionTree:
+    def to_pyro(self) -> JunctionTree | CountedJunctionTree:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
         values, where a column has a state for them; in float64.
         """
@@ -354,5 +404,5 @@ class ThinJunctionTree(CategoricalDensity):
         return hasattr(self, "_distribution")
 
 
-def _mean_log_prob(distribution: JunctionTree, rows: CategoricalRows) -> float:
+def _mean_log_prob(distribution: JunctionTree | CountedJunctionTree, rows: CategoricalRows) -> float:
     return float(np.average(log_probs_of_codes(distribution, rows.values.T), weights=rows.weights))

@@ -16,17 +16,19 @@ __all__ = [
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
+Tree = TypeVar("Tree", JunctionTree, CountedJunctionTree)
 # Numbers in one batch of beliefs of rows.
 HELD_AT_ONCE = 2**24
 
@@ -142,13 +144,11 @@ def even_shares(rows: CategoricalRows) -> list[np.ndarray]:
     return shares
 
 
-def without_rare_states(distribution: JunctionTree, known: Sequence[int]) -> JunctionTree:
+def without_rare_states(distribution: Tree, known: Sequence[int]) -> Tree:
     """Distribution given that all variables are in their first ``known`` states; its tables are not conditional."""
-    tree, logits = distribution.tree, distribution.clique_logits.clone()
-    for clique, table in zip(tree.cliques, tree.split(logits), strict=True):
-        for axis, d in enumerate(clique):
-            table.narrow(axis, known[d], tree.cardinalities[d] - known[d]).fill_(-torch.inf)
-    return JunctionTree(logits, tree)
+    states = torch.arange(max(distribution.tree.cardinalities))
+    rare = states >= torch.tensor(known).unsqueeze(-1)
+    return distribution.reweight(torch.zeros(rare.shape, dtype=torch.double).masked_fill(rare, -torch.inf))
 
 
 def fit_tree_tables(
