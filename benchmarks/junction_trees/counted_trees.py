@@ -21,8 +21,9 @@ pixels, `counts=True`. Smoothness of the tables, and whether they are kept, is c
 to learn from. The least number of six and the four prices of roughness were settled on split 0, whose test figures were
 seen. Test log-likelihood in nats per image; gains with 1.96 standard errors over the images.
 
-The control is a mixture of ten trees of treewidth 2, without counts: latent classes are worth five to ten times as
-much as counts, and one more step of treewidth twice as much. Counts pay where one tree is wanted, for its queries.
+The control is a mixture of ten trees of treewidth 2, without counts: over one tree of treewidth 2, latent classes are
+worth 8 to 16 times as much as counts, and the next step of treewidth is worth 1.6 to 3.3 times as much. Counts pay
+where one tree is wanted, for its queries. In split 1, with treewidth 3, the gain is .008 below the wanted one.
 """
 
 

@@ -272,7 +272,7 @@ class CliqueTree(Represented):
         Example::
 
             >>> CliqueTree.chain(6, 2).subtrees(2)
-            ((0, 1), (0, 1, 2, 3, 4, 5))
+            ((0, 1), (4, 5), (0, 1, 2, 3, 4, 5))
         """
         check_size("min_size", min_size)
         below: list[set[int]] = [set(clique) for clique in self.cliques]
