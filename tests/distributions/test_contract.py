@@ -403,6 +403,14 @@ def mixture_with_impossible_states(batch_shape, dtype, device="cpu"):
     return sdist.MixtureOfJunctionTrees(numbers(batch_shape, 2, dtype, device), tables, trees)
 
 
+def mixture_of_counted_trees(batch_shape, dtype, device="cpu"):
+    trees = [FOREST, FOREST]
+    size = 2 * FOREST.table_size
+    counts = numbers(batch_shape, 5, dtype, device)
+    weights, tables = numbers(batch_shape, 2, dtype, device), numbers((), size, dtype, device)
+    return sdist.MixtureOfJunctionTrees(weights, tables, trees, counts, [[], [(d, 0) for d in range(4)]])
+
+
 GRID = Grid(2, 2)
 
 
@@ -573,7 +581,7 @@ FACTORIES = {
     "MixtureOfExchangeableTrees": [mixture_of_exchangeable_trees],
     "CountedJunctionTree": [counted_junction_tree, counted_forest],
     "JunctionTree": [junction_tree, junction_forest],
-    "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states],
+    "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states, mixture_of_counted_trees],
     "KSubset": [k_subset, k_subset_with_tensor],
     "KSubsetStraightThrough": [k_subset_straight_through],
     "BagLabel": [bag_of_causes, bag_with_gaps],

@@ -74,6 +74,13 @@ def mixture_of_junction_trees(number):
     return sdist.MixtureOfJunctionTrees(tables(number, 2), cliques, trees)
 
 
+def mixture_of_counted_trees(number):
+    d = mixture_of_junction_trees(number)
+    counted = [[[(0, 1), (1, 0), (2, 1)]], [[(0, 0), (0, 1), (2, 1)], [(1, 2)]]]
+    counts = tables(number, 9, impossible=0.0)
+    return sdist.MixtureOfJunctionTrees(d.mixture_logits, d.clique_logits, d.trees, counts, counted)
+
+
 def exchangeable_tree(number):
     statistics = [CategoryCounts(2, 3), Transitions(2), Count(1)]
     tree = BlockTree(statistics, [[3, 0], [1, 4], [2]], [[0, 1], [1, 2]])
@@ -100,6 +107,7 @@ RANDOM = {
     "MixtureOfExchangeableTrees": mixture_of_exchangeable_trees,
     "SumProductNetwork": sum_product_network,
     "MixtureOfJunctionTrees": mixture_of_junction_trees,
+    "MixtureOfJunctionTrees that count": mixture_of_counted_trees,
 }
 OTHERS = [
     factory

@@ -224,7 +224,14 @@ EXAMPLES = {
             "mixture_logits": numbers(2),
             "clique_logits": numbers(2 * TREE.table_size),
             "trees": [TREE, structures.CliqueTree([[0, 2], [1, 2]], [2, 2, 2])],
-        }
+        },
+        lambda: {
+            "mixture_logits": numbers(2),
+            "clique_logits": numbers(2 * TREE.table_size),
+            "trees": [TREE, TREE],
+            "count_logits": numbers(4),
+            "counted": [[(0, 1), (1, 1), (2, 1)], []],
+        },
     ],
     "distributions.NanMasked": [lambda: {"base_dist": RecursiveCardinality(numbers(3), numbers(4))}],
     "distributions.PatternCRF": [

@@ -1,6 +1,6 @@
 """Junction trees with potentials on the numbers of variables that are in certain states."""
 
-__all__ = ["CountedJunctionTree"]
+__all__ = ["CountedJunctionTree", "counted_plan"]
 
 import math
 from collections.abc import Iterable, Sequence
@@ -109,8 +109,7 @@ class CountedJunctionTree(CategoricalVector):
                 f"clique_logits: expected a last axis of {tree.table_size} numbers, one for each joint state of the "
                 f"cliques, got shape {tuple(clique_logits.shape)}"
             )
-        self.counted = _checked_family(counted)
-        self.tree, self._plan = tree, _plan_of(tree, self.counted)
+        self.tree, (self.counted, self._plan) = tree, counted_plan(tree, counted)
         if count_logits.shape[-1] != self._plan.count_size:
             raise ValueError(
                 f"count_logits: expected a last axis of {self._plan.count_size} numbers, one for each count of each "
@@ -285,6 +284,12 @@ def _kl_counted_junction_tree(p: CountedJunctionTree, q: CountedJunctionTree) ->
     return divergence.masked_fill(missing, math.inf).to(dtype)
 
 
+def counted_plan(tree: CliqueTree, counted: Any) -> tuple[tuple[Pairs, ...], CountedPlan]:
+    """Lists of counted pairs, in the order of the variables, and the plan of the passes, after checks."""
+    family = _checked_family(counted)
+    return family, _plan_of(tree, family)
+
+
 def _checked_family(counted: Any) -> tuple[Pairs, ...]:
     """Lists of pairs, in the order of the variables, from one list or several."""
     given = checked_sequence("counted", counted)
@@ -311,7 +316,6 @@ def _is_pair(entry: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _plan_of(tree: CliqueTree, family: tuple[Pairs, ...]) -> CountedPlan:
-    """Plan of the passes, after checks."""
     marks = [[False] * size for size in tree.cardinalities]
     owner: dict[int, int] = {}
     subsets = []

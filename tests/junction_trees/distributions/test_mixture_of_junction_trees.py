@@ -7,30 +7,50 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.distributions import JunctionTree, MixtureOfJunctionTrees
+from pyro_structured.distributions import CountedJunctionTree, JunctionTree, MixtureOfJunctionTrees
 from pyro_structured.structures import CliqueTree
 
 PAIRS = list(itertools.combinations(range(5), 2))
 
 
-def random_mixture(seed, batch, sizes, impossible=0.0, number=3):
+def random_mixture(seed, batch, sizes, impossible=0.0, number=3, counts=False):
     """Mixture over random graphs; the tables of the batch are the same along its first axis."""
     generator = torch.Generator().manual_seed(seed)
     graphs = [[pair for pair in PAIRS if torch.rand((), generator=generator) < 0.4] for _ in range(number)]
     trees = [CliqueTree.from_edges(graph, sizes) for graph in graphs]
-    tables = torch.randn(*batch[1:], sum(t.table_size for t in trees), dtype=torch.double, generator=generator)
-    tables = tables.masked_fill(torch.rand(tables.shape, generator=generator) < impossible, -torch.inf)
+
+    def tables(size):
+        numbers = torch.randn(*batch[1:], size, dtype=torch.double, generator=generator)
+        return numbers.masked_fill(torch.rand(numbers.shape, generator=generator) < impossible, -torch.inf)
+
+    cliques = tables(sum(tree.table_size for tree in trees))
+    counted = count_logits = None
+    if counts:
+        # The first component counts in its subtrees, the second one in all variables, the third one nowhere.
+        sets = [dict.fromkeys(trees[0].subtrees(2)), [range(len(sizes))], []]
+        counted = [[[(d, sizes[d] - 1) for d in variables] for variables in family] for family in sets]
+        count_logits = tables(sum(len(pairs) + 1 for family in counted for pairs in family))
     weights = torch.randn(*batch, number, dtype=torch.double, generator=generator)
-    return MixtureOfJunctionTrees(weights, tables, trees), generator
+    return MixtureOfJunctionTrees(weights, cliques, trees, count_logits, counted), generator
 
 
-@settings(max_examples=15)
-@given(st.integers(0, 10**6), st.sampled_from([(), (2,), (2, 3)]))
-def test_definition(seed, batch):
-    d, _ = random_mixture(seed, batch, [2, 3, 1, 2, 3])
+def components(d):
+    tables = d.clique_logits.split([tree.table_size for tree in d.trees], -1)
+    if d.counted is None:
+        return [JunctionTree(*part) for part in zip(tables, d.trees, strict=True)]
+    numbers = d.count_logits.split([sum(len(pairs) + 1 for pairs in family) for family in d.counted], -1)
+    return [CountedJunctionTree(*part) for part in zip(tables, d.trees, numbers, d.counted, strict=True)]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.sampled_from([(), (2,), (2, 3)]), st.booleans())
+def test_definition(seed, batch, counts):
+    d, _ = random_mixture(seed, batch, [2, 3, 1, 2, 3], counts=counts)
+    assert MixtureOfJunctionTrees.infer_shapes(
+        d.mixture_logits.shape, d.clique_logits.shape, d.trees, d.count_logits.shape if counts else None, d.counted
+    ) == (d.batch_shape, d.event_shape)
     values = d.enumerate_support()
-    parts = d.clique_logits.split([tree.table_size for tree in d.trees], -1)
-    each = torch.stack([JunctionTree(*part).log_prob(values) for part in zip(parts, d.trees, strict=True)], -1)
+    each = torch.stack([component.log_prob(values) for component in components(d)], -1)
     joint = d.mixture_logits.log_softmax(-1) + each
     probs = joint.exp().sum(-1)
     torch.testing.assert_close(d.log_prob(values), probs.log())
@@ -52,9 +72,9 @@ def test_definition(seed, batch):
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 10**6), st.sampled_from([(), (2,)]))
-def test_evidence(check_evidence, seed, batch):
-    d, generator = random_mixture(seed, batch, [3] * 5, impossible=0.15)
+@given(st.integers(0, 10**6), st.sampled_from([(), (2,)]), st.booleans())
+def test_evidence(check_evidence, seed, batch, counts):
+    d, generator = random_mixture(seed, batch, [3] * 5, impossible=0.15, counts=counts)
     with torch.no_grad():
         if not all(bool((each._log_z > -torch.inf).all()) for each in d._free):
             with pytest.raises(ValueError, match="expected at least one value of positive probability"):
@@ -98,7 +118,7 @@ def test_no_rows_and_no_samples():
 
 
 def test_bad_input():
-    tree, logits = CliqueTree.chain(3, 2), torch.zeros(8)
+    tree, logits, pairs = CliqueTree.chain(3, 2), torch.zeros(8), [(0, 1), (1, 1), (2, 1)]
     for arguments, message in [
         ((torch.zeros(1), logits, []), "trees: expected at least one CliqueTree, got"),
         ((torch.zeros(1), logits, tree), "trees: expected at least one CliqueTree, got CliqueTree"),
@@ -108,6 +128,19 @@ def test_bad_input():
         ((torch.zeros(1), logits[1:], [tree]), r"clique_logits: expected shape \(..., 8\), got \(7,\)"),
         ((torch.zeros(2, 1), torch.zeros(3, 8), [tree]), "clique_logits: expected a batch that broadcasts"),
         ((torch.zeros(1), logits.log() * torch.nan, [tree]), "clique_logits"),
+        (
+            (torch.zeros(1), logits, [tree], torch.zeros(3)),
+            "count_logits: expected a tensor where something is counted",
+        ),
+        ((torch.zeros(1), logits, [tree], None, [[]]), "count_logits: expected a tensor where something is counted"),
+        ((torch.zeros(1), logits, [tree], torch.zeros(3), [pairs]), r"count_logits: expected shape \(..., 4\)"),
+        ((torch.zeros(1), logits, [tree], torch.zeros(4), pairs), "counted: expected a list for each of the 1"),
+        ((torch.zeros(1), logits, [tree], torch.zeros(4), [[(3, 0)]]), "counted: expected variables .* of component 0"),
+        (
+            (torch.zeros(2), torch.zeros(16), [tree] * 2, torch.zeros(4), [pairs, 1]),
+            "counted: expected a sequence, .* 1",
+        ),
+        ((torch.zeros(1), logits, [tree], torch.zeros(4) * torch.nan, [pairs]), "count_logits"),
     ]:
         with pytest.raises(ValueError, match=message):
             MixtureOfJunctionTrees(*arguments)
@@ -118,26 +151,26 @@ def test_bad_input():
         MixtureOfJunctionTrees(torch.full((1,), -torch.inf), logits, [tree]).log_prob(torch.zeros(3))
 
 
+@pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_component(batch):
+def test_component(batch, counts):
     """Given a class or several of them, and evidence."""
-    d, _ = random_mixture(3, batch, [2, 3, 2, 2, 2])
-    tables = d.clique_logits.split([tree.table_size for tree in d.trees], -1)
+    d, _ = random_mixture(3, batch, [2, 3, 2, 2, 2], counts=counts)
     value, observed = torch.tensor([1, 2, 0, 0, 0]), torch.tensor([True, True, False, False, False])
     values = d.enumerate_support()
-    alone = [JunctionTree(table, tree) for table, tree in zip(tables, d.trees, strict=True)]
-    for mixture, components in (
+    alone = components(d)
+    for mixture, given_each in (
         (d, alone),
         (d.condition(value, observed), [component.condition(value, observed) for component in alone]),
     ):
-        expected = torch.stack([component.log_prob(values).expand(len(values), *batch) for component in components], 1)
+        expected = torch.stack([component.log_prob(values).expand(len(values), *batch) for component in given_each], 1)
         z = torch.arange(3).reshape(3, *(1,) * len(batch))
         several = mixture.component(z)
         assert several.batch_shape == (3, *batch)
         torch.testing.assert_close(several.log_prob(values.unsqueeze(1)), expected)
         for k in range(3):
             found = mixture.component(torch.tensor(k))
-            assert isinstance(found, JunctionTree) and found.batch_shape == batch
+            assert isinstance(found, CountedJunctionTree if counts else JunctionTree) and found.batch_shape == batch
             torch.testing.assert_close(found.log_prob(values), expected[:, k])
             torch.testing.assert_close(mixture.component_log_prob(values)[..., k], expected[:, k])
 
