@@ -2,6 +2,7 @@
 
 __all__ = ["in_parallel"]
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
 from typing import Any, TypeVar
@@ -36,6 +37,10 @@ def in_parallel(
         raise ValueError(f"n_jobs: expected None or an integer other than 0, got {n_jobs!r}")
     # Bars of several processes would be written over each other; arrays in files could not be written to.
     number = min(effective_n_jobs(n_jobs), total)
+    if number > 1:
+        # joblib replaces a process whose memory has grown, and warns. As an error, the warning would end the thread
+        # that gives out the tasks, and the results would never come.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
     called = delayed(function if number == 1 else _Quiet(function))
     results = Parallel(n_jobs=number, return_as="generator", max_nbytes=None)(called(*task) for task in tasks)
     with progress_bar(total=total, **shown) as bar:

@@ -28,6 +28,20 @@ def test_one_process_computes_what_is_asked_for():
     assert next(results)[0] == 0 and log == [0] and next(results)[0] == 1
 
 
+def grown(number):
+    """Makes joblib believe that the memory of the process has grown."""
+    from joblib.externals.loky import process_executor
+
+    process_executor._MEMORY_LEAK_CHECK_DELAY, process_executor._MAX_MEMORY_LEAK_SIZE = 0.0, -(2**50)
+    return number, os.getpid()
+
+
+def test_processes_that_are_replaced():
+    """Where warnings are errors, as in these tests, one of the thread that replaces them must not be lost."""
+    found = list(in_parallel(grown, ((number,) for number in range(8)), 8, 2))
+    assert [number for number, _ in found] == list(range(8)) and len({process for _, process in found}) > 2
+
+
 def test_errors_come_through():
     with pytest.raises(ZeroDivisionError):
         list(in_parallel(divmod, [(1, 0), (1, 0)], 2, 2))
