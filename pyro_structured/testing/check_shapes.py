@@ -228,7 +228,7 @@ def infer_shapes(case: DistributionCase) -> None:
     arguments that it names are passed as they are.
     """
     distribution = case.make()
-    known, named = type(distribution).arg_constraints, inspect.signature(type(distribution).infer_shapes).parameters
+    known, named = distribution.arg_constraints, inspect.signature(type(distribution).infer_shapes).parameters
     given = arguments(distribution)
     if any(name in known for name in given):
         shapes = {name: torch.as_tensor(value).shape for name, value in given.items() if name in known}

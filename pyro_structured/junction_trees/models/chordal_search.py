@@ -1,6 +1,6 @@
 """Greedy search for chordal graphs of bounded cliques that fit data."""
 
-__all__ = ["ChordalScore", "EdgeScore", "grow_chordal_graph", "polish_chordal_graph"]
+__all__ = ["ChordalScore", "EdgeScore", "SharedScore", "grow_chordal_graph", "polish_chordal_graph"]
 
 import heapq
 import math
@@ -102,6 +102,20 @@ class ChordalScore:
             counts = table.sum(left_out)
             gain += sign * (float(xlogy(counts, counts).sum()) - price * counts.size)
         return gain
+
+
+class SharedScore:
+    """Sum of the scores of several data sets, which are to have the same graph.
+
+    :param scores: The scores.
+    """
+
+    def __init__(self, scores: Iterable[EdgeScore]) -> None:
+        self._scores = list(scores)
+
+    def gain(self, pair: Pair, separator: frozenset[int]) -> float:
+        """Sum of the gains."""
+        return sum(score.gain(pair, separator) for score in self._scores)
 
 
 def grow_chordal_graph(

@@ -5,16 +5,25 @@ __all__ = ["JunctionTreeMixture"]
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.special import softmax
 from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count
 from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
+from pyro_structured.junction_trees.models.counted_mixture_em import CountedMixtureEM
+from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, count_rare_states
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
-from pyro_structured.junction_trees.models.tree_mixture_density import TreeMixtureDensity
-from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixtureEM
+from pyro_structured.junction_trees.models.tree_mixture_density import (
+    MixtureCandidate,
+    MixtureStart,
+    TreeMixtureDensity,
+)
+from pyro_structured.junction_trees.models.tree_mixture_em import SharedTreeMixtureEM, TreeMixtureEM
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 
 
@@ -40,6 +49,11 @@ class JunctionTreeMixture(TreeMixtureDensity):
     :param int n_components: Number K of components, at least 1. With one, the tree is that of :class:`ThinJunctionTree`
         with the same settings, apart from the prior.
     :param int treewidth: Largest treewidth, at least 1; 1 makes mixtures of trees.
+    :param bool shared_tree: Whether all components have the same cliques, those that fit best to all of them together.
+    :param bool counts: Whether potentials are tried on the numbers of variables, in the subtrees of at least six of
+        them and in all, that are not in their first category: ones, of zeros and ones. Starting from the best mixture,
+        whose cliques are kept, each component learns tables of its own, by further expectation maximisation; they are
+        kept only if validation rows get a larger probability. Missing values are refused in ``fit`` then.
     :param penalty: Price c of a parameter, at least 0, in units of the Bayesian information criterion. A number, or
         several to choose from.
     :param smoothing: Pseudo-observations of each component, more than 0: rows whose columns are independent, with their
@@ -60,13 +74,17 @@ class JunctionTreeMixture(TreeMixtureDensity):
         samples.
     :ivar weights\_: Weights of the components, shape ``(K,)``.
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
-    :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`) of
-        codes, places in ``categories_``; in float64. :meth:`to_pyro` is their mixture.
+    :ivar counted\_: For each component, lists of the counted pairs ``(variable, state)``; empty if counts were not
+        wanted, or not kept.
+    :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`, or
+        :class:`~pyro_structured.distributions.CountedJunctionTree`) of codes, places in ``categories_``; in float64.
+        :meth:`to_pyro` is their mixture.
     :ivar float penalty\_: The chosen penalty.
     :ivar float smoothing\_: The chosen smoothing.
-    :ivar int n_iter\_: Number of iterations that led to the mixture, from its start.
+    :ivar int n_iter\_: Number of iterations that led to the mixture, from its start; where counts are kept, from the
+        mixture without.
     :ivar objectives\_: Objective after each of these iterations, per training row.
-    :ivar candidates\_: The best mixture of each start, with its settings and score, in order.
+    :ivar candidates\_: The best mixture of each start, with its settings and score, in order; then those with counts.
 
     Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
     tables of s entries. New structures take time as for :class:`ThinJunctionTree`, K times, with the rows that a
@@ -105,6 +123,8 @@ class JunctionTreeMixture(TreeMixtureDensity):
         *,
         n_components: int = 10,
         treewidth: int = 2,
+        shared_tree: bool = False,
+        counts: bool = False,
         penalty: float | Sequence[float] = 0.5,
         smoothing: float | Sequence[float] = 5.0,
         n_init: int = 1,
@@ -119,6 +139,8 @@ class JunctionTreeMixture(TreeMixtureDensity):
     ) -> None:
         self.n_components = n_components
         self.treewidth = treewidth
+        self.shared_tree = shared_tree
+        self.counts = counts
         self.penalty = penalty
         self.smoothing = smoothing
         self.n_init = n_init
@@ -133,14 +155,48 @@ class JunctionTreeMixture(TreeMixtureDensity):
 
     def _settings(self) -> list[tuple[float, float]]:
         check_count("treewidth", self.treewidth)
+        for name in ("shared_tree", "counts"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
         return super()._settings()
+
+    def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        codes, weights = super()._learn_categories(X, sample_weight)
+        if self.counts and (codes < 0).any():
+            raise NotImplementedError(
+                "counts: expected rows without missing values, got some in X; take counts=False, or fill them in"
+            )
+        return codes, weights
 
     def _learner(
         self, training: CategoricalRows, judged: CategoricalRows, penalty: float, smoothing: float
     ) -> TreeMixtureEM:
-        return TreeMixtureEM(training, judged, self.treewidth, penalty, smoothing, self.tol, self.max_iter)
+        kind = SharedTreeMixtureEM if self.shared_tree else TreeMixtureEM
+        return kind(training, judged, self.treewidth, penalty, smoothing, self.tol, self.max_iter)
 
-    def _without_unknown_values(self, component: JunctionTree) -> JunctionTree:
+    def _further_starts(
+        self, best: MixtureCandidate, training: CategoricalRows, judged: CategoricalRows
+    ) -> list[MixtureStart]:
+        components: list[Any] = list(best.mixture.components)
+        if not self.counts or not count_rare_states(components[0].tree):
+            return []
+        learner = self._learner(training, judged, best.penalty, best.smoothing)
+        responsibilities = softmax(best.mixture.log_joint(training.values.T), axis=1)
+        settings = responsibilities, best.penalty, best.smoothing, self.n_iter_no_change
+        return [
+            MixtureStart(CountedMixtureEM(learner, components, stiffness), *settings, stiffness)
+            for stiffness in STIFFNESS
+        ]
+
+    @property
+    def counted_(self) -> list[Any]:
+        """Lists of the counted pairs of each component; no lists without counts."""
+        check_is_fitted(self)
+        return [list(map(list, each.counted)) for each in self.components_ if isinstance(each, CountedJunctionTree)]
+
+    def _without_unknown_values(
+        self, component: JunctionTree | CountedJunctionTree
+    ) -> JunctionTree | CountedJunctionTree:
         return without_rare_states(component, self._num_known)
 
     def to_pyro(self) -> MixtureOfJunctionTrees:
@@ -149,4 +205,7 @@ class JunctionTreeMixture(TreeMixtureDensity):
         """
         check_is_fitted(self)
         tables = torch.cat([component.clique_logits for component in self.components_])
-        return MixtureOfJunctionTrees(torch.from_numpy(self._mixture.log_weights), tables, self.trees_)
+        log_weights, counts = torch.from_numpy(self._mixture.log_weights), None
+        if self.counted_:
+            counts = torch.cat([component.count_logits for component in self.components_])
+        return MixtureOfJunctionTrees(log_weights, tables, self.trees_, counts, self.counted_ or None)

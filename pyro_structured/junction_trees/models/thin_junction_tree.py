@@ -21,9 +21,10 @@ from pyro_structured.foundation.structures.argument_checks import check_choice
 from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
-from pyro_structured.junction_trees.models.counted_tree_fitting import count_rare_states, fit_counted_tree
+from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, CountedTreeRows, count_rare_states
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.junction_trees.models.tree_fitting import (
+    even_shares,
     fit_tree_tables,
     improve_tree_tables,
     log_probs_of_codes,
@@ -37,8 +38,6 @@ from pyro_structured.junction_trees.structures.clique_tree_picture import plot_c
 METHODS, INFORMATION = ("chordal", "graph_cut"), ("mutual", "least")
 # Largest number of categories for graph cuts: a table of counts of their pairs takes 2 GB.
 MOST_PAIRED = 2**14
-# Prices of second differences of tables of counts.
-STIFFNESS = (0.3, 1.0, 3.0, 10.0)
 PENALTIES = {"chordal": (1.0, 0.5, 0.25), "graph_cut": (1.0, 4.0)}
 
 
@@ -207,10 +206,10 @@ class ThinJunctionTree(CategoricalDensity):
         self.tree_, self.smoothing_ = best.tree, best.smoothing
         self.separators_ = best.tree.separators
         self._distribution: JunctionTree | CountedJunctionTree
-        self._distribution, self.log_likelihoods_ = tables, _ = self._learn_tables(rows, best)
+        self._distribution, self.log_likelihoods_ = self._learn_tables(rows, best)
         self.counted_: list[list[tuple[int, int]]] = []
         if self.counts:
-            self._learn_counts(training, judged, rows, tables, best)
+            self._learn_counts(training, judged, rows, best, smoothings)
         self._warn_of_unknown(judged.values.T, "X_val")
         return self
 
@@ -276,25 +275,31 @@ class ThinJunctionTree(CategoricalDensity):
         training: CategoricalRows,
         judged: CategoricalRows,
         rows: CategoricalRows,
-        tables: JunctionTree,
         best: TreeCandidate,
+        smoothings: Sequence[float],
     ) -> None:
-        """Tables of counts, if validation rows gain from them.
-
-        :param JunctionTree tables: Tables of cliques alone, of all rows.
-        """
+        """Tables of counts, if validation rows gain from them."""
         counted = count_rare_states(best.tree)
         if not counted:
             return
-        start, _ = fit_tree_tables(training, best.tree, best.smoothing, self.max_iter)
+
+        def fitted(rows: CategoricalRows, smoothing: float, stiffness: float) -> CountedJunctionTree:
+            plain, _ = fit_tree_tables(rows, best.tree, smoothing)
+            counting = CountedTreeRows(rows, best.tree, counted, smoothing, even_shares(rows))
+            return counting.fit(torch.from_numpy(rows.weights).double(), counting.start(plain), stiffness)
+
+        def judge(smoothing: float, stiffness: float) -> tuple[float, float, float]:
+            return _mean_log_prob(fitted(training, smoothing, stiffness), judged), smoothing, stiffness
+
         try:
-            score, stiffness = max(
-                (_mean_log_prob(fit_counted_tree(training, start, counted, stiffness), judged), stiffness)
-                for stiffness in progress_bar(STIFFNESS, desc="counts", unit="fit")
-            )
+            chosen = max(judge(best.smoothing, each) for each in progress_bar(STIFFNESS, desc="counts", unit="fit"))
+            # Smoothing that suits the cliques alone may blur the counts.
+            others = [each for each in smoothings if each != best.smoothing]
+            shown = progress_bar(others, desc="smoothing", unit="fit")
+            score, smoothing, stiffness = max([chosen, *(judge(each, chosen[2]) for each in shown)])
             if score > best.score:
-                self._distribution = fit_counted_tree(rows, tables, counted, stiffness)
-                self.counted_ = counted
+                self._distribution = fitted(rows, smoothing, stiffness)
+                self.smoothing_, self.counted_ = smoothing, counted
         except KeyboardInterrupt:
             warnings.warn("fit was interrupted: the tree without counts is kept", stacklevel=frames_below_user())
 

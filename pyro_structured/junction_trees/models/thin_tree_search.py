@@ -1,6 +1,6 @@
 """Search for junction trees of bounded treewidth that fit data, by two methods and for several settings."""
 
-__all__ = ["TreeSetting", "TreeSearch", "tree_settings"]
+__all__ = ["TreeSetting", "TreeSearch", "shared_tree", "tree_settings"]
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from pyro_structured.junction_trees.models.chordal_search import (
     MOST_STATES,
     ChordalScore,
+    SharedScore,
     grow_chordal_graph,
     polish_chordal_graph,
 )
@@ -111,6 +112,19 @@ class TreeSearch:
     @cached_property
     def _least(self) -> np.ndarray:
         return least_information(self._rows)
+
+
+def shared_tree(parts: Sequence[CategoricalRows], treewidth: int, penalties: Sequence[float]) -> CliqueTree:
+    """Tree of several data sets with tables of their own, by forward selection.
+
+    :param parts: The data sets, with the same columns.
+    :param int treewidth: The largest treewidth.
+    :param penalties: For each, the factor of its Bayesian information criterion.
+    """
+    neighbors = neighbor_sets(len(parts[0].cardinalities), [])
+    score = SharedScore(ChordalScore(rows.known, penalty) for rows, penalty in zip(parts, penalties, strict=True))
+    grow_chordal_graph(score, neighbors, treewidth)
+    return _tree_of(neighbors, parts[0].cardinalities)
 
 
 def _tree_of(neighbors: Neighbors, cardinalities: Sequence[int]) -> CliqueTree:

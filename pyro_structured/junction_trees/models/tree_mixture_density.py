@@ -1,12 +1,12 @@
 """Base class of estimators that are mixtures of trees."""
 
-__all__ = ["MixtureCandidate", "TreeMixtureDensity"]
+__all__ = ["MixtureCandidate", "MixtureStart", "TreeMixtureDensity"]
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,12 @@ from pyro_structured.foundation.models.random_states import checked_generator, t
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
-from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixture, TreeMixtureEM, near_random_rows
+from pyro_structured.junction_trees.models.tree_mixture_em import (
+    TreeMixture,
+    TreeMixtureEM,
+    TreeMixturePhase,
+    near_random_rows,
+)
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 
 Density = TypeVar("Density", bound="TreeMixtureDensity")
@@ -35,6 +40,7 @@ class MixtureCandidate(NamedTuple):
     :ivar float score: Mean log-probability of the validation rows, in nats.
     :ivar int num_iterations: Number of iterations that led to the mixture.
     :ivar objectives: Objective after each of these iterations, per training row.
+    :ivar float stiffness: Price of the second differences of tables of counts; ``None`` without counts.
     """
 
     mixture: TreeMixture
@@ -43,24 +49,49 @@ class MixtureCandidate(NamedTuple):
     score: float
     num_iterations: int
     objectives: list[float]
+    stiffness: float | None = None
 
 
-def _run_start(
-    learner: TreeMixtureEM, responsibilities: np.ndarray, penalty: float, smoothing: float, n_iter_no_change: int
-) -> tuple[MixtureCandidate | None, bool]:
-    """Best mixture of a start, ``None`` if there was none before an interrupt from the keyboard, and whether there was
-    an interrupt.
+class MixtureLearner(Protocol):
+    """Steps of a mixture."""
 
-    :param np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
+    def run(self, responsibilities: np.ndarray) -> Iterator[TreeMixturePhase]:
+        """Mixture after each iteration, from probabilities of the components, shape ``(R, K)``."""
+
+
+class MixtureStart(NamedTuple):
+    """Start of a learner.
+
+    :ivar MixtureLearner learner: The learner.
+    :ivar np.ndarray responsibilities: Probabilities of the components to start from, shape ``(R, K)``.
+    :ivar float penalty: As of :class:`MixtureCandidate`.
+    :ivar float smoothing: As of :class:`MixtureCandidate`.
+    :ivar int n_iter_no_change: Number of iterations without a better validation score that ends the start.
+    :ivar float stiffness: As of :class:`MixtureCandidate`.
     """
+
+    learner: MixtureLearner
+    responsibilities: np.ndarray
+    penalty: float
+    smoothing: float
+    n_iter_no_change: int
+    stiffness: float | None = None
+
+
+def _run_start(*settings: Any) -> tuple[MixtureCandidate | None, bool]:
+    """Best mixture of a start, ``None`` if there was none before an interrupt from the keyboard, and whether there was
+    an interrupt; arguments are those of :class:`MixtureStart`.
+    """
+    learner, responsibilities, penalty, smoothing, patience, stiffness = MixtureStart(*settings)
     best, objectives = None, []
     try:
         for phase in learner.run(responsibilities):
             objectives.append(phase.objective)
             if best is None or phase.score > best.score:
                 number = len(objectives)
-                best = MixtureCandidate(phase.mixture, penalty, smoothing, phase.score, number, objectives[:])
-            elif len(objectives) - best.num_iterations >= n_iter_no_change:
+                settings = penalty, smoothing, phase.score, number, objectives[:], stiffness
+                best = MixtureCandidate(phase.mixture, *settings)
+            elif len(objectives) - best.num_iterations >= patience:
                 break
     except KeyboardInterrupt:
         return best, True
@@ -89,7 +120,7 @@ class TreeMixtureDensity(CategoricalDensity):
 
     @abstractmethod
     def _without_unknown_values(self, component: Any) -> Any:
-        """Component given that all values are among the categories; its partition function is their share."""
+        """Component given that all values are among the categories; its partition function keeps their share."""
 
     @old_spellings("X_val")
     def fit(self: Density, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> Density:
@@ -116,9 +147,8 @@ class TreeMixtureDensity(CategoricalDensity):
                 f"n_components: expected at most as many as rows to learn from, n_samples = {number}, got "
                 f"{self.n_components}"
             )
-        self.candidates_: list[MixtureCandidate] = []
-        tasks = (
-            (
+        starts = (
+            MixtureStart(
                 self._learner(training, judged, *setting),
                 near_random_rows(training, self.n_components, generator),
                 *setting,
@@ -127,24 +157,39 @@ class TreeMixtureDensity(CategoricalDensity):
             for setting in settings
             for _ in range(self.n_init)
         )
+        self.candidates_: list[MixtureCandidate] = []
         try:
             with verbosity(self.verbose):
-                total, shown = len(settings) * self.n_init, {"desc": "starts", "unit": "start"}
-                for candidate, interrupted in in_parallel(_run_start, tasks, total, self.n_jobs, **shown):
-                    self.candidates_ += [] if candidate is None else [candidate]
-                    if interrupted:
-                        raise KeyboardInterrupt
+                self._try_starts(starts, len(settings) * self.n_init, "starts")
+                further = self._further_starts(self._best, training, judged)
+                if further:
+                    self._try_starts(further, len(further), "counts")
         except KeyboardInterrupt:
             if not self.candidates_:
                 raise
             message = "fit was interrupted: the best mixture so far is kept"
             warnings.warn(message, stacklevel=frames_below_user())
-        best = max(self.candidates_, key=lambda candidate: candidate.score)
-        self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_ = best
+        self._mixture, self.penalty_, self.smoothing_, _, self.n_iter_, self.objectives_, _ = self._best
         self.weights_ = np.exp(self._mixture.log_weights)
         self.components_: list[Any] = list(self._mixture.components)
         self.trees_ = [component.tree for component in self.components_]
         return self
+
+    @property
+    def _best(self) -> MixtureCandidate:
+        return max(self.candidates_, key=lambda candidate: candidate.score)
+
+    def _try_starts(self, starts: Iterable[MixtureStart], number: int, name: str) -> None:
+        for candidate, interrupted in in_parallel(_run_start, starts, number, self.n_jobs, desc=name, unit="start"):
+            self.candidates_ += [] if candidate is None else [candidate]
+            if interrupted:
+                raise KeyboardInterrupt
+
+    def _further_starts(
+        self, best: MixtureCandidate, training: CategoricalRows, judged: CategoricalRows
+    ) -> list[MixtureStart]:
+        """Starts from the best mixture so far."""
+        return []
 
     def _settings(self) -> list[tuple[float, float]]:
         """Checked pairs of penalty and smoothing that are tried."""
@@ -195,9 +240,11 @@ class TreeMixtureDensity(CategoricalDensity):
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         known = [self._without_unknown_values(component) for component in self.components_]
-        shares = torch.stack([distribution.log_partition_function for distribution in known]).exp() * torch.from_numpy(
-            self.weights_
-        )
+        kept = [
+            given.log_partition_function - free.log_partition_function
+            for given, free in zip(known, self.components_, strict=True)
+        ]
+        shares = torch.stack(kept).exp() * torch.from_numpy(self.weights_)
         codes = np.empty((n_samples, len(self.categories_)), dtype=np.int64)
         with torch_draws(self.random_state if random_state is None else random_state):
             chosen = torch.multinomial(shares, n_samples, replacement=True).numpy()

@@ -1,6 +1,14 @@
 """Structural expectation maximisation for mixtures of junction trees."""
 
-__all__ = ["TreeComponent", "TreeMixture", "TreeMixtureEM", "TreeMixturePhase", "near_random_rows"]
+__all__ = [
+    "SharedTreeMixtureEM",
+    "TreeComponent",
+    "TreeMixture",
+    "TreeMixtureEM",
+    "TreeMixturePhase",
+    "near_random_rows",
+    "share_rows",
+]
 
 import math
 from collections.abc import Iterator
@@ -14,7 +22,7 @@ from torch import Tensor
 
 from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
-from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting
+from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, shared_tree
 from pyro_structured.junction_trees.models.tree_fitting import (
     TreeDensity,
     TreeRows,
@@ -157,7 +165,7 @@ class TreeMixtureEM:
         for iteration in progress_bar(range(self.max_iter), desc="EM", unit="iteration"):
             structural = settled or iteration % REGROWN == 0
             if structural:
-                components = [self._regrown(*each) for each in zip(components, shares.T, strict=True)]
+                components = self._regrow(components, shares)
             with np.errstate(divide="ignore"):
                 log_weights = np.log(shares.sum(0) / self.training.total)
             log_probs, shares, counts = self._expectation(components, log_weights)
@@ -181,7 +189,7 @@ class TreeMixtureEM:
                 np.stack([component.training.log_probs(component.distribution) for component in components], 1)
                 + log_weights
             )
-            log_probs, shares = _shared(joint, weights)
+            log_probs, shares = share_rows(joint, weights)
             counts = [component.training.counts(share) for component, share in zip(components, shares.T, strict=True)]
             return _Expectation(log_probs, shares, counts)
         # Beliefs about missing entries are too many to be kept: each batch is used for all expectations at once.
@@ -190,7 +198,7 @@ class TreeMixtureEM:
         counts = [torch.zeros_like(component.prior) for component in components]
         for beliefs in zip(*parts, strict=True):
             joint = torch.stack([log_probs for log_probs, _ in beliefs], 1).numpy() + log_weights
-            shared.append(_shared(joint, weights[: len(joint)]))
+            shared.append(share_rows(joint, weights[: len(joint)]))
             weights = weights[len(joint) :]
             for count, (_, marginals), share in zip(counts, beliefs, shared[-1][1].T, strict=True):
                 count += torch.from_numpy(share) @ marginals
@@ -224,15 +232,21 @@ class TreeMixtureEM:
         prior = pseudo_counts(tree, self.smoothing, self.singles)
         return TreeComponent(TreeRows(self.training, tree), TreeRows(self.judged, tree), distribution, prior)
 
-    def _regrown(self, component: TreeComponent, share: np.ndarray) -> TreeComponent:
-        """Component with a new structure, if that is better than the present one."""
+    def _regrow(self, components: list[TreeComponent], shares: np.ndarray) -> list[TreeComponent]:
+        """Components with new structures, where these are better than the present ones."""
+        regrown = []
+        for component, share in zip(components, shares.T, strict=True):
+            certain, penalty = self._certain(share)
+            proposed = self.proposals(component, certain, penalty, share) if certain.total else []
+            regrown.append(max([component, *proposed], key=lambda each: self._value(each, share)))
+        return regrown
+
+    def _certain(self, share: np.ndarray) -> tuple[CategoricalRows, float]:
+        """Rows for which a component is responsible, and the price of a parameter in units of half the logarithm of
+        their number: it is the same for all components, however many rows they have.
+        """
         certain = self.training.reweighted(np.where(share > SHARE, share, 0.0))
-        if not certain.total:
-            return component
-        # The price of a parameter is the same for all components, however many rows they have.
-        penalty = self._penalty / math.log(max(certain.total, 2.0))
-        candidates = [component, *self.proposals(component, certain, penalty, share)]
-        return max(candidates, key=lambda each: self._value(each, share))
+        return certain, self._penalty / math.log(max(certain.total, 2.0))
 
     def _value(self, component: TreeComponent, share: np.ndarray) -> float:
         """Component's part of the lower bound of the objective."""
@@ -244,7 +258,19 @@ class TreeMixtureEM:
         return prior - 0.5 * self._penalty * component.num_parameters
 
 
-def _shared(joint: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class SharedTreeMixtureEM(TreeMixtureEM):
+    """Steps as those of :class:`TreeMixtureEM`, for components that have the same cliques."""
+
+    def _regrow(self, components: list[TreeComponent], shares: np.ndarray) -> list[TreeComponent]:
+        parts, penalties = zip(*map(self._certain, shares.T), strict=True)
+        tree = shared_tree(parts, self.treewidth, penalties)
+        if tree == components[0].distribution.tree:
+            return components
+        proposed = [self._component(tree, share) for share in shares.T]
+        return max(components, proposed, key=lambda each: sum(map(self._value, each, shares.T)))
+
+
+def share_rows(joint: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log-probabilities of rows, shape ``(R,)``, and weights times responsibilities, shape ``(R, K)``.
 
     :param np.ndarray joint: Log-probabilities of rows together with each component, shape ``(R, K)``.

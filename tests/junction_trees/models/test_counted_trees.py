@@ -4,8 +4,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from pyro_structured.distributions import CountedJunctionTree, JunctionTree
-from pyro_structured.junction_trees.models.counted_tree_fitting import count_rare_states, fit_counted_tree
-from pyro_structured.junction_trees.models.thin_junction_tree import STIFFNESS
+from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, CountedTreeRows, count_rare_states
+from pyro_structured.junction_trees.models.tree_fitting import fit_tree_tables
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.models import ThinJunctionTree
 from pyro_structured.structures import CliqueTree
@@ -49,26 +49,44 @@ def test_digits():
 
 
 @pytest.mark.parametrize("stiffness", STIFFNESS)
-def test_tables_are_optimal(stiffness):
-    """Gradient of the objective of the docstring, with weighted rows and an excluded state."""
+@pytest.mark.parametrize("smoothing", [0.0, 3.0])
+def test_tables_are_optimal(stiffness, smoothing):
+    """Gradient of the objective of the docstring, with weighted rows; without smoothing, with an excluded state."""
     tree = CliqueTree([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6]], [2, 3, 2, 2, 2, 1, 2])
     codes = np.stack([RNG.integers(size, size=60) for size in tree.cardinalities], 1)
     codes[codes[:, 0] == 1, 1] = 0
     rows = CategoricalRows(codes, tree.cardinalities, RNG.integers(1, 4, size=60).astype(float))
     values, weights = torch.from_numpy(rows.values.T).long(), torch.from_numpy(rows.weights)
-    start = JunctionTree.from_data(values, tree, weights=weights)
     counted = count_rare_states(tree)
     assert [len(pairs) for pairs in counted] == [7] and (1, 2) in counted[0] and (5, 1) not in counted[0]
-    found = fit_counted_tree(rows, start, counted, stiffness)
+    singles = [RNG.dirichlet(np.ones(size)) for size in tree.cardinalities]
+    plain, _ = fit_tree_tables(rows, tree, smoothing, singles=singles)
+    counting = CountedTreeRows(rows, tree, counted, smoothing, singles)
+    start = counting.start(plain)
+    found = counting.fit(weights, start, stiffness)
+    assert bool((plain.clique_logits == -torch.inf).any()) == (not smoothing)
+    assert torch.equal(found.clique_logits == -torch.inf, plain.clique_logits == -torch.inf)
+    states = start.enumerate_support()
+    pseudo = smoothing * np.prod([own[states[:, d]] for d, own in enumerate(singles)], 0)
+
+    def objective(d):
+        # Excluded states have probability 0 in all rows, and in the pseudo-observations.
+        table = d.count_logits
+        prior = torch.from_numpy(pseudo) @ d.log_prob(states) if smoothing else 0.0
+        bends = table.diff(n=2).square().sum() + 0.1 * table.square().sum()
+        return weights @ d.log_prob(values) + prior - stiffness * bends
+
     parameters = [p.clone().requires_grad_() for p in (found.clique_logits, found.count_logits)]
-    d = CountedJunctionTree(parameters[0], tree, parameters[1], counted)
-    log_likelihood = weights @ d.log_prob(values)
-    finite = parameters[0].masked_fill(start.clique_logits == -torch.inf, 0.0)
-    pulled = (start.clique_marginals * finite).sum() - d.log_partition_function
-    bends = parameters[1].diff(n=2).square().sum() + 0.1 * parameters[1].square().sum()
-    (log_likelihood + pulled - stiffness * bends).backward()
+    best = objective(CountedJunctionTree(parameters[0], tree, parameters[1], counted))
+    best.backward()
     assert all(p.grad.abs().max() < 2e-3 for p in parameters)
-    assert torch.equal(found.clique_logits == -torch.inf, start.clique_logits == -torch.inf)
+    rest = counting.regularisation(found, stiffness)
+    assert float(weights @ found.log_prob(values)) + rest == pytest.approx(best.item())
+    # Without tables of counts, the objective's maximum is the plain tree: all of it is gained by them.
+    gradient = plain.clique_logits.clone().requires_grad_()
+    unchanged = objective(CountedJunctionTree(gradient, tree, start.count_logits, counted))
+    unchanged.backward()
+    assert gradient.grad.abs().max() < 1e-9 and best > unchanged
 
 
 def test_missing_values_and_other_kinds_are_refused():

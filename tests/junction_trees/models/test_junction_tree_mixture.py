@@ -18,7 +18,11 @@ from pyro_structured.junction_trees.models.tree_fitting import (
     log_probs_of_codes,
     pseudo_counts,
 )
-from pyro_structured.junction_trees.models.tree_mixture_em import TreeMixtureEM, near_random_rows
+from pyro_structured.junction_trees.models.tree_mixture_em import (
+    SharedTreeMixtureEM,
+    TreeMixtureEM,
+    near_random_rows,
+)
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.models import JunctionTreeMixture, ThinJunctionTree
 from pyro_structured.structures import CliqueTree
@@ -52,18 +56,27 @@ ORDERED = {"check_sample_weight_equivalence_on_dense_data": "validation rows dep
 
 
 @parametrize_with_checks(
-    [JunctionTreeMixture(n_components=2, treewidth=1, max_iter=10)], expected_failed_checks=lambda estimator: ORDERED
+    [
+        JunctionTreeMixture(n_components=2, treewidth=1, max_iter=10),
+        JunctionTreeMixture(n_components=2, shared_tree=True, max_iter=5),
+    ],
+    expected_failed_checks=lambda estimator: ORDERED,
 )
 def test_scikit_learn(estimator, check):
     check(estimator)
 
 
 @settings(max_examples=6)
-@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3]), st.sampled_from([0.1, 10.0]))
-def test_objective_never_falls(seed, missing, smoothing):
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0.1, 10.0]),
+    st.sampled_from([TreeMixtureEM, SharedTreeMixtureEM]),
+)
+def test_objective_never_falls(seed, missing, smoothing, kind):
     values, cardinalities = random_data(seed, missing=missing)
     rows = CategoricalRows(values, cardinalities)
-    learner = TreeMixtureEM(rows, rows, 2, 0.1, smoothing, 1e-7, 14)
+    learner = kind(rows, rows, 2, 0.1, smoothing, 1e-7, 14)
     start = near_random_rows(rows, 3, np.random.RandomState(seed % 100))
     assert start.sum(1) == pytest.approx(1.0)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,6 +86,7 @@ def test_objective_never_falls(seed, missing, smoothing):
     assert (np.diff([phase.objective for phase in phases]) > -1e-12).all() and len(phases) > 2
     mixture, objective, score, _ = phases[-1]
     assert max(each.tree.treewidth for each in mixture.components) <= 2
+    assert kind is TreeMixtureEM or len({each.tree for each in mixture.components}) == 1
     # From the definition, without what the learner remembers.
     joint = mixture.log_joint(rows.values.T)
     assert score == pytest.approx(np.average(np.logaddexp.reduce(joint, 1), weights=rows.weights))
