@@ -23,7 +23,6 @@ from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.foundation.distributions.argument_checks import (
     check_entries,
     check_vector,
-    common_batch,
     joined_batch,
 )
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector, result_dtype
@@ -151,7 +150,7 @@ class RecursiveCardinality(DiscreteVector):
                 f"subset, got shape {tuple(count_logits.shape)}"
             )
         self._evidence, self._empty = (logits, logits.new_zeros(())), EMPTY_SUPPORT
-        batch = common_batch(logits.shape[:-1], count_logits.shape[:-1])
+        batch = joined_batch("count_logits", count_logits, [self.subsets.table_size], logits.shape[:-1])
         given = {"logits": logits, "count_logits": count_logits}
         self.edge_logits, self.link_logits = edge_logits, link_logits
         for name, table, shape in (

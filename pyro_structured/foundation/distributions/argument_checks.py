@@ -9,7 +9,6 @@ __all__ = [
     "check_validation",
     "check_vector",
     "check_weights",
-    "common_batch",
     "expanded_batch",
     "joined_batch",
 ]
@@ -49,17 +48,6 @@ def check_validation(validate_args: object) -> None:
     """Raises a ValueError unless ``validate_args`` is True, False or None."""
     if validate_args is not None:
         check_flag("validate_args", validate_args)
-
-
-def common_batch(logits: torch.Size, count_logits: torch.Size) -> torch.Size:
-    """Shape to which the batch shapes of both parameters broadcast, or a ValueError if they do not."""
-    try:
-        return torch.Size(torch.broadcast_shapes(logits, count_logits))
-    except RuntimeError:
-        raise ValueError(
-            f"count_logits: expected a batch shape that broadcasts with that of logits, {tuple(logits)}, got "
-            f"{tuple(count_logits)}"
-        ) from None
 
 
 def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.Size) -> torch.Size:

@@ -13,7 +13,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 from torch.distributions.utils import lazy_property
 
-from pyro_structured.foundation.distributions.argument_checks import check_vector, common_batch
+from pyro_structured.foundation.distributions.argument_checks import check_vector, joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
 from pyro_structured.foundation.ops.draws import KeptDraws
@@ -117,7 +117,7 @@ class CountedJunctionTree(CategoricalVector):
             )
         self._evidence = no_evidence(tree.num_variables, clique_logits.device)
         self._empty = EMPTY_SUPPORT
-        batch = common_batch(clique_logits.shape[:-1], count_logits.shape[:-1])
+        batch = joined_batch("count_logits", count_logits, [self._plan.count_size], clique_logits.shape[:-1])
         self._assign({"clique_logits": clique_logits, "count_logits": count_logits}, batch)
         super().__init__(batch, torch.Size([tree.num_variables]), validate_args=validate_args)
 
