@@ -260,7 +260,7 @@ def test_empty_supports_raise_at_the_first_query(model, validate_args):
         ((torch.zeros(()), torch.zeros(2)), r"logits: expected at least one axis.*got shape \(\)"),
         ((torch.zeros(0), torch.zeros(1)), r"logits: expected .*got shape \(0,\)"),
         ((torch.zeros(3), torch.zeros(())), r"count_logits: expected at least one axis.*got shape \(\)"),
-        ((torch.zeros(2, 3), torch.zeros(3, 4)), r"count_logits: expected a batch that broadcasts with \(2,\), got shape \(3, "),
+        ((torch.zeros(2, 3), torch.zeros(3, 4)), r"count_logits: expected a batch that broadcasts with \(2,\), got"),
         ((torch.zeros(3, dtype=torch.long), torch.zeros(4)), r"logits: expected a floating point tensor"),
         ((torch.zeros(3), torch.zeros(4, dtype=torch.long)), r"count_logits: expected a floating point tensor"),
         (([0.0, 0.0], torch.zeros(3)), r"logits: expected a floating point tensor, got \[0.0, 0.0\]"),
