@@ -97,7 +97,8 @@ class BlockTree(Represented):
 
         The level of a block of binary variables is the number of ones (:class:`~pyro_structured.structures.Count`);
         with r states, a block of s variables has :math:`\binom{s + r - 1}{r - 1}` levels, one for each vector of counts
-        (:class:`~pyro_structured.structures.CategoryCounts`).
+        (:class:`~pyro_structured.structures.CategoryCounts`). These are in lexicographic order, so that the levels of a
+        single variable are its states backwards; ``statistics[b].counts`` lists those of block b.
 
         :param groups: The variables of every block, a partition of ``range(n)``.
         :param num_categories: Number of states of the variables, at least 1, or one number for each block.
