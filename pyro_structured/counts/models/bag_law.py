@@ -39,13 +39,17 @@ class BagLaw:
     def tables(self, sizes: Sequence[int] | np.ndarray, learned: Tensor) -> Tensor:
         """Tables of bags, shape ``(B, T, largest size + 1)``, in double precision.
 
-        :raises ValueError: if they are of another shape, or have NaN or +inf.
+        :raises ValueError: if they are of another shape, have NaN or +inf, or make all labels of a bag impossible.
         """
         tables = for_sizes(lambda n: self.make(n, learned), torch.as_tensor(sizes)).double()
         if tables.dim() != 3:
             raise ValueError(f"law: expected tables of shape (T, n + 1), got {tuple(tables.shape[1:])}")
         if not bool((tables < math.inf).all()):
             raise ValueError("law: expected log-potentials less than +inf, got others")
+        impossible = (tables == -math.inf).flatten(1).all(-1)
+        if bool(impossible.any()):
+            number = int(torch.as_tensor(sizes)[impossible][0])
+            raise ValueError(f"law: expected a possible count of some label, got none for a bag of {number} instances")
         return tables
 
     @classmethod
@@ -70,7 +74,9 @@ def _cut(table: Tensor, n: int, learned: Tensor) -> Tensor:
 
 
 def _called(function: Callable[[int], Tensor], n: int, learned: Tensor) -> Tensor:
-    return function(n)
+    tables = function(n)
+    # Parameters of the user's are not learned here.
+    return tables.detach() if isinstance(tables, Tensor) else tables
 
 
 def _noisy_or(leak: Tensor, strength: Tensor, n: int, learned: Tensor) -> Tensor:

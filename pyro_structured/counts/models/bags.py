@@ -73,7 +73,10 @@ class Bags:
             yield np.flatnonzero(kinds == kind)
 
     def batches(self, size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
-        """All bags in random batches, of sizes as equal as possible."""
+        """All bags in batches of bags of similar sizes, in random order.
+
+        :param int size: Largest number of bags in a batch.
+        """
         order = generator.permutation(len(self.sizes))
         order = order[np.argsort(self.sizes[order], kind="stable")]
         parts = np.split(order, range(size, len(order), size))

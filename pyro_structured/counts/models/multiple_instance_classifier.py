@@ -33,6 +33,8 @@ from pyro_structured.foundation.structures.argument_checks import check_choice
 
 # Standard deviations at which features are cut: a score is linear, and no row is to outweigh all others.
 FARTHEST = 5.0
+# Standard deviation of a column, in units of the rounding of its largest number, up to which it counts as constant.
+ROUNDING = 10.0
 # Numbers among hyperparameters: what they have to be, and a check.
 NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "strength": ("more than 0 and less than 1", lambda value: 0 < value < 1),
@@ -252,10 +254,15 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         return np.searchsorted(self.classes_, labels)
 
     def _standardise(self, values: np.ndarray, weights: np.ndarray) -> None:
-        means = np.average(values, 0, weights)
-        scales = np.sqrt(np.average((values - means) ** 2, 0, weights))
-        constant = scales <= np.maximum(1e-9 * np.abs(means), np.finfo(np.float64).tiny)
-        self._means, self._scales = means, np.where(constant, np.inf, scales)
+        # In units in which nothing overflows, and around a first mean, for columns far from 0.
+        weights = weights / weights.max()
+        units = np.abs(values).max(0, initial=0.0)
+        scaled = values / np.where(units > 0, units, 1.0)
+        means = np.average(scaled, 0, weights)
+        means += np.average(scaled - means, 0, weights)
+        scales = np.sqrt(np.average((scaled - means) ** 2, 0, weights))
+        constant = scales <= ROUNDING * np.finfo(np.float64).eps
+        self._means, self._scales = means * units, np.where(constant, np.inf, scales * units)
 
     def _inputs(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(((values - self._means) / self._scales).clip(-FARTHEST, FARTHEST))
@@ -333,6 +340,7 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
 
         :param X: As for :meth:`fit`.
         :param groups: As for :meth:`fit`.
+        :raises ValueError: if the columns are others than in ``fit``, or the law has no table for a bag of some size.
         """
         bags, blocks = self._bag_labels(X, groups)
         log_probs = np.empty((len(bags.names), len(self.classes_)))
@@ -352,7 +360,10 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         return labels
 
     def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:
-        """Share of bags whose label is predicted rightly; arguments as for :meth:`fit`."""
+        """Share of bags whose label is predicted rightly; arguments as for :meth:`fit`.
+
+        :raises ValueError: as :meth:`predict_log_proba` does, and if a label is not constant in a bag.
+        """
         predicted = self.predict(X, groups)
         bags = Bags(groups, len(X))
         labels = self._labels(y, bags, "y")
@@ -366,6 +377,8 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         :param X: As for :meth:`fit`.
         :param groups: As for :meth:`fit`.
         :param y: Labels of the bags, as for :meth:`fit`, on which to condition; ``None``: they are not known.
+        :raises ValueError: as :meth:`predict_log_proba` does, and if a label is unknown, not constant in a bag, or
+            impossible.
         """
         bags, blocks = self._bag_labels(X, groups)
         given = None if y is None else self._numbers(self._labels(y, bags, "y"), "y")
@@ -387,10 +400,11 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
         """Log-potentials of the counts 0 to n in bags of n instances for each label, as learned, shape ``(T, n + 1)``.
 
         :param int size: Number of instances n, at least 1.
+        :raises ValueError: if it is no such number, or the law has no table for it.
         """
         check_is_fitted(self)
         check_count("size", size)
-        tables: np.ndarray = self._law.tables([size], self._learned)[0].numpy()
+        tables: np.ndarray = self._law.tables([size], self._learned)[0].detach().numpy()
         return tables
 
     def to_pyro(self, X: Any, groups: Any = None) -> BagLabel:

@@ -158,15 +158,11 @@ class ExchangeableTree(CategoricalVector):
         return self._given
 
     def _score(self, value: Tensor) -> Tensor:
-        given, observed, consistent = self._evidence
-        cardinalities = torch.tensor(self.tree.cardinalities, device=value.device)
-        inside = (value >= 0) & (value < cardinalities) & (value == value.long())
-        known = torch.where(inside, value, 0).long()
+        known, agrees = self._read(value)
         levels = self.tree.value(known)
         members = self._log_sizes.expand(levels.shape + self._log_sizes.shape[-1:])
         chances = members.gather(-1, levels.unsqueeze(-1)).squeeze(-1)
         score = self._free.unnormalized_log_prob(levels) - chances.sum(-1)
-        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
         return self._weighted_score(score, known).masked_fill(~agrees, -torch.inf)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:

@@ -42,6 +42,16 @@ class CategoricalVector(DiscreteVector):
         device: torch.device = self._evidence[0].device
         return device
 
+    def _read(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """States of the variables, the first where a value is none, and whether whole values agree with the evidence.
+
+        :param Tensor value: Shape ``(..., n)``.
+        """
+        given, observed, consistent = self._evidence
+        inside = (value >= 0) & (value < torch.tensor(self._num_states, device=value.device)) & (value == value.long())
+        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
+        return torch.where(inside, value, 0).long(), agrees
+
     def _checked_weights(self, log_weights: Tensor) -> Tensor:
         """Log-weights of all states, -inf past a variable's own, after checks.
 

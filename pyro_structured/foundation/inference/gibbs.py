@@ -238,7 +238,10 @@ class Gibbs(MCMCKernel):
             wanted.append(None if names is None else list(names))
             unknown = [name for name in wanted[-1] or () if name not in state.values]
             if unknown:
-                raise ValueError(f"blocks: expected latent sites of the model, {sorted(state.values)}, got {unknown}")
+                raise ValueError(
+                    f"blocks: expected latent sites of the model, {sorted(state.values)}, got {unknown}; a model has "
+                    "to have the same latent sites at all values"
+                )
         owners = [getattr(kernel, "owns_sites", True) for kernel, _ in self.blocks]
         taken = [name for names, owns in zip(wanted, owners, strict=True) if owns for name in names or ()]
         rest = [name for name in state.values if name not in taken]
@@ -246,7 +249,7 @@ class Gibbs(MCMCKernel):
         if len(set(taken)) < len(taken) or num_rests > 1 or (rest and not num_rests):
             raise ValueError(
                 f"blocks: expected each latent site in one block, got {taken} for those with names, {rest} for none of "
-                f"them, and {num_rests} blocks for the rest"
+                f"them, and {num_rests} blocks for the rest; a model has to have the same latent sites at all values"
             )
         return [
             (rest if owns else list(state.values)) if names is None else names

@@ -66,6 +66,7 @@ class LatentState:
         pairs = confinement_of(start)
         self.confined = {latent for _, (latent, _) in pairs}
         self.names = list(latent_sites(start))
+        self._check_names(latent_sites(second))
         check_confined(start)
         for name in self.names:
             support = start.nodes[name]["fn"].support
@@ -74,12 +75,19 @@ class LatentState:
                 _check_support(name, start, second)
         given = self._given(initial_params, start)
         self.trace: Any = self._find_start(model, args, kwargs, strategy, given, pairs)
+        self._check_names([*latent_sites(self.trace), *given])
         self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
         self.dtypes = {name: value.dtype for name, value in self.values.items()}
         for name, (confinement, site) in {pair[1][0]: pair for pair in pairs}.items():
             self.values[name] = confinement.start(site, self.trace, name in given)
         values = {name: self.seen(name) for name in self.names}
         self.trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        """Raises a ValueError if a trace has other latent sites than another one."""
+        known, found = sorted(self.names), sorted(names)
+        if known != found:
+            raise ValueError(f"model: expected the same latent sites at all values, got {known} and {found}")
 
     def _given(self, initial_params: dict[str, Tensor] | None, trace: Any) -> dict[str, Tensor]:
         given = {}

@@ -21,6 +21,7 @@ from pyro_structured.foundation.inference.latent_state import at_random, latent_
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.inference.site_handlers import confined_sites, handler_of
 from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.structures.argument_checks import check_flag
 
 # Log-likelihoods add up over entries if those of values differ from the sums by less than this share of their size.
 ROUNDING = 1e-5
@@ -41,7 +42,9 @@ class StructuredGibbs(StepKernel):
     on is found at the start of a run, with some :math:`2 \log_2 D` runs.
 
     The log-likelihood of each draw is compared with the sum that it was drawn from, and, at the beginning and ever more
-    rarely, those of values at random: what is no sum over entries, such as the likelihood of a regression, is refused.
+    rarely, those of the present value and of values at random: what is found to be no sum over entries, such as the
+    likelihood of a regression, is refused. A term that is no sum at few values only, such as a bonus for one of them,
+    can go unnoticed, and draws are wrong then; :class:`BinaryGibbs` is right under any likelihood.
 
     Sites are those whose distribution has ``reweight``:
     :class:`~pyro_structured.distributions.RecursiveCardinality`, :class:`~pyro_structured.distributions.KSubset`,
@@ -53,11 +56,11 @@ class StructuredGibbs(StepKernel):
     :param model: A Pyro model.
     :param bool additive: True declares that all likelihoods are sums over entries, and depend on the same entries in
         each step. Draws are not checked then, which saves a run of the model a step.
-    :raises ValueError: at the start of a run, if a site has another distribution, a scale, or exact draws beyond their
-        budget; if a likelihood turns out to be no sum over entries.
+    :raises ValueError: at the start of a run, if no site can be drawn, or one that :class:`Gibbs` names for it, because
+        of its distribution, a scale, or a budget of exact draws; if a likelihood turns out to be no sum over entries.
 
-    A step costs as many runs of the model as there are states, and one, and a sample of the posterior. Exact: draws are
-    independent of the present value.
+    A step costs as many runs of the model as there are states, and one, and a sample of the posterior. Exact where
+    likelihoods are sums over entries: draws are independent of the present value.
 
     Example::
 
@@ -79,8 +82,7 @@ class StructuredGibbs(StepKernel):
 
     def __init__(self, model: Callable[..., Any], additive: bool = False) -> None:
         super().__init__(model)
-        if not isinstance(additive, bool):
-            raise ValueError(f"additive: expected a bool, got {additive!r}")
+        check_flag("additive", additive)
         self.additive = additive
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
@@ -153,7 +155,8 @@ def _drawn_exactly(model: Callable[..., Any], names: Sequence[str], trace: Any, 
         try:
             with torch.no_grad():
                 _StructuredSite(name, trace, given, False, args, kwargs).draw({name: values[name]})
-        except (ValueError, NotImplementedError):
+        except (ValueError, RuntimeError):
+            # Also where no exact draws are implemented, or coupling from the past does not meet.
             continue
         exact.append(name)
     return exact
@@ -264,7 +267,7 @@ class _StructuredSite:
         self._sizes = self._sizes.to(self._value.device)
         if self._seen is None:
             self._look(self._present)
-        tried = [] if self._additive else self._values_at_random()
+        tried = [] if self._additive else self._values_to_check()
         for attempt in range(ATTEMPTS):
             evidence = self._find_evidence()
             drawn = self._sample(evidence.log_likelihoods)
@@ -272,8 +275,9 @@ class _StructuredSite:
             if self._additive or all(self._agrees(value, evidence) for value in tried):
                 self._num_draws += 1
                 return drawn
-            # Dependencies that do not show at one value may show at others.
-            self._look(self._random_value(1.0) if attempt else self._present)
+            if attempt < ATTEMPTS - 1:
+                # Dependencies that do not show at one value may show at others.
+                self._look(self._random_value(1.0) if attempt else self._present)
         raise ValueError(
             f"{self.name}: expected log-densities of later sites that add up over the entries of the site, as "
             "elementwise likelihoods do, got others; BinaryGibbs updates sites of two states under any likelihood"
@@ -293,18 +297,23 @@ class _StructuredSite:
         posterior = base.reweight(*by_state.unbind(-1)) if self._is_binary else base.reweight(by_state)
         try:
             drawn: Tensor = posterior.sample().to(self._value.dtype)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{self.name}: expected a site that can be drawn exactly given evidence, got {type(base).__name__}; "
+                f"{error}. BinaryGibbs updates sites of two states, entry by entry"
+            ) from error
         except RuntimeError as error:
             raise RuntimeError(self._beyond_budget(self.name, base, error)) from error
         # Where the prior is masked, entries are independent given the rest.
         return torch.where(mask, drawn, draw_log(by_state).to(drawn.dtype)) if isinstance(mask, Tensor) else drawn
 
-    def _values_at_random(self) -> list[Tensor]:
-        """At the beginning, and ever more rarely, values near the present one, and all over, which show what draws do
-        not.
+    def _values_to_check(self) -> list[Tensor]:
+        """At the beginning, and ever more rarely, the present value, and values near it and all over, which show what
+        draws do not.
         """
         if self._num_draws & (self._num_draws + 1):
             return []
-        return [self._random_value(float(torch.rand(()))), self._random_value(1.0)]
+        return [self._present, self._random_value(float(torch.rand(()))), self._random_value(1.0)]
 
     def _random_value(self, share: float) -> Tensor:
         """The present value with a share of the entries in states at random, shape ``(N,)``."""

@@ -47,8 +47,8 @@ def check_size(name: str, size: object, least: int = 1) -> None:
 
 
 def check_flag(name: str, flag: object) -> None:
-    """Raises a ValueError, with the argument's name, unless it is True or False."""
-    if not isinstance(flag, bool):
+    """Raises a ValueError, with the argument's name, unless it is True or False, of Python or numpy."""
+    if not isinstance(flag, (bool, np.bool_)):
         raise ValueError(f"{name}: expected True or False, got {flag!r}")
 
 

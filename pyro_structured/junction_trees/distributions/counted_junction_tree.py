@@ -19,7 +19,7 @@ from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables
-from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.requirements import any_true, require, require_support
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import checked_sequence
 from pyro_structured.junction_trees.ops.clique_tables import spread_state_weights, sum_table, total_score
@@ -70,7 +70,8 @@ class CountedJunctionTree(CategoricalVector):
     :raises ValueError: if a shape is wrong or there is a NaN or +inf; if lists cross, count different states of a
         variable, or are not compatible with the cliques; the message names what conflicts. Where no value has a
         positive probability, the first query raises.
-    :raises NotImplementedError: if sums have more terms than the setting ``pyro_structured_max_table_entries``.
+    :raises NotImplementedError: at the first query, if sums have more terms than the setting
+        ``pyro_structured_max_table_entries``.
 
     **References**
 
@@ -133,7 +134,15 @@ class CountedJunctionTree(CategoricalVector):
         """Number of each list's variables that are in a counted state, integers of shape ``(..., number of lists)``.
 
         :param Tensor value: Values, shape ``(..., n)``.
+        :raises ValueError: if there are others than states of the variables.
         """
+        number = self.tree.num_variables
+        if not isinstance(value, Tensor) or value.shape[-1:] != (number,):
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"value: expected a tensor of shape (..., {number}), got {got}")
+        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
+        wrong = ~((value >= 0) & (value < sizes) & (value == value.long()))
+        require(wrong, f"value: expected integers from 0 to below {self.tree.cardinalities}, got others")
         return self._plan.counts(value.long())
 
     @lazy_property
@@ -154,6 +163,8 @@ class CountedJunctionTree(CategoricalVector):
         """Tables of cliques, with the evidence, and of counts."""
         tables, numbers, _ = self._leveled
         value, observed, consistent = self._evidence
+        if not any_true(observed) and not any_true(~consistent):
+            return tables, numbers
         states = torch.arange(max(self.tree.cardinalities), device=value.device)
         excluded = observed.unsqueeze(-1) & (value.unsqueeze(-1) != states) | ~consistent[..., None, None]
         excluding = torch.zeros(excluded.shape, dtype=tables.dtype, device=value.device)
@@ -190,16 +201,12 @@ class CountedJunctionTree(CategoricalVector):
         return self._beliefs
 
     def _score(self, value: Tensor) -> Tensor:
-        given, observed, consistent = self._evidence
-        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
-        inside = (value >= 0) & (value < sizes) & (value == value.long())
-        states = torch.where(inside, value, 0).long()
+        states, agrees = self._read(value)
         tables, numbers, _ = self._leveled
         weights = self._plan.count_entries(states)
         batch = torch.broadcast_shapes(weights.shape[:-1], numbers.shape[:-1])
         chosen = numbers.expand(batch + numbers.shape[-1:]).gather(-1, weights.expand(batch + weights.shape[-1:]))
         score = total_score(self.tree.plan, tables, states) + chosen.sum(-1)
-        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
         return score.masked_fill(~agrees, -math.inf)
 
     @lazy_property
@@ -211,7 +218,8 @@ class CountedJunctionTree(CategoricalVector):
         """Exact samples, shape ``sample_shape + batch_shape + (n,)``; further ones repeat no upward pass."""
         shape = torch.Size(sample_shape)
         with torch.no_grad():
-            require_support(self._log_z, self._empty)
+            if not self._draws.possible:
+                require_support(self._log_z, self._empty)
             # Samples of equal rows are further samples of one row.
             copies = self.batch_shape.numel() if self._draws.num_rows == 1 else 1
             drawn = self._draws(shape.numel() * copies)
@@ -314,7 +322,7 @@ def _is_pair(entry: Any) -> bool:
         return False
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _plan_of(tree: CliqueTree, family: tuple[Pairs, ...]) -> CountedPlan:
     marks = [[False] * size for size in tree.cardinalities]
     owner: dict[int, int] = {}

@@ -226,11 +226,8 @@ class JunctionTree(CategoricalVector):
 
     def _score(self, value: Tensor) -> Tensor:
         """Log-weights of values without the tables' constants."""
-        given, observed, consistent = self._evidence
-        sizes = torch.tensor(self.tree.cardinalities, device=value.device)
-        inside = (value >= 0) & (value < sizes) & (value == value.long())
-        score = total_score(self.tree.plan, self._leveled[0], torch.where(inside, value, 0).long())
-        agrees = (inside & (~observed | (value == given))).all(-1) & consistent
+        states, agrees = self._read(value)
+        score = total_score(self.tree.plan, self._leveled[0], states)
         return score.masked_fill(~agrees, -torch.inf)
 
     @lazy_property

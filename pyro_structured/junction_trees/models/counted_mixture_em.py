@@ -54,7 +54,7 @@ class CountedMixtureEM:
         training, judged = self._learner.training, self._learner.judged
         components = [rows.start(tree) for rows, tree in zip(self._rows, self._components, strict=True)]
         shares, reached = training.weights[:, None] * responsibilities, -np.inf
-        for iteration in progress_bar(range(self._learner.max_iter), desc="counts", unit="iteration"):
+        for _ in progress_bar(range(self._learner.max_iter), desc="counts", unit="iteration"):
             components = [self._improved(*each) for each in zip(self._rows, components, shares.T, strict=True)]
             with np.errstate(divide="ignore"):
                 mixture = TreeMixture(np.log(shares.sum(0) / training.total), tuple(components))
@@ -63,7 +63,7 @@ class CountedMixtureEM:
             objective = float(training.weights @ log_probs + sum(rest)) / training.total
             judged_log_probs = logsumexp(mixture.log_joint(judged.values.T), axis=1)
             score = float(np.average(judged_log_probs, weights=judged.weights))
-            yield TreeMixturePhase(mixture, objective, score, iteration + 1)
+            yield TreeMixturePhase(mixture, objective, score)
             if objective - reached < self._learner.tol:
                 return
             reached = objective

@@ -1,6 +1,6 @@
 """Tables of cliques and of counts, fitted jointly to complete rows."""
 
-__all__ = ["STIFFNESS", "CountedTreeRows", "count_rare_states"]
+__all__ = ["STIFFNESS", "CountedTreeRows", "check_countable", "count_rare_states"]
 
 from collections.abc import Sequence
 
@@ -27,11 +27,19 @@ def count_rare_states(tree: CliqueTree) -> list[list[tuple[int, int]]]:
     """Lists of pairs to be counted: of all subtrees of at least six variables, and of all variables, the states after
     each variable's first.
 
-    :param CliqueTree tree: The cliques; variables of one state are not counted.
+    :param CliqueTree tree: The cliques; variables of one state stand alone in theirs, and are not counted.
     """
-    sets = dict.fromkeys([*tree.subtrees(FEWEST_COUNTED), tuple(range(tree.num_variables))])
-    lists = ([(d, k) for d in variables for k in range(1, tree.cardinalities[d])] for variables in sets)
-    return [pairs for pairs in lists if pairs]
+    sets = [*tree.subtrees(FEWEST_COUNTED), tuple(range(tree.num_variables))]
+    lists = (tuple((d, k) for d in variables for k in range(1, tree.cardinalities[d])) for variables in sets)
+    return [list(pairs) for pairs in dict.fromkeys(lists) if pairs]
+
+
+def check_countable(is_complete: bool) -> None:
+    """Raises a NotImplementedError for counts of rows with missing values."""
+    if not is_complete:
+        raise NotImplementedError(
+            "counts: expected rows without missing values, got some in X; take counts=False, or fill them in"
+        )
 
 
 class CountedTreeRows:

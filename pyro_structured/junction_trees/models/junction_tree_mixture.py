@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count
 from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.foundation.structures.argument_checks import check_flag
 from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.distributions.mixture_of_junction_trees import MixtureOfJunctionTrees
 from pyro_structured.junction_trees.models.counted_mixture_em import CountedMixtureEM
-from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, count_rare_states
+from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, check_countable, count_rare_states
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 from pyro_structured.junction_trees.models.tree_mixture_density import (
     MixtureCandidate,
@@ -74,8 +75,6 @@ class JunctionTreeMixture(TreeMixtureDensity):
         samples.
     :ivar weights\_: Weights of the components, shape ``(K,)``.
     :ivar trees\_: Cliques of the components; variables are numbered as the columns.
-    :ivar counted\_: For each component, lists of the counted pairs ``(variable, state)``; empty if counts were not
-        wanted, or not kept.
     :ivar components\_: The components as Pyro distributions (:class:`~pyro_structured.distributions.JunctionTree`, or
         :class:`~pyro_structured.distributions.CountedJunctionTree`) of codes, places in ``categories_``; in float64.
         :meth:`to_pyro` is their mixture.
@@ -88,7 +87,9 @@ class JunctionTreeMixture(TreeMixtureDensity):
 
     Cost of an iteration: O(K R m) for R different rows and m cliques, where nothing is missing; otherwise O(K R s) for
     tables of s entries. New structures take time as for :class:`ThinJunctionTree`, K times, with the rows that a
-    component is responsible for. Memory: K R m bytes for cliques of up to 256 states.
+    component is responsible for. With ``counts``, four prices of rough tables are tried, each with up to ``max_iter``
+    iterations, in which each component makes ten to twenty passes of its :class:`CountedJunctionTree`. Memory: K R m
+    bytes for cliques of up to 256 states.
 
     **References**
 
@@ -156,16 +157,13 @@ class JunctionTreeMixture(TreeMixtureDensity):
     def _settings(self) -> list[tuple[float, float]]:
         check_count("treewidth", self.treewidth)
         for name in ("shared_tree", "counts"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name}: expected True or False, got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         return super()._settings()
 
     def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         codes, weights = super()._learn_categories(X, sample_weight)
-        if self.counts and (codes < 0).any():
-            raise NotImplementedError(
-                "counts: expected rows without missing values, got some in X; take counts=False, or fill them in"
-            )
+        if self.counts:
+            check_countable(bool((codes >= 0).all()))
         return codes, weights
 
     def _learner(
@@ -190,7 +188,7 @@ class JunctionTreeMixture(TreeMixtureDensity):
 
     @property
     def counted_(self) -> list[Any]:
-        """Lists of the counted pairs of each component; no lists without counts."""
+        """Lists of the counted pairs ``(variable, state)`` of each component; no lists where no counts are kept."""
         check_is_fitted(self)
         return [list(map(list, each.counted)) for each in self.components_ if isinstance(each, CountedJunctionTree)]
 

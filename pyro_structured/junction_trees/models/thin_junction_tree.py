@@ -4,7 +4,7 @@ __all__ = ["ThinJunctionTree"]
 
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -17,11 +17,16 @@ from pyro_structured.foundation.models.old_spellings import old_parameters, old_
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
-from pyro_structured.foundation.structures.argument_checks import check_choice
+from pyro_structured.foundation.structures.argument_checks import check_choice, check_flag
 from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
-from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, CountedTreeRows, count_rare_states
+from pyro_structured.junction_trees.models.counted_tree_fitting import (
+    STIFFNESS,
+    CountedTreeRows,
+    check_countable,
+    count_rare_states,
+)
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.junction_trees.models.tree_fitting import (
     even_shares,
@@ -114,7 +119,9 @@ class ThinJunctionTree(CategoricalDensity):
     :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
 
     Cost of a graph of cliques with at most s joint states: :math:`O(n^2)` counts of the rows for ``"chordal"``, fewer
-    as edges are added; at most :math:`O(k n^2)` linear programs, by maximum flows, for ``"graph_cut"``.
+    as edges are added; at most :math:`O(k n^2)` linear programs, by maximum flows, for ``"graph_cut"``. With
+    ``counts``, three more fits than there are numbers of ``smoothing``, of some hundred passes of a
+    :class:`CountedJunctionTree` each.
 
     **References**
 
@@ -196,10 +203,8 @@ class ThinJunctionTree(CategoricalDensity):
         generator = checked_generator(self.random_state)
         training, judged = self._divide(codes, weights, X_val, generator)
         rows = self._rows(codes, weights)
-        if self.counts and not rows.is_complete:
-            raise NotImplementedError(
-                "counts: expected rows without missing values, got some in X; take counts=False, or fill them in"
-            )
+        if self.counts:
+            check_countable(rows.is_complete)
         self.candidates_: list[TreeCandidate] = []
         with verbosity(self.verbose):
             best = self._search(training, judged, smoothings, generator)
@@ -283,22 +288,24 @@ class ThinJunctionTree(CategoricalDensity):
         if not counted:
             return
 
-        def fitted(rows: CategoricalRows, smoothing: float, stiffness: float) -> CountedJunctionTree:
+        def fits(rows: CategoricalRows, smoothing: float, prices: Iterable[float]) -> Iterator[CountedJunctionTree]:
             plain, _ = fit_tree_tables(rows, best.tree, smoothing)
             counting = CountedTreeRows(rows, best.tree, counted, smoothing, even_shares(rows))
-            return counting.fit(torch.from_numpy(rows.weights).double(), counting.start(plain), stiffness)
+            weights, start = torch.from_numpy(rows.weights).double(), counting.start(plain)
+            return (counting.fit(weights, start, stiffness) for stiffness in prices)
 
-        def judge(smoothing: float, stiffness: float) -> tuple[float, float, float]:
-            return _mean_log_prob(fitted(training, smoothing, stiffness), judged), smoothing, stiffness
+        def judge(smoothing: float, prices: Sequence[float]) -> tuple[float, float, float]:
+            scores = (_mean_log_prob(found, judged) for found in fits(training, smoothing, prices))
+            shown = progress_bar(prices, desc="counts", unit="fit")
+            return max((score, smoothing, stiffness) for stiffness, score in zip(shown, scores, strict=True))
 
         try:
-            chosen = max(judge(best.smoothing, each) for each in progress_bar(STIFFNESS, desc="counts", unit="fit"))
+            chosen = judge(best.smoothing, STIFFNESS)
             # Smoothing that suits the cliques alone may blur the counts.
             others = [each for each in smoothings if each != best.smoothing]
-            shown = progress_bar(others, desc="smoothing", unit="fit")
-            score, smoothing, stiffness = max([chosen, *(judge(each, chosen[2]) for each in shown)])
+            score, smoothing, stiffness = max([chosen, *(judge(each, chosen[2:]) for each in others)])
             if score > best.score:
-                self._distribution = fitted(rows, smoothing, stiffness)
+                (self._distribution,) = fits(rows, smoothing, [stiffness])
                 self.smoothing_, self.counted_ = smoothing, counted
         except KeyboardInterrupt:
             warnings.warn("fit was interrupted: the tree without counts is kept", stacklevel=frames_below_user())
@@ -313,8 +320,7 @@ class ThinJunctionTree(CategoricalDensity):
         check_count("treewidth", self.treewidth)
         check_count("max_iter", self.max_iter)
         check_choice("method", self.method, METHODS)
-        if not isinstance(self.counts, (bool, np.bool_)):
-            raise ValueError(f"counts: expected True or False, got {self.counts!r}")
+        check_flag("counts", self.counts)
         kinds = self._information
         if not isinstance(kinds, Sequence) or not kinds or any(kind not in INFORMATION for kind in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")

@@ -89,8 +89,8 @@ def _run_start(*settings: Any) -> tuple[MixtureCandidate | None, bool]:
             objectives.append(phase.objective)
             if best is None or phase.score > best.score:
                 number = len(objectives)
-                settings = penalty, smoothing, phase.score, number, objectives[:], stiffness
-                best = MixtureCandidate(phase.mixture, *settings)
+                reached = phase.score, number, objectives[:]
+                best = MixtureCandidate(phase.mixture, penalty, smoothing, *reached, stiffness)
             elif len(objectives) - best.num_iterations >= patience:
                 break
     except KeyboardInterrupt:
@@ -136,6 +136,7 @@ class TreeMixtureDensity(CategoricalDensity):
             counts.
         :raises ValueError: if a parameter is out of range, there are more components than rows to learn from, a column
             has no value, or there is a category that ``handle_unknown`` makes an error.
+        :raises NotImplementedError: if values are missing where ``counts`` are wanted.
         """
         settings = self._settings()
         codes, weights = self._learn_categories(X, sample_weight)

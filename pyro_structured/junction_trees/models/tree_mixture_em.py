@@ -69,13 +69,11 @@ class TreeMixturePhase(NamedTuple):
     :ivar TreeMixture mixture: The mixture.
     :ivar float objective: Objective of the training rows, per row.
     :ivar float score: Mean log-probability of the validation rows.
-    :ivar int num_iterations: Number of iterations since the start.
     """
 
     mixture: TreeMixture
     objective: float
     score: float
-    num_iterations: int
 
 
 class TreeComponent:
@@ -174,7 +172,7 @@ class TreeMixtureEM:
             judged = np.stack([each.judged.log_probs(each.distribution) for each in components], 1) + log_weights
             score = float(np.average(logsumexp(judged, axis=1), weights=self.judged.weights))
             mixture = TreeMixture(log_weights, tuple(each.density for each in components))
-            yield TreeMixturePhase(mixture, float(objective), score, iteration + 1)
+            yield TreeMixturePhase(mixture, float(objective), score)
             if structural and objective - reached < self.tol:
                 return
             settled = not structural and objective - reached < self.tol

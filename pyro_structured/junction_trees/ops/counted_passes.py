@@ -139,19 +139,19 @@ def _solve(
     for step, shares in zip(reversed(schedule.steps), reversed(passed.shares), strict=True):
         own = beliefs[step.start : step.start + len(shares)].clone()
         if len(step.weights):
-            numbers = numbers.index_add(0, step.weights, own[step.weighed])
+            numbers.index_add_(0, step.weights, own[step.weighed])
         joint = shares * own.unsqueeze(1)
         if isinstance(step, CountSum):
             flat = joint.flatten(0, 1)
-            beliefs = beliefs.index_add(0, step.cells.flatten(), flat)
-            entries = entries.index_add(0, step.entries.flatten(), flat)
+            beliefs.index_add_(0, step.cells.flatten(), flat)
+            entries.index_add_(0, step.entries.flatten(), flat)
         else:
             assert isinstance(step, CountProduct)
             joint = joint.unflatten(0, (-1, step.width))
-            beliefs = beliefs.index_add(0, step.first.flatten(), joint.sum(1).flatten(0, 1))
+            beliefs.index_add_(0, step.first.flatten(), joint.sum(1).flatten(0, 1))
             second = joint.new_zeros(joint.shape[:1] + (step.second.shape[1],) + joint.shape[3:])
-            second = second.index_add(1, step.rests.flatten(), joint.flatten(1, 2))
-            beliefs = beliefs.index_add(0, step.second.flatten(), second.flatten(0, 1))
+            second.index_add_(1, step.rests.flatten(), joint.flatten(1, 2))
+            beliefs.index_add_(0, step.second.flatten(), second.flatten(0, 1))
     if plan.constants:
         numbers[plan.constants] = possible
     return passed.log_partition, entries[:-1], numbers

@@ -138,7 +138,6 @@ class CountedPlan:
     :param subsets: Variables of each subset; of any two, one contains the other, or they are disjoint.
     :param marks: For every variable the states, as booleans, in which it counts in its subsets; others are not used.
     :raises ValueError: if a subset is not compatible with the cliques.
-    :raises NotImplementedError: if sums have more terms than tables may have entries.
     """
 
     def __init__(
@@ -163,15 +162,23 @@ class CountedPlan:
         ]
         firsts = [self._first_entries[owner] for owner in owners]
         self._places = torch.tensor([owners, firsts, strides, list(cardinalities)])
+        # Whether each state of a variable counts, and whether each variable is in a subset, in double precision.
+        self._counting = torch.zeros(len(marks), max(cardinalities), dtype=torch.double)
+        self._members = torch.zeros(len(marks), len(subsets), dtype=torch.double)
+        for d, row in enumerate(marks):
+            self._counting[d, : len(row)] = torch.tensor(row, dtype=torch.double)
+        for index, subset in enumerate(subsets):
+            self._members[sorted(subset), index] = 1.0
         #: Entries of the tables of subsets without variables, which are constants.
         self.constants = [
             first for first, subset in zip(self._first_weights, self._subsets, strict=False) if not subset
         ]
         self._remember()
-        self.schedule((), torch.device("cpu"))
+        # Whether subsets are compatible does not depend on the counts that are possible.
+        _Contraction(self._cliques, self._sizes, self._subsets, ())
 
     def _remember(self) -> None:
-        self._schedule = lru_cache(maxsize=8)(self._build)
+        self._schedule = lru_cache(maxsize=2)(self._build)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_schedule"}
@@ -184,6 +191,7 @@ class CountedPlan:
         """Steps of a pass.
 
         :param tuple limits: The largest possible count of each subset; empty if all are possible.
+        :raises NotImplementedError: if sums have more terms than tables may have entries.
         """
         return self._schedule(limits, device)
 
@@ -204,13 +212,9 @@ class CountedPlan:
         :param Tensor states: Integers of shape ``(..., n)``.
         :return: Integers of shape ``(..., number of subsets)``.
         """
-        widest = max(self._sizes)
-        marks = torch.tensor([[*row, *[False] * (widest - len(row))] for row in self._marks], device=states.device)
-        hits = marks[torch.arange(len(marks), device=states.device), states].long()
-        members = torch.zeros(len(self._marks), len(self._subsets), dtype=torch.double)
-        for index, subset in enumerate(self._subsets):
-            members[sorted(subset), index] = 1.0
-        return (hits.double() @ members.to(states.device)).round().long()
+        marks = self._counting.to(states.device)
+        hits = marks[torch.arange(len(marks), device=states.device), states]
+        return (hits @ self._members.to(states.device)).round().long()
 
     def count_entries(self, states: Tensor) -> Tensor:
         """Entries of the tables of counts that values meet; arguments and shape as for :meth:`counts`."""

@@ -361,6 +361,38 @@ def test_refusals(options, arguments, message):
         MultipleInstanceClassifier(**options).fit(**{"X": X, "y": ANY, "groups": BAG, **arguments})
 
 
+@pytest.mark.parametrize("offset, scale", [(1e9, 1.0), (-1e10, 1.0), (0.0, 1e160), (0.0, 1e-170)])
+def test_columns_in_any_unit(offset, scale):
+    expected = MultipleInstanceClassifier().fit(X, ANY, BAG)
+    found = MultipleInstanceClassifier().fit(X * scale + offset, ANY, BAG)
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-3)
+    constant = np.where(np.arange(len(X)) % 2 == 0, 0.1 + 0.2, 0.3)[:, None]
+    assert MultipleInstanceClassifier().fit(np.hstack([X, constant]), ANY, BAG).coef_[0, 3] == 0
+
+
+def test_large_weights_and_numbers():
+    weights = np.full(len(X), 1e290)
+    small = MultipleInstanceClassifier(l2=0.0).fit(X, ANY, BAG)
+    large = MultipleInstanceClassifier(l2=0.0).fit(X * 1e20, ANY, BAG, weights)
+    np.testing.assert_allclose(large.coef_, small.coef_, rtol=1e-3)
+
+
+def test_parameters_of_a_law_are_not_learned():
+    level = torch.zeros((), requires_grad=True)
+    law = lambda n: torch.stack([-torch.arange(n + 1.0), level + torch.arange(n + 1.0)])  # noqa: E731
+    estimator = MultipleInstanceClassifier(law=law).fit(X, ANY, BAG)
+    assert level.grad is None and estimator.law_tables(3).shape == (2, 4)
+
+
+def test_bags_for_which_a_law_has_no_count():
+    def law(n):
+        return torch.zeros(2, n + 1) if n < 7 else torch.full((2, n + 1), -math.inf)
+
+    estimator = MultipleInstanceClassifier(law=law).fit(X, ANY, BAG)
+    with pytest.raises(ValueError, match="law: expected a possible count of some label, got none for a bag of 7"):
+        estimator.predict(X[:10], np.repeat([0, 1], [3, 7]))
+
+
 def test_labels_that_cannot_be_given():
     law = torch.tensor([[0.0, 0.0, -math.inf], [-math.inf, 0.0, 0.0]])
     rows, bags = np.eye(4), np.array([0, 0, 1, 1])

@@ -46,7 +46,7 @@ def test_objective_never_falls(seed, treewidth, smoothing, penalty):
     learner = BlockMixtureEM(20, rows, rows, treewidth, penalty, smoothing, 1e-7, 14)
     phases = list(learner.run(near_random_rows(rows, 3, np.random.RandomState(seed % 100))))
     assert (np.diff([phase.objective for phase in phases]) > -1e-12).all() and len(phases) > 2
-    mixture, objective, score, _ = phases[-1]
+    mixture, objective, score = phases[-1]
     assert max(each.tree.levels.treewidth for each in mixture.components) <= treewidth
     assert max(max(map(len, each.tree.groups)) for each in mixture.components) > 1
     # From the definition, without what the learner remembers.

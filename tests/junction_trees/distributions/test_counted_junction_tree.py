@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import CountedJunctionTree, JunctionTree, RecursiveCardinality
+from pyro_structured.junction_trees.ops import counted_passes
 from pyro_structured.structures import CliqueTree, NestedSubsets
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
 
@@ -250,3 +251,49 @@ def test_wrong_shapes_and_impossible_counts_are_named():
         CountedJunctionTree(torch.zeros(16), PATH, torch.zeros(4), pairs)
     with pytest.raises(ValueError, match="count_logits: expected at least one value of positive probability"):
         CountedJunctionTree(torch.zeros(16), PATH, torch.full((6,), -math.inf), pairs).sample()
+
+
+@pytest.mark.parametrize("most", [3, 5])
+def test_long_chains_of_few_counted_variables(most):
+    """What is beyond the possible counts takes no place: a log-depth sum over pairs of states and counts says so."""
+    size = 6000
+    tables = torch.randn(size - 1, 2, 2, generator=torch.Generator().manual_seed(0)).double()
+    numbers = torch.full((size + 1,), -math.inf).double()
+    numbers[: most + 1] = torch.arange(most + 1)
+    d = CountedJunctionTree(tables.flatten(), CliqueTree.chain(size, 2), numbers, [(v, 1) for v in range(size)])
+    message = torch.full((2, most + 1), -math.inf).double()
+    message[0, 0] = message[1, 1] = 0.0
+    for table in tables:
+        joined = torch.logsumexp(message.unsqueeze(1) + table.unsqueeze(-1), 0)
+        message = torch.stack([joined[0], torch.cat([torch.full((1,), -math.inf).double(), joined[1, :-1]])])
+    close(d.log_partition_function, (message.logsumexp(0) + numbers[: most + 1]).logsumexp(0), 1e-9)
+    assert (d.counts(d.sample((3,))) <= most).all()
+    with pytest.raises(NotImplementedError, match="counted: expected at most .* numbers"):
+        CountedJunctionTree(d.clique_logits, d.tree, torch.zeros(size + 1), d.counted).log_partition_function  # noqa: B018
+
+
+def test_further_samples_repeat_no_pass(monkeypatch):
+    passes = []
+    upward = counted_passes._upward
+    monkeypatch.setattr(counted_passes, "_upward", lambda *given: passes.append(given) or upward(*given))
+    d = CountedJunctionTree(torch.zeros(16), PATH, torch.zeros(6), [(v, 1) for v in range(5)])
+    for _ in range(3):
+        d.sample((2,))
+    assert len(passes) == 1
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (torch.tensor([0, 1, 0, 1, -1]), r"value: expected integers from 0 to below \(2, 2, 2, 2, 2\), got others"),
+        (torch.tensor([0, 1, 0, 1, 2]), "value: expected integers"),
+        (torch.tensor([0, 1, 0, 1, 0.5]), "value: expected integers"),
+        (torch.full((5,), math.nan), "value: expected integers"),
+        (torch.zeros(4), r"value: expected a tensor of shape \(..., 5\), got \(4,\)"),
+        ([0, 1, 0, 1, 0], r"value: expected a tensor of shape \(..., 5\), got list"),
+    ],
+)
+def test_counts_of_other_values_are_refused(value, message):
+    d = CountedJunctionTree(torch.zeros(16), PATH, torch.zeros(6), [(v, 1) for v in range(5)])
+    with pytest.raises(ValueError, match=message):
+        d.counts(value)

@@ -89,6 +89,14 @@ def test_tables_are_optimal(stiffness, smoothing):
     assert gradient.grad.abs().max() < 1e-9 and best > unchanged
 
 
+def test_columns_that_say_nothing():
+    """A constant column is not counted, and no list stands twice."""
+    X = np.hstack([ODD, np.zeros((len(ODD), 1), dtype=int)])
+    model = ThinJunctionTree(counts=True, treewidth=1, handle_unknown="error", random_state=0).fit(X[:500])
+    assert model.counted_ and len({tuple(pairs) for pairs in model.counted_}) == len(model.counted_)
+    assert all(d < 8 for pairs in model.counted_ for d, _ in pairs)
+
+
 def test_missing_values_and_other_kinds_are_refused():
     X = ODD.astype(float)
     X[0, 0] = np.nan

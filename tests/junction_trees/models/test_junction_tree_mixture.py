@@ -84,7 +84,7 @@ def test_objective_never_falls(seed, missing, smoothing, kind):
         patch.setattr(tree_fitting, "HELD_AT_ONCE", 2_000)
         phases = list(learner.run(start))
     assert (np.diff([phase.objective for phase in phases]) > -1e-12).all() and len(phases) > 2
-    mixture, objective, score, _ = phases[-1]
+    mixture, objective, score = phases[-1]
     assert max(each.tree.treewidth for each in mixture.components) <= 2
     assert kind is TreeMixtureEM or len({each.tree for each in mixture.components}) == 1
     # From the definition, without what the learner remembers.
@@ -186,9 +186,9 @@ def test_iterations_without_improvement_end(monkeypatch):
     run, iterations = TreeMixtureEM.run, []
 
     def worse(self, responsibilities):
-        for phase in run(self, responsibilities):
-            iterations.append(phase.num_iterations)
-            yield phase._replace(score=-float(phase.num_iterations))
+        for number, phase in enumerate(run(self, responsibilities), 1):
+            iterations.append(number)
+            yield phase._replace(score=-float(number))
 
     monkeypatch.setattr(TreeMixtureEM, "run", worse)
     model = JunctionTreeMixture(n_components=2, tol=0.0, n_iter_no_change=4).fit(values)
@@ -275,8 +275,8 @@ def test_an_interrupt_keeps_the_best_mixture(monkeypatch):
     run, allowed = TreeMixtureEM.run, 3
 
     def interrupted(self, responsibilities):
-        for phase in run(self, responsibilities):
-            if phase.num_iterations > allowed:
+        for number, phase in enumerate(run(self, responsibilities), 1):
+            if number > allowed:
                 raise KeyboardInterrupt
             yield phase
 
