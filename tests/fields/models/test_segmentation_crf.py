@@ -158,10 +158,12 @@ def test_patterns_help(figures):
     np.testing.assert_array_equal(model.predict(tests), d.mean_field_logits() > 0)
     np.testing.assert_allclose(model.predict_proba(tests), (d.mean_field_logits() / model.temperature_).sigmoid())
     assert model.predict(tests).dtype == np.uint8
-    most_probable = SegmentationCRF(**options, inference="map").fit(images[:100], masks[:100])
-    expected = most_probable.to_pyro(tests).map("em", num_switches=0)[0]
-    np.testing.assert_array_equal(most_probable.predict(tests), expected)
-    assert most_probable.score(tests, masks[100:]) > scores["positions"] + 0.1
+    # One start in four ends in a poor local optimum.
+    starts = [SegmentationCRF(**{**options, "random_state": seed}, inference="map") for seed in range(3)]
+    found = [start.fit(images[:100], masks[:100]).score(tests, masks[100:]) for start in starts]
+    expected = starts[0].to_pyro(tests).map("em", num_switches=0)[0]
+    np.testing.assert_array_equal(starts[0].predict(tests), expected)
+    assert np.median(found) > scores["positions"] + 0.1
     again = clone(model).fit(images[:100], masks[:100])
     np.testing.assert_array_equal(again.predict(tests), model.predict(tests))
 
