@@ -22,6 +22,7 @@ from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import any_true, require, require_support
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import checked_sequence
+from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.ops.clique_tables import spread_state_weights, sum_table, total_score
 from pyro_structured.junction_trees.ops.counted_passes import (
     CountedBeliefs,
@@ -36,6 +37,11 @@ from pyro_structured.junction_trees.structures.clique_tree import CliqueTree, ch
 Pairs = tuple[tuple[int, int], ...]
 EMPTY_SUPPORT = (
     "count_logits: expected at least one value of positive probability in every batch element, but the support is empty"
+)
+
+OTHER_STRUCTURE = (
+    "kl_divergence: expected two distributions with the same tree and the same counts, or none; others can be "
+    "estimated from samples of p"
 )
 
 
@@ -273,13 +279,9 @@ class CountedJunctionTree(CategoricalVector):
         return self._cast(log_z - energy - (numbers * weights.masked_fill(numbers == 0, 0.0)).sum(-1))
 
 
-@register_kl(CountedJunctionTree, CountedJunctionTree)  # type: ignore[untyped-decorator]
-def _kl_counted_junction_tree(p: CountedJunctionTree, q: CountedJunctionTree) -> Tensor:
+def _divergence(p: CountedJunctionTree, q: CountedJunctionTree) -> Tensor:
     if p.tree != q.tree or p.counted != q.counted:
-        raise NotImplementedError(
-            "kl_divergence: expected two distributions with the same tree and the same counts; others can be estimated "
-            "from samples of p"
-        )
+        raise NotImplementedError(OTHER_STRUCTURE)
     log_z, *beliefs = p._supported_beliefs
     divergence = require_support(q._log_z, q._empty) - log_z
     missing = torch.zeros_like(divergence, dtype=torch.bool)
@@ -290,6 +292,21 @@ def _kl_counted_junction_tree(p: CountedJunctionTree, q: CountedJunctionTree) ->
         missing = missing | ((probs > 0) & (other == -math.inf)).any(-1)
     dtype = result_dtype(p.clique_logits, p.count_logits, q.clique_logits, q.count_logits)
     return divergence.masked_fill(missing, math.inf).to(dtype)
+
+
+def _with_counts(plain: JunctionTree, other: CountedJunctionTree) -> CountedJunctionTree:
+    """The same distribution with the counts of another one, whose tables are 0."""
+    if plain.tree != other.tree:
+        raise NotImplementedError(OTHER_STRUCTURE)
+    zeros = plain.clique_logits.new_zeros(other.count_logits.shape[-1:])
+    counted = CountedJunctionTree(plain.clique_logits, plain.tree, zeros, other.counted, validate_args=False)
+    counted._evidence = plain._evidence
+    return counted
+
+
+register_kl(CountedJunctionTree, CountedJunctionTree)(_divergence)
+register_kl(JunctionTree, CountedJunctionTree)(lambda p, q: _divergence(_with_counts(p, q), q))
+register_kl(CountedJunctionTree, JunctionTree)(lambda p, q: _divergence(p, _with_counts(q, p)))
 
 
 def counted_plan(tree: CliqueTree, counted: Any) -> tuple[tuple[Pairs, ...], CountedPlan]:

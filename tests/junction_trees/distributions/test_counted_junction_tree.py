@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+from torch.distributions import kl_divergence
 
 from pyro_structured.distributions import CountedJunctionTree, JunctionTree, RecursiveCardinality
 from pyro_structured.junction_trees.ops import counted_passes
@@ -297,3 +298,20 @@ def test_counts_of_other_values_are_refused(value, message):
     d = CountedJunctionTree(torch.zeros(16), PATH, torch.zeros(6), [(v, 1) for v in range(5)])
     with pytest.raises(ValueError, match=message):
         d.counts(value)
+
+
+def test_divergences_from_and_to_a_tree_without_counts():
+    for seed in range(60):
+        d, weights, _ = random_case(seed, impossible=0.0)
+        plain = JunctionTree(torch.randn(2, d.tree.table_size, dtype=torch.double), d.tree)
+        values, most = d.enumerate_support(), d.mode
+        if seed % 2:
+            observed = torch.rand(len(most)) < 0.3
+            d, plain = d.condition(most, observed), plain.condition(most, observed)
+            values = values[((values == most) | ~observed).all(-1)]
+        ours, theirs = d.log_prob(values).unsqueeze(-1), plain.log_prob(values.unsqueeze(1))
+        terms = torch.where(ours > -math.inf, ours.exp() * (ours - theirs), 0.0)
+        close(kl_divergence(d, plain), terms.sum(0))
+        close(kl_divergence(plain, d), (theirs.exp() * (theirs - ours)).sum(0))
+    with pytest.raises(NotImplementedError, match="kl_divergence: expected two distributions with the same tree"):
+        kl_divergence(JunctionTree(torch.zeros(16), PATH), d)
