@@ -349,7 +349,7 @@ def _numbers(images: Any, name: str) -> np.ndarray:
     pictures = checked_array(name, images)
     if pictures.ndim not in (3, 4) or 0 in pictures.shape or pictures.dtype.kind not in "biuf":
         raise ValueError(
-            f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), got {pictures.dtype} of "
+            f"{name}: expected numbers of shape (N, H, W, F) or (N, H, W), none of them 0, got {pictures.dtype} of "
             f"{pictures.shape}{remedy(pictures.shape, name)}"
         )
     assert_all_finite(pictures, input_name=name, estimator_name="SegmentationCRF")

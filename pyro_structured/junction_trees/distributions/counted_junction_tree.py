@@ -300,7 +300,7 @@ def _with_counts(plain: JunctionTree, other: CountedJunctionTree) -> CountedJunc
         raise NotImplementedError(OTHER_STRUCTURE)
     zeros = plain.clique_logits.new_zeros(other.count_logits.shape[-1:])
     counted = CountedJunctionTree(plain.clique_logits, plain.tree, zeros, other.counted, validate_args=False)
-    counted._evidence = plain._evidence
+    counted._evidence, counted._empty = plain._evidence, plain._empty
     return counted
 
 

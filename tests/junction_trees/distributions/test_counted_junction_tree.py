@@ -256,7 +256,7 @@ def test_wrong_shapes_and_impossible_counts_are_named():
 
 @pytest.mark.parametrize("most", [3, 5])
 def test_long_chains_of_few_counted_variables(most):
-    """What is beyond the possible counts takes no place: a log-depth sum over pairs of states and counts says so."""
+    """Counts beyond the possible ones take no place; against a forward recursion."""
     size = 6000
     tables = torch.randn(size - 1, 2, 2, generator=torch.Generator().manual_seed(0)).double()
     numbers = torch.full((size + 1,), -math.inf).double()
@@ -315,3 +315,7 @@ def test_divergences_from_and_to_a_tree_without_counts():
         close(kl_divergence(plain, d), (theirs.exp() * (theirs - ours)).sum(0))
     with pytest.raises(NotImplementedError, match="kl_divergence: expected two distributions with the same tree"):
         kl_divergence(JunctionTree(torch.zeros(16), PATH), d)
+    impossible = JunctionTree(torch.full((d.tree.table_size,), -math.inf), d.tree)
+    for pair in ((impossible, d), (d, impossible)):
+        with pytest.raises(ValueError, match="clique_logits: expected at least one value of positive probability"):
+            kl_divergence(*pair)
