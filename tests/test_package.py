@@ -31,18 +31,19 @@ PUBLIC = {
         Problem Product Ranking RegionTree ShortestPath SpanningTree Statistic TopK Transitions
     """,
     "distributions": """
-        Argmin BagLabel CategoricalPatternCRF CountedJunctionTree DeepPatternCRF EnergyBounds EstimateWarning
-        ExchangeableBlock ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate
-        FieldEstimator FieldOptimum GridCRF JunctionTree KSubset KSubsetStraightThrough
-        MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator PatternCRF
+        ApproximateMarginals Argmin BagLabel CategoricalPatternCRF CountedJunctionTree DeepPatternCRF EnergyBounds
+        EstimateWarning ExchangeableBlock ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate
+        FieldEstimator FieldOptimum GeneralizedMatching GridCRF JunctionTree KSubset KSubsetStraightThrough
+        MarginalApproximation MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate
+        OptimumEstimator OverlappingCardinality PatternCRF
         PoissonBinomial PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
         SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
     """,
     "inference": """
         AnnealedImportanceSampling BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
-        CostsReparam EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave MCEM MaxMargin
+        CostsReparam CountMeanField EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave LoopyBP MCEM MaxMargin
         MeanFieldLoss PerturbAndMAP PlainMonteCarlo PseudoLikelihood ShellSMC Splitting StepKernel
-        StructuredGibbs restore_dtypes to_arviz
+        StructuredGibbs TreeReweighted restore_dtypes to_arviz
     """,
     "models": """
         BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture

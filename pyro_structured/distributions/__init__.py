@@ -1,6 +1,7 @@
 """Pyro distributions over structured discrete variables."""
 
 __all__ = [
+    "ApproximateMarginals",
     "Argmin",
     "BagLabel",
     "CategoricalPatternCRF",
@@ -15,15 +16,18 @@ __all__ = [
     "FieldEstimate",
     "FieldEstimator",
     "FieldOptimum",
+    "GeneralizedMatching",
     "GridCRF",
     "JunctionTree",
     "KSubset",
     "KSubsetStraightThrough",
+    "MarginalApproximation",
     "MixtureOfExchangeableTrees",
     "MixtureOfJunctionTrees",
     "NanMasked",
     "OptimumEstimate",
     "OptimumEstimator",
+    "OverlappingCardinality",
     "PatternCRF",
     "PoissonBinomial",
     "PrecisionWarning",
@@ -39,7 +43,10 @@ __all__ = [
 
 from pyro_structured.counts.distributions.bag_label import BagLabel
 from pyro_structured.counts.distributions.energy_bounds import EnergyBounds
+from pyro_structured.counts.distributions.generalized_matching import GeneralizedMatching
 from pyro_structured.counts.distributions.k_subset import KSubset
+from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
+from pyro_structured.counts.distributions.overlapping_cardinality import OverlappingCardinality
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.counts.distributions.recursive_cardinality_straight_through import (

@@ -7,12 +7,14 @@ __all__ = [
     "ConstrainedSlice",
     "ContrastiveDivergence",
     "CostsReparam",
+    "CountMeanField",
     "EarlyStopping",
     "ExpectedLoss",
     "FieldGibbs",
     "Gibbs",
     "HardEM",
     "Interweave",
+    "LoopyBP",
     "MCEM",
     "MaxMargin",
     "MeanFieldLoss",
@@ -23,10 +25,14 @@ __all__ = [
     "Splitting",
     "StepKernel",
     "StructuredGibbs",
+    "TreeReweighted",
     "restore_dtypes",
     "to_arviz",
 ]
 
+from pyro_structured.counts.inference.count_mean_field import CountMeanField
+from pyro_structured.counts.inference.loopy_belief_propagation import LoopyBP
+from pyro_structured.counts.inference.tree_reweighted import TreeReweighted
 from pyro_structured.fields.inference.annealed_importance_sampling import AnnealedImportanceSampling
 from pyro_structured.fields.inference.contrastive_divergence import ContrastiveDivergence
 from pyro_structured.fields.inference.expected_loss import ExpectedLoss

@@ -128,14 +128,25 @@ def parameters(distribution: Any) -> list[Parameter]:
 
 
 def _walk(distribution: Any, prefix: str, batch_rank: int) -> Iterator[Parameter]:
-    known = distribution.arg_constraints
+    known, extra = distribution.arg_constraints, len(distribution.batch_shape) - batch_rank
     for name, value in arguments(distribution).items():
-        if isinstance(value, Distribution):
-            yield from _walk(value, f"{prefix}{name}.", batch_rank)
-        elif isinstance(value, Tensor):
-            constraint = known.get(name, constraints.real)
-            trailing = constraint.event_dim + len(distribution.batch_shape) - batch_rank
-            yield Parameter(prefix + name, value, constraint, trailing)
+        for place, part in _parts(prefix + name, value):
+            if isinstance(part, Distribution):
+                yield from _walk(part, f"{place}.", batch_rank)
+            elif isinstance(part, Tensor):
+                # Tables in a list of structures are vectors.
+                vector = constraints.real if part is value else constraints.real_vector
+                constraint = known.get(name, vector)
+                yield Parameter(place, part, constraint, constraint.event_dim + extra)
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """An argument, or the entries of a tuple of any depth, by names such as ``families[0][1]``."""
+    if not isinstance(value, tuple):
+        yield name, value
+        return
+    for index, part in enumerate(value):
+        yield from _parts(f"{name}[{index}]", part)
 
 
 def rebuild(
@@ -153,12 +164,15 @@ def rebuild(
         >>> rebuild(dist.Normal(0.0, 1.0), {"loc": torch.tensor(5.0)}).mean
         tensor(5.)
     """
-    given = arguments(distribution)
-    for name, value in given.items():
+
+    def changed(name: str, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(changed(f"{name}[{index}]", part) for index, part in enumerate(value))
         if isinstance(value, Distribution):
-            given[name] = rebuild(value, tensors, validate_args, f"{prefix}{name}.")
-        else:
-            given[name] = tensors.get(prefix + name, value)
+            return rebuild(value, tensors, validate_args, f"{name}.")
+        return tensors.get(name, value)
+
+    given = {name: changed(prefix + name, value) for name, value in arguments(distribution).items()}
     return type(distribution)(**given, validate_args=validate_args)
 
 

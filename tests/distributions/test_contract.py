@@ -123,6 +123,40 @@ def linked_counts(batch_shape, dtype, device="cpu"):
     )
 
 
+def soft_matching(batch_shape, dtype, device="cpu"):
+    logits, rows = (shaped(batch_shape, (2, size), dtype, device) for size in (2, 3))
+    return sdist.GeneralizedMatching(logits, rows, rows + 0.1)
+
+
+def hard_matching(batch_shape, dtype, device="cpu"):
+    """Laws with impossible counts, a clamped entry and a forbidden one."""
+    logits, rows = (shaped(batch_shape, (2, size), dtype, device) for size in (3, 4))
+    columns = shaped((), (3, 3), dtype, device)
+    logits[..., 0, 1], logits[..., 1, 2] = math.inf, -math.inf
+    rows[..., [0, 3]], columns[2, 2] = -math.inf, -math.inf
+    return sdist.GeneralizedMatching(logits, rows, columns)
+
+
+def crossing_counts(batch_shape, dtype, device="cpu"):
+    """Two families of pairs, nested in others, with references and a constant."""
+    first = NestedSubsets([[0, 1], [2, 3], range(4)], 4)
+    second = NestedSubsets([[1, 2], [3, 0], []], 4, [[0, 1], [1, 1], []])
+    table = numbers(batch_shape, first.table_size, dtype, device, -2.0, 2.0)
+    table[..., 2] = -math.inf
+    families = [(first, table), (second, numbers((), second.table_size, dtype, device))]
+    return sdist.OverlappingCardinality(numbers(batch_shape, 4, dtype, device), families)
+
+
+def crossing_tree(batch_shape, dtype, device="cpu"):
+    """A tree with counts, one of whose variables is clamped, and links, beside pairs."""
+    tree = counted_tree(batch_shape, dtype, device)
+    logits = numbers((), 4, dtype, device).index_fill(0, torch.tensor(2, device=device), math.inf)
+    tree = sdist.RecursiveCardinality(logits, tree.count_logits, tree.subsets, tree.edge_logits)
+    pairs = NestedSubsets([[0, 2], [1, 3]], 4)
+    families = [tree, (pairs, numbers(batch_shape, 6, dtype, device)), linked_counts(batch_shape, dtype, device)]
+    return sdist.OverlappingCardinality(numbers((), 4, dtype, device), families)
+
+
 def straight_through(batch_shape, dtype, device="cpu"):
     tables = numbers(batch_shape, NESTED.table_size, dtype, device, -2.0, 2.0)
     return sdist.RecursiveCardinalityStraightThrough(numbers(batch_shape, 4, dtype, device), tables, NESTED)
@@ -583,6 +617,8 @@ FACTORIES = {
     "JunctionTree": [junction_tree, junction_forest],
     "MixtureOfJunctionTrees": [mixture_of_junction_trees, mixture_with_impossible_states, mixture_of_counted_trees],
     "KSubset": [k_subset, k_subset_with_tensor],
+    "GeneralizedMatching": [soft_matching, hard_matching],
+    "OverlappingCardinality": [crossing_counts, crossing_tree],
     "KSubsetStraightThrough": [k_subset_straight_through],
     "BagLabel": [bag_of_causes, bag_with_gaps],
     "PoissonBinomial": [counts_by_logits, counts_by_probs],

@@ -250,6 +250,23 @@ EXAMPLES = {
         lambda: {"instance_logits": numbers(2, 3), "label_count_logits": numbers(2, 4)},
         lambda: {"instance_logits": numbers(3), "label_count_logits": numbers(2, 2, 4), "validate_args": True},
     ],
+    "distributions.GeneralizedMatching": [
+        lambda: {
+            "logits": numbers(2, 3),
+            "row_count_logits": numbers(2, 4),
+            "column_count_logits": numbers(2, 3, 3),
+            "validate_args": True,
+        },
+    ],
+    "distributions.OverlappingCardinality": [
+        lambda: {
+            "logits": numbers(2, 3),
+            "families": [
+                (structures.NestedSubsets([[0, 1]], 3), numbers(3)),
+                RecursiveCardinality(numbers(3), numbers(4)),
+            ],
+        },
+    ],
     "distributions.EnergyBounds": [
         lambda: {
             "distribution": RecursiveCardinality(numbers(3), numbers(4)),
@@ -430,6 +447,9 @@ EXAMPLES = {
     ],
     "structures.Transitions": [lambda: {"num_variables": 3}],
     "inference.AnnealedImportanceSampling": [lambda: {"num_temperatures": 10, "num_chains": 4, "reverse": False}],
+    "inference.CountMeanField": [lambda: {"tolerance": 1e-6, "max_iterations": 10}],
+    "inference.LoopyBP": [lambda: {"tolerance": 1e-6, "max_iterations": 10, "memory": 2}],
+    "inference.TreeReweighted": [lambda: {"tolerance": 1e-6, "max_iterations": 10, "memory": 2}],
     "inference.StructuredGibbs": [lambda: {"model": model, "additive": False}],
     "inference.BinaryGibbs": [lambda: {"model": model}],
     "inference.Checkpoint": [lambda: {"kernel": NUTS(model), "path": "run.pt", "every": 10}],

@@ -8,6 +8,7 @@ __all__ = [
     "check_flag",
     "check_last_axis",
     "check_levels",
+    "check_positive",
     "check_size",
     "checked_batch",
     "checked_broadcast",
@@ -22,8 +23,10 @@ __all__ = [
     "checked_undirected_edges",
 ]
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,12 @@ def check_size(name: str, size: object, least: int = 1) -> None:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {size!r}")
     if size >= 2**31:
         raise ValueError(f"{name}: expected an integer below 2 ** 31, got {size!r}")
+
+
+def check_positive(name: str, number: object) -> None:
+    """Raises a ValueError unless a number is finite and above 0."""
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
+        raise ValueError(f"{name}: expected a number above 0, got {number!r}")
 
 
 def check_flag(name: str, flag: object) -> None:

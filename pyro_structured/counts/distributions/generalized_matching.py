@@ -1,0 +1,126 @@
+"""Matrices of zeros and ones with potentials on the counts of rows and columns."""
+
+__all__ = ["GeneralizedMatching"]
+
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from pyro_structured.counts.distributions.overlapping_counts import OverlappingCounts
+from pyro_structured.counts.structures.subset_families import SubsetFamilies, matching_families
+from pyro_structured.foundation.distributions.argument_checks import check_vector, joined_batch
+
+EMPTY_SUPPORT = (
+    "row_count_logits, column_count_logits: expected at least one matrix of positive probability in every batch "
+    "element, but none meets the counts of all rows and columns"
+)
+
+
+class GeneralizedMatching(OverlappingCounts):
+    r"""Matrices of zeros and ones with log-odds of their entries, and preferences for the counts of rows and columns.
+
+    .. math::
+        p(y) = \frac{1}{Z} \exp\Bigl(\sum_{ij} x_{ij} y_{ij} + \sum_i f_i\bigl(\textstyle\sum_j y_{ij}\bigr) +
+        \sum_j g_j\bigl(\textstyle\sum_i y_{ij}\bigr)\Bigr), \qquad y \in \{0, 1\}^{I \times J},
+
+    where ``logits`` holds :math:`x`, ``row_count_logits`` the tables :math:`f_i` and ``column_count_logits`` the tables
+    :math:`g_j`: who reviews what, with three to four reviews for each paper and at most six papers for each reviewer;
+    matchings, if all counts are one; labels of pixels whose numbers are known, if each row has one. Values are matrices
+    of zeros and ones in the parameters' dtype, ``event_shape`` is ``(I, J)``.
+
+    Log Z is a permanent, or harder: no method is fast for all sizes. **Exact**: ``log_prob``, ``sample``,
+    ``marginals``, ``mode``, ``entropy`` and evidence, as long as the counts of the rows (or of the columns, whichever
+    are fewer) that can be under way while going through the matrix take at most :math:`2^{26}` states, all entries
+    together: 20 x 20 one-to-one, or 8 rows with counts up to 4; a ``NotImplementedError`` beyond. **At any size**:
+    :meth:`approximate_marginals`, ``unnormalized_log_prob``. Cost: O(1) for each state.
+
+    ``logits`` may be infinite: the entry is clamped, and -inf forbids a pair. Tables may be -inf where a count is
+    impossible.
+
+    :param Tensor logits: Log-odds, shape ``(..., I, J)``, no NaN.
+    :param Tensor row_count_logits: Log-potentials of the rows' counts, shape ``(..., I, J + 1)``, less than +inf;
+        see :mod:`~pyro_structured.distributions.cardinality_potentials`.
+    :param Tensor column_count_logits: Log-potentials of the columns' counts, shape ``(..., J, I + 1)``.
+    :raises ValueError: if a shape, a NaN or +inf is wrong, with the name of the argument. Where no matrix has a
+        positive probability, the first query raises.
+
+    **References**
+
+    Tarlow, Swersky, Zemel, Adams, Frey (2012): Fast exact inference for recursive cardinality models. UAI. Section 6.2.
+
+    Example::
+
+        >>> one = torch.tensor([-math.inf, 0.0, -math.inf, -math.inf])
+        >>> d = GeneralizedMatching(torch.eye(3), one.expand(3, 4), one.expand(3, 4))  # one-to-one
+        >>> d.marginals
+        tensor([[0.7541, 0.1230, 0.1230],
+                [0.1230, 0.7541, 0.1230],
+                [0.1230, 0.1230, 0.7541]])
+    """
+
+    arg_constraints = {
+        "logits": constraints.independent(constraints.real, 2),
+        "row_count_logits": constraints.independent(constraints.less_than(math.inf), 2),
+        "column_count_logits": constraints.independent(constraints.less_than(math.inf), 2),
+    }
+
+    def __init__(
+        self,
+        logits: Tensor,
+        row_count_logits: Tensor,
+        column_count_logits: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
+        check_vector("logits", logits)
+        if logits.dim() < 2 or not logits.shape[-2]:
+            raise ValueError(
+                f"logits: expected shape (..., I, J) with at least one row and column, got {tuple(logits.shape)}"
+            )
+        height, width = logits.shape[-2:]
+        batch = joined_batch("row_count_logits", row_count_logits, (height, width + 1), logits.shape[:-2])
+        batch = joined_batch("column_count_logits", column_count_logits, (width, height + 1), batch)
+        self._evidence, self._empty = (logits, logits.new_zeros((), dtype=torch.double)), EMPTY_SUPPORT
+        given = {"logits": logits, "row_count_logits": row_count_logits, "column_count_logits": column_count_logits}
+        self._assign(given, batch)
+        super().__init__(batch, logits.shape[-2:], validate_args=validate_args)
+
+    @staticmethod
+    def infer_shapes(  # type: ignore[override]
+        logits: torch.Size, row_count_logits: torch.Size, column_count_logits: torch.Size
+    ) -> tuple[torch.Size, torch.Size]:
+        """Batch and event shape from the shapes of the parameters."""
+        batch = torch.broadcast_shapes(logits[:-2], row_count_logits[:-2], column_count_logits[:-2])
+        return torch.Size(batch), torch.Size(logits[-2:])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=2)
+    def support(self) -> constraints.Constraint:
+        """Matrices of zeros and ones, also those of probability zero."""
+        return constraints.independent(constraints.boolean, 2)
+
+    @property
+    def _families(self) -> SubsetFamilies:
+        return matching_families(*self.event_shape)
+
+    @property
+    def _names(self) -> tuple[list[str], list[str]]:
+        rows, columns = self.event_shape
+        return (
+            [*(f"row_count_logits of row {row}" for row in range(rows)), "rows"],
+            [*(f"column_count_logits of column {column}" for column in range(columns)), "columns"],
+        )
+
+    @property
+    def _given_tables(self) -> tuple[Tensor, Tensor]:
+        return self._parameter("row_count_logits").flatten(-2), self._parameter("column_count_logits").flatten(-2)
+
+    @property
+    def row_count_marginals(self) -> Tensor:
+        """Exact probabilities of the counts of all rows, shape ``batch_shape + (I, J + 1)``."""
+        return self._cast(self._table_marginals(0).unflatten(-1, (self.event_shape[0], -1)))
+
+    @property
+    def column_count_marginals(self) -> Tensor:
+        """Exact probabilities of the counts of all columns, shape ``batch_shape + (J, I + 1)``."""
+        return self._cast(self._table_marginals(1).unflatten(-1, (self.event_shape[1], -1)))

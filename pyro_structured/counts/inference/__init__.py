@@ -1,0 +1,1 @@
+"""Approximate inference for variables in several families of counts."""

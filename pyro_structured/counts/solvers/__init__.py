@@ -1,0 +1,1 @@
+"""Potentials of counts: combinatorial solvers of other libraries."""
