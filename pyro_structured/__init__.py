@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Modules in which families say what kernels do with their sites; the foundation, which knows no family, loads them.
-SITE_HANDLERS = ("pyro_structured.fields.inference.site_handlers", "pyro_structured.optima.inference.site_handlers")
+SITE_HANDLERS = (
+    "pyro_structured.counts.inference.site_handlers",
+    "pyro_structured.fields.inference.site_handlers",
+    "pyro_structured.optima.inference.site_handlers",
+)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -3,14 +3,19 @@
 __all__ = ["GeneralizedMatching"]
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.counts.distributions.overlapping_counts import OverlappingCounts
+from pyro_structured.counts.ops.matching_moves import MatrixLaw, doubt_of_irreducibility, sweep_matrices
 from pyro_structured.counts.structures.subset_families import SubsetFamilies, matching_families
-from pyro_structured.foundation.distributions.argument_checks import check_vector, joined_batch
+from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, joined_batch
+from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.foundation.structures.argument_checks import check_size
 
 EMPTY_SUPPORT = (
     "row_count_logits, column_count_logits: expected at least one matrix of positive probability in every batch "
@@ -33,8 +38,10 @@ class GeneralizedMatching(OverlappingCounts):
     Log Z is a permanent, or harder: no method is fast for all sizes. **Exact**: ``log_prob``, ``sample``,
     ``marginals``, ``mode``, ``entropy`` and evidence, as long as the counts of the rows (or of the columns, whichever
     are fewer) that can be under way while going through the matrix take at most :math:`2^{26}` states, all entries
-    together: 20 x 20 one-to-one, or 8 rows with counts up to 4; a ``NotImplementedError`` beyond. **At any size**:
-    :meth:`approximate_marginals`, ``unnormalized_log_prob``. Cost: O(1) for each state.
+    together: 20 x 20 one-to-one, or 7 x 7 with any laws; a ``NotImplementedError`` beyond. Cost: O(1) for each state.
+    **At any size**: :meth:`approximate_marginals`, :meth:`log_partition_bounds`, :meth:`log_prob_bounds`, :meth:`map`,
+    :meth:`sweep`, ``unnormalized_log_prob``; a latent one is moved by
+    :class:`~pyro_structured.inference.StructuredGibbs`.
 
     ``logits`` may be infinite: the entry is clamped, and -inf forbids a pair. Tables may be -inf where a count is
     impossible.
@@ -114,6 +121,58 @@ class GeneralizedMatching(OverlappingCounts):
     @property
     def _given_tables(self) -> tuple[Tensor, Tensor]:
         return self._parameter("row_count_logits").flatten(-2), self._parameter("column_count_logits").flatten(-2)
+
+    def _laws(self, copies: int) -> MatrixLaw:
+        """Laws of all elements of the batch, of each so many copies one after the other."""
+        shape, number = self.event_shape, self.batch_shape.numel()
+        weights, tables = self._rows(self._weights), [self._rows(table) for table in self._centred[0]]
+        rows, columns = (
+            table.unflatten(-1, (size, -1)).expand(copies, number, -1, -1).flatten(0, 1)
+            for table, size in zip(tables, shape, strict=True)
+        )
+        weights = weights.unflatten(-1, (*shape, 2)).expand(copies, number, -1, -1, -1).flatten(0, 1)
+        return MatrixLaw(weights, rows, columns)
+
+    @torch.no_grad()
+    def sweep(self, value: Tensor, num_sweeps: int = 1) -> Tensor:
+        """Moves of Markov chains that leave the distribution invariant, at any size.
+
+        In a sweep, each entry is about once in a block of two rows and two columns, whose 16 states are weighed; a row
+        and a column are drawn exactly given all others; and ones are shifted along alternating paths and cycles of
+        random length. All possible matrices are reached where the possible counts of rows and of columns are
+        intervals, whatever pairs are forbidden, and where the rows or the columns allow all counts; elsewhere a
+        ``UserWarning`` says why this is not known. :attr:`mode` is a possible start.
+
+        :param Tensor value: Possible matrices, shape ``(...) + batch_shape + event_shape``: chains that run together.
+        :param int num_sweeps: Number of sweeps, at least 1.
+        :return: Matrices of the same shape; cost O(I J) operations on all chains a sweep, and those of a row and a
+            column.
+        :raises ValueError: if a matrix is impossible.
+
+        Example::
+
+            >>> one = torch.full((31,), -math.inf).index_fill(0, torch.tensor([1]), 0.0).expand(30, 31)
+            >>> d = GeneralizedMatching(torch.randn(30, 30), one, one)
+            >>> chains = d.sweep(d.mode.expand(100, 30, 30), num_sweeps=20)
+            >>> bool((chains.sum(-1) == 1).all())
+            True
+        """
+        check_entries(self.batch_shape + self.event_shape, 2, value=value)
+        check_size("num_sweeps", num_sweeps)
+        full = torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
+        chains = value.expand(full)
+        require(self._score(chains) == -math.inf, "value: expected possible matrices, got impossible ones")
+        if not chains.numel():
+            return self._cast(chains)
+        doubt = doubt_of_irreducibility(self._laws(1))
+        if doubt is not None:
+            warnings.warn(
+                f"sweep: it is not known whether all possible matrices are reached: {doubt}",
+                stacklevel=frames_below_user(),
+            )
+        flat = chains.reshape(-1, *self.event_shape).long()
+        moved = sweep_matrices(self._laws(len(flat) // self.batch_shape.numel()), flat, num_sweeps)
+        return self._cast(moved.reshape(full))
 
     @property
     def row_count_marginals(self) -> Tensor:

@@ -143,6 +143,13 @@ class OverlappingCounts(DiscreteVector):
         total = total.expand(torch.broadcast_shapes(total.shape, impossible.shape, self.batch_shape))
         return total.masked_fill(impossible, -math.inf)
 
+    def has_states(self, limit: int) -> bool:
+        """Whether exact sums need at most so many states of counts that are under way.
+
+        :param int limit: Number of states.
+        """
+        return self._families.plan.has_states(*self._arguments, limit)
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Exact log-probability; -inf for impossible values, also for those that are not zeros and ones.
 

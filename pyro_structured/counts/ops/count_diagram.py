@@ -123,8 +123,7 @@ class CountDiagram:
     :param order: Order of the variables.
     :param numpy.ndarray allowed: Whether a variable may be 0, and 1, booleans of shape ``(n, 2)``.
     :param numpy.ndarray possible: Whether entries of the tables are possible, booleans of shape ``(table_size,)``.
-    :param str remedy: What to do instead if there are too many states, for the error.
-    :raises NotImplementedError: if there are more than ``MOST_STATES`` states in all.
+    :raises OverflowError: if there are more than ``MOST_STATES`` states in all.
 
     Cost of construction: :math:`O(S \log S)` for S states.
     """
@@ -135,7 +134,6 @@ class CountDiagram:
         order: Sequence[int],
         allowed: np.ndarray,
         possible: np.ndarray,
-        remedy: str,
     ) -> None:
         states = _States(counters, order, allowed, possible)
         layers, total = [], 0
@@ -143,7 +141,7 @@ class CountDiagram:
             layer = states.advance(variable)
             total += len(layer.children)
             if total > MOST_STATES or states.is_too_wide:
-                raise NotImplementedError(_too_many(remedy))
+                raise OverflowError(f"more than {MOST_STATES} states")
             layers.append(layer)
         # Behind the last variable there is one state, or none.
         self._num_ends = states.number
@@ -197,10 +195,6 @@ class CountDiagram:
         if not of_values:
             return torch.zeros_like(weights), of_tables
         return torch.stack(of_values, 1), of_tables
-
-
-def _too_many(remedy: str) -> str:
-    return f"exact sums: expected at most {MOST_STATES} states of counts that are under way, got more; {remedy}"
 
 
 class _States:
@@ -341,23 +335,51 @@ class DiagramPlan(MarginalPlan):
         self._constants = np.array([c.start for c in counters if not len(c.members)], dtype=np.int64)
         self._cached = lru_cache(maxsize=2)(self._make)
 
-    def _make(self, allowed: bytes, possible: bytes) -> CountDiagram:
+    def _make(self, allowed: bytes, possible: bytes) -> CountDiagram | None:
         entries = np.frombuffer(possible, dtype=bool)
         estimates = [_estimated_states(self._counters, order, entries) for order in self._orders]
         best = int(np.argmin(estimates))
         if estimates[best] > math.log(MOST_STATES) + LARGEST_SAVING:
-            raise NotImplementedError(_too_many(self._remedy))
+            return None
         choices = np.frombuffer(allowed, dtype=bool).reshape(self._num_variables, 2)
-        return CountDiagram(self._counters, self._orders[best], choices, entries, self._remedy)
+        try:
+            return CountDiagram(self._counters, self._orders[best], choices, entries)
+        except OverflowError:
+            return None
 
     def __reduce__(self) -> tuple[type["DiagramPlan"], tuple[object, ...]]:
         return type(self), (self._counters, self._orders, self._remedy)
 
+    def has_states(self, weights: Tensor, tables: Tensor, limit: int) -> bool:
+        """Whether there are at most so many states that are possible in any row.
+
+        :param Tensor weights: Log-weights of both values of the variables, shape ``(rows, 2 n)``.
+        :param Tensor tables: Log-potentials, shape ``(rows, table_size)``.
+        :param int limit: Number of states.
+        """
+        possible = (tables.detach() > -math.inf).any(0).cpu().numpy()
+        estimate = min(_estimated_states(self._counters, order, possible) for order in self._orders)
+        if estimate > math.log(limit) + LARGEST_SAVING:
+            return False
+        try:
+            return self.diagram(weights.unflatten(-1, (-1, 2)), tables).num_states <= limit
+        except NotImplementedError:
+            return False
+
     def diagram(self, weights: Tensor, tables: Tensor) -> CountDiagram:
-        """States that are possible in any row; arguments as for :meth:`CountDiagram.backward`."""
+        """States that are possible in any row; arguments as for :meth:`CountDiagram.backward`.
+
+        :raises NotImplementedError: if there are more than ``MOST_STATES``.
+        """
         allowed = (weights.detach() > -math.inf).any(0).cpu().numpy()
         possible = (tables.detach() > -math.inf).any(0).cpu().numpy()
-        return self._cached(allowed.tobytes(), possible.tobytes())
+        found = self._cached(allowed.tobytes(), possible.tobytes())
+        if found is None:
+            raise NotImplementedError(
+                f"exact sums: expected at most {MOST_STATES} states of counts that are under way, got more; "
+                f"{self._remedy}"
+            )
+        return found
 
     def constants(self, tables: Tensor) -> Tensor:
         """Sum of the tables of counters without members, shape ``(rows,)``."""

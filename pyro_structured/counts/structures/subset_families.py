@@ -19,7 +19,8 @@ from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 REMEDY = (
-    "approximate_marginals(LoopyBP()), log_partition_bounds, log_prob_bounds and unnormalized_log_prob have no limit"
+    "approximate_marginals(LoopyBP()), log_partition_bounds, log_prob_bounds, map, unnormalized_log_prob, and, for a "
+    "GeneralizedMatching, sweep and the kernel StructuredGibbs have no limit"
 )
 
 

@@ -58,7 +58,17 @@ class SiteHandler:
         return None
 
     def check_exact_draws(self, fn: Any) -> None:
-        """Raises a NotImplementedError, with the budget, if exact samples of the distribution are beyond it."""
+        """Raises a NotImplementedError, with the budget, if :meth:`move` is beyond it."""
+
+    def move(self, posterior: Any, value: Tensor) -> Tensor:
+        """An exact draw from a posterior; where there is none, a value to which a Markov chain that leaves the
+        posterior invariant moves.
+
+        :param posterior: The distribution given independent evidence.
+        :param Tensor value: The present value, of positive density.
+        """
+        drawn: Tensor = posterior.sample()
+        return drawn
 
     def check_log_likelihood(self, fn: Any, value: Tensor) -> None:
         """Raises a NotImplementedError, with the reason, if an observed value has no log-likelihood."""

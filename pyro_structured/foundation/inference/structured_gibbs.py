@@ -49,9 +49,11 @@ class StructuredGibbs(StepKernel):
     Sites are those whose distribution has ``reweight``:
     :class:`~pyro_structured.distributions.RecursiveCardinality`, :class:`~pyro_structured.distributions.KSubset`,
     :class:`~pyro_structured.distributions.JunctionTree`, and fields of labels such as
-    :class:`~pyro_structured.distributions.GridCRF`, where these draw exact samples. Sites may stand in any plates;
-    where a site is masked, its entries are drawn from their likelihoods alone. Alone, it is a composition, in which
-    :class:`BinaryGibbs` updates the discrete sites that it cannot, and NUTS the continuous ones.
+    :class:`~pyro_structured.distributions.GridCRF`, where these draw exact samples. A
+    :class:`~pyro_structured.distributions.GeneralizedMatching` that is too large for exact draws makes five sweeps
+    (``GeneralizedMatching.sweep``) from its present value, and starts with a most probable one. Sites may stand in any
+    plates; where a site is masked, its entries are drawn from their likelihoods alone. Alone, it is a composition, in
+    which :class:`BinaryGibbs` updates the discrete sites that it cannot, and NUTS the continuous ones.
 
     :param model: A Pyro model.
     :param bool additive: True declares that all likelihoods are sums over entries, and depend on the same entries in
@@ -60,7 +62,7 @@ class StructuredGibbs(StepKernel):
         of its distribution, a scale, or a budget of exact draws; if a likelihood turns out to be no sum over entries.
 
     A step costs as many runs of the model as there are states, and one, and a sample of the posterior. Exact where
-    likelihoods are sums over entries: draws are independent of the present value.
+    likelihoods are sums over entries: draws are independent of the present value, but for large matchings.
 
     Example::
 
@@ -296,7 +298,7 @@ class _StructuredSite:
             return draw_log(by_state).to(self._value.dtype)
         posterior = base.reweight(*by_state.unbind(-1)) if self._is_binary else base.reweight(by_state)
         try:
-            drawn: Tensor = posterior.sample().to(self._value.dtype)
+            drawn: Tensor = handler_of(base).move(posterior, self._value).to(self._value.dtype)
         except NotImplementedError as error:
             raise ValueError(
                 f"{self.name}: expected a site that can be drawn exactly given evidence, got {type(base).__name__}; "

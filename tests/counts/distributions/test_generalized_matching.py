@@ -249,3 +249,26 @@ def test_no_rows_and_single_precision():
     single = GeneralizedMatching(torch.eye(3), law(3, 3, (1,)).float(), law(3, 3, (1,)).float())
     results = [single.marginals, *single.approximate_marginals(LoopyBP())[:3], *single.log_partition_bounds()]
     assert all(result.dtype == torch.float32 for result in results)
+
+
+@pytest.mark.statistical
+def test_sweeps_reach_the_marginals():
+    """Chains from the mode: marginals of 4 x 6 within three standard errors of the exact ones."""
+    torch.manual_seed(0)
+    d = matching(3, (4, 6), (2, 3), (1, 2))
+    chains = d.sweep(d.mode.expand(4000, 3, 4, 6), num_sweeps=30)
+    deviation = (d.variance / 4000).sqrt()
+    assert bool(((chains.mean(0) - d.marginals).abs() <= 4 * deviation).double().mean() > 0.99)
+    assert chains.dtype == torch.float64 and bool((d.log_prob(chains) > -math.inf).all())
+
+
+def test_sweeps_that_may_not_reach_everything():
+    d = matching(2, (4, 7), (0, 3), (1, 2))
+    with pytest.warns(UserWarning, match=r"row 0 allows \(0, 3\) have a gap, and a column does not allow all counts"):
+        d.sweep(d.mode)
+    with pytest.raises(ValueError, match="value: expected possible matrices"):
+        d.sweep(torch.zeros(4, 7))
+    with pytest.raises(ValueError, match="num_sweeps: expected"):
+        d.sweep(d.mode, 0)
+    empty = GeneralizedMatching(torch.zeros(0, 2, 2), torch.zeros(2, 3), torch.zeros(2, 3))
+    assert empty.sweep(torch.zeros(5, 0, 2, 2)).shape == (5, 0, 2, 2)
