@@ -34,13 +34,13 @@ PUBLIC = {
         ApproximateMarginals Argmin BagLabel CategoricalPatternCRF CountedJunctionTree DeepPatternCRF EnergyBounds
         EstimateWarning ExchangeableBlock ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate
         FieldEstimator FieldOptimum GeneralizedMatching GridCRF JunctionTree KSubset KSubsetStraightThrough
-        MarginalApproximation MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate
-        OptimumEstimator OverlappingCardinality PatternCRF
-        PoissonBinomial PrecisionWarning RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough
-        SelectionMixture SumProductNetwork TruncatedNormal cardinality_potentials
+        MarginalApproximation MatchingEstimate MatchingEstimator MixtureOfExchangeableTrees MixtureOfJunctionTrees
+        NanMasked OptimumEstimate OptimumEstimator OverlappingCardinality PatternCRF PoissonBinomial PrecisionWarning
+        RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough SelectionMixture SumProductNetwork
+        TruncatedNormal cardinality_potentials
     """,
     "inference": """
-        AnnealedImportanceSampling BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
+        AnnealedImportanceSampling AnnealedMatching BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
         CostsReparam CountMeanField EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave LoopyBP MCEM MaxMargin
         MeanFieldLoss PerturbAndMAP PlainMonteCarlo PseudoLikelihood ShellSMC Splitting StepKernel
         StructuredGibbs TreeReweighted restore_dtypes to_arviz

@@ -22,6 +22,8 @@ __all__ = [
     "KSubset",
     "KSubsetStraightThrough",
     "MarginalApproximation",
+    "MatchingEstimate",
+    "MatchingEstimator",
     "MixtureOfExchangeableTrees",
     "MixtureOfJunctionTrees",
     "NanMasked",
@@ -46,6 +48,7 @@ from pyro_structured.counts.distributions.energy_bounds import EnergyBounds
 from pyro_structured.counts.distributions.generalized_matching import GeneralizedMatching
 from pyro_structured.counts.distributions.k_subset import KSubset
 from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
+from pyro_structured.counts.distributions.matching_estimator import MatchingEstimate, MatchingEstimator
 from pyro_structured.counts.distributions.overlapping_cardinality import OverlappingCardinality
 from pyro_structured.counts.distributions.poisson_binomial import PoissonBinomial
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality

@@ -1,6 +1,7 @@
 """Kernels for Pyro's MCMC and what composes them, learners, and estimates of log-probabilities."""
 
 __all__ = [
+    "AnnealedMatching",
     "AnnealedImportanceSampling",
     "BinaryGibbs",
     "Checkpoint",
@@ -30,6 +31,7 @@ __all__ = [
     "to_arviz",
 ]
 
+from pyro_structured.counts.inference.annealed_matching import AnnealedMatching
 from pyro_structured.counts.inference.count_mean_field import CountMeanField
 from pyro_structured.counts.inference.loopy_belief_propagation import LoopyBP
 from pyro_structured.counts.inference.tree_reweighted import TreeReweighted

@@ -447,6 +447,7 @@ EXAMPLES = {
     ],
     "structures.Transitions": [lambda: {"num_variables": 3}],
     "inference.AnnealedImportanceSampling": [lambda: {"num_temperatures": 10, "num_chains": 4, "reverse": False}],
+    "inference.AnnealedMatching": [lambda: {"num_temperatures": 3, "num_chains": 4}],
     "inference.CountMeanField": [lambda: {"tolerance": 1e-6, "max_iterations": 10}],
     "inference.LoopyBP": [lambda: {"tolerance": 1e-6, "max_iterations": 10, "memory": 2}],
     "inference.TreeReweighted": [lambda: {"tolerance": 1e-6, "max_iterations": 10, "memory": 2}],

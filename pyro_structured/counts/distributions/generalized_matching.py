@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.counts.distributions.matching_estimator import MatchingEstimator
 from pyro_structured.counts.distributions.overlapping_counts import OverlappingCounts
+from pyro_structured.counts.ops.count_diagram import MOST_STATES
 from pyro_structured.counts.ops.matching_moves import MatrixLaw, doubt_of_irreducibility, sweep_matrices
 from pyro_structured.counts.structures.subset_families import SubsetFamilies, matching_families
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, joined_batch
+from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
+from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -50,6 +54,8 @@ class GeneralizedMatching(OverlappingCounts):
     :param Tensor row_count_logits: Log-potentials of the rows' counts, shape ``(..., I, J + 1)``, less than +inf;
         see :mod:`~pyro_structured.distributions.cardinality_potentials`.
     :param Tensor column_count_logits: Log-potentials of the columns' counts, shape ``(..., J, I + 1)``.
+    :param MatchingEstimator estimator: Estimates log Z where exact sums would take too long, such as
+        :class:`~pyro_structured.inference.AnnealedMatching`, or ``None``.
     :raises ValueError: if a shape, a NaN or +inf is wrong, with the name of the argument. Where no matrix has a
         positive probability, the first query raises.
 
@@ -78,8 +84,15 @@ class GeneralizedMatching(OverlappingCounts):
         logits: Tensor,
         row_count_logits: Tensor,
         column_count_logits: Tensor,
+        estimator: MatchingEstimator | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        if estimator is not None and not isinstance(estimator, MatchingEstimator):
+            raise ValueError(
+                "estimator: expected one, such as AnnealedMatching() of pyro_structured.inference, or None, got "
+                f"{estimator!r}"
+            )
+        self.estimator = estimator
         check_vector("logits", logits)
         if logits.dim() < 2 or not logits.shape[-2]:
             raise ValueError(
@@ -92,6 +105,62 @@ class GeneralizedMatching(OverlappingCounts):
         given = {"logits": logits, "row_count_logits": row_count_logits, "column_count_logits": column_count_logits}
         self._assign(given, batch)
         super().__init__(batch, logits.shape[-2:], validate_args=validate_args)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability; -inf for impossible values, also for those that are not zeros and ones.
+
+        Exact where there are not too many states; otherwise the estimate of :meth:`estimate_log_prob`, if there is an
+        estimator.
+
+        :raises NotImplementedError: if there are too many states, and no estimator.
+        """
+        if self.estimator is None or self.has_states(MOST_STATES):
+            return super().log_prob(value)
+        return self.estimate_log_prob(value)[0]
+
+    def estimate_log_partition(self) -> tuple[Tensor, Tensor]:
+        """Estimate of log Z, and its standard error, both of shape ``batch_shape``.
+
+        The gradient is that of the log-weights of the estimator's draws, by Fisher's identity, and can be taken once.
+
+        :raises ValueError: if there is no estimator.
+        """
+        log_z, error = self._estimate()
+        return self._cast(log_z + self._constant), self._cast(error)
+
+    def estimate_log_prob(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Estimate of the log-probability, at any size, and its standard error, both of shape ``(...)``; all values
+        share one estimate of log Z.
+
+        :param Tensor value: As for ``log_prob``.
+        :raises ValueError: if there is no estimator.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        log_z, error = self._estimate()
+        log_prob = self._score(value) - log_z
+        return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
+
+    def _estimate(self) -> tuple[Tensor, Tensor]:
+        """Estimate of log Z without the constant, and its standard error, both of shape ``batch_shape``."""
+        if self.estimator is None:
+            raise ValueError(
+                "estimator: expected one, such as GeneralizedMatching(..., estimator=AnnealedMatching()) of "
+                "pyro_structured.inference, got None"
+            )
+        if not self.batch_shape.numel():
+            empty = self._constant.new_zeros(self.batch_shape)
+            return empty, empty
+        with torch.no_grad():
+            found = self.estimator.estimate(self._laws(1), self.factor_graph.detach())
+            constant = (self._absolute - self._constant).expand(self.batch_shape)
+            log_z = found.log_partition.reshape(self.batch_shape) + constant
+        warn_of_spread(self.estimator, found.standard_error)
+        draws = found.values.reshape(-1, *self.batch_shape, *self.event_shape)
+        shares = found.log_weights.softmax(0).reshape(draws.shape[:-2])
+        possible = shares > 0
+        scores = self._score(draws).where(possible, 0.0)
+        return with_gradient_of(log_z, (shares * scores).sum(0)), found.standard_error.reshape(self.batch_shape)
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]

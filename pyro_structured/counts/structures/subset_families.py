@@ -20,7 +20,7 @@ from pyro_structured.foundation.ops.log_space import logsumexp
 
 REMEDY = (
     "approximate_marginals(LoopyBP()), log_partition_bounds, log_prob_bounds, map, unnormalized_log_prob, and, for a "
-    "GeneralizedMatching, sweep and the kernel StructuredGibbs have no limit"
+    "GeneralizedMatching, estimator=AnnealedMatching(), sweep and the kernel StructuredGibbs have no limit"
 )
 
 
