@@ -5,6 +5,7 @@ __all__ = [
     "DensityData",
     "MuskData",
     "NetworkSamples",
+    "ReviewScores",
     "SiouxFalls",
     "TextData",
     "conjunction_task",
@@ -21,6 +22,7 @@ __all__ = [
     "load_lung_landmarks",
     "load_mnist_test",
     "load_musk1",
+    "load_review_scores",
     "load_silhouettes",
     "load_sioux_falls",
     "load_text",
@@ -49,6 +51,7 @@ from pyro_structured.datasets.mnist import load_mnist_test
 from pyro_structured.datasets.moved_copies import moved_copies
 from pyro_structured.datasets.musk import MuskData, load_musk1
 from pyro_structured.datasets.noisy_observations import noisy_observations
+from pyro_structured.datasets.review_scores import ReviewScores, load_review_scores
 from pyro_structured.datasets.silhouettes import load_silhouettes
 from pyro_structured.datasets.sioux_falls import SiouxFalls, load_sioux_falls
 from pyro_structured.datasets.symmetric_task import symmetric_task

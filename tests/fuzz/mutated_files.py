@@ -149,6 +149,10 @@ def whole_archives(generator):
             lambda: datasets.load_lung_landmarks(3),
             {"case3_EE": np.zeros((4, 3), np.int16), "case3_EI": np.ones((4, 3), np.int16)},
         ),
+        "matching/reviewer_midl2018.npz": (
+            datasets.load_review_scores,
+            {"scores": np.ones((3, 2)), "covs": np.ones(2, np.int16), "loads": np.ones(3, np.int16)},
+        ),
         "mil/musk1.npz": (
             datasets.load_musk1,
             {
