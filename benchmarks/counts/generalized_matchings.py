@@ -16,16 +16,17 @@ from pyro_structured.distributions import GeneralizedMatching
 from pyro_structured.inference import LoopyBP, TreeReweighted
 
 TEXT = """
-Section 6.2. Matrices with log-odds N(0, scale²); rows allow the counts named first, columns those named second, without
-a preference; *random*: tables N(0, 1) for all counts. Mean absolute errors of marginals; those of belief propagation over
-the problems where it has converged. *Nodes*: the log-odds alone. *LP*: the most probable matrix, a flow of least cost, as
-marginals. *LBP*: `approximate_marginals(LoopyBP())`. *TRW*: `TreeReweighted()`. *Gibbs*: 20 chains from the most probable
-matrix, 20 sweeps after 10 (`sweep`). The truth are exact sums, but for 10 x 20, where it is the mean of long chains,
-whose own error stands beside. Times are for one problem, of a batch where there are several.
+Section 6.2. Matrices with log-odds N(0, scale²); rows allow the counts named first, columns those named second,
+without a preference; *random*: tables N(0, 1) for all counts. Mean absolute errors of marginals; those of belief
+propagation over the problems where it has converged. *Nodes*: the log-odds alone. *LP*: the most probable matrix, a
+flow of least cost, as marginals. *LBP*: `approximate_marginals(LoopyBP())`. *TRW*: `TreeReweighted()`. *Gibbs*: 20
+chains from the most probable matrix, 20 sweeps after 10 (`sweep`). The truth are exact sums, but for 10 x 20, where
+it is the mean of long chains, whose own error stands beside. Times are for one problem, of a batch where there are
+several.
 
 *Bethe*: least and largest difference of Bethe's log Z from log Z; *lower bound*, *upper bound*: mean differences of
-`log_partition_bounds`. Where laws have real roots (2 or 3, 1 or 2, exactly 1), Bethe's log Z is the lower bound; of rows
-with none or three, and random tables, it is on either side of log Z, and the lower bound is another one.
+`log_partition_bounds`. Where laws have real roots (2 or 3, 1 or 2, exactly 1), Bethe's log Z is the lower bound; of
+rows with none or three, and random tables, it is on either side of log Z, and the lower bound is another one.
 """
 GAPS, SOFT = (0, 3), None
 

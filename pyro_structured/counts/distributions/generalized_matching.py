@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.counts.distributions.cardinality_potentials import exactly
 from pyro_structured.counts.distributions.matching_estimator import MatchingEstimator
 from pyro_structured.counts.distributions.overlapping_counts import OverlappingCounts
 from pyro_structured.counts.ops.count_diagram import MOST_STATES
@@ -105,6 +106,35 @@ class GeneralizedMatching(OverlappingCounts):
         given = {"logits": logits, "row_count_logits": row_count_logits, "column_count_logits": column_count_logits}
         self._assign(given, batch)
         super().__init__(batch, logits.shape[-2:], validate_args=validate_args)
+
+    @classmethod
+    def of_labels(
+        cls,
+        logits: Tensor,
+        label_count_logits: Tensor,
+        estimator: MatchingEstimator | None = None,
+        validate_args: bool | None = None,
+    ) -> "GeneralizedMatching":
+        """One label for each of I things, with a law of how many things have each of J labels: segments of known area.
+
+        :param Tensor logits: Log-weights of the labels, shape ``(..., I, J)``; -inf forbids a label.
+        :param Tensor label_count_logits: Log-potentials of the labels' numbers, shape ``(..., J, I + 1)``.
+        :param MatchingEstimator estimator: As in the constructor.
+        :return: The distribution of the labels in matrices that have a single 1 in each row.
+
+        Example::
+
+            >>> equal = torch.full((2, 5), -math.inf).index_fill(1, torch.tensor([2]), 0.0)  # two things each
+            >>> d = GeneralizedMatching.of_labels(torch.tensor([[1.0, 0], [1, 0], [1, 0], [0, 1]]), equal)
+            >>> d.marginals[:, 0]
+            tensor([0.6225, 0.6225, 0.6225, 0.1326])
+        """
+        check_vector("logits", logits)
+        if logits.dim() < 2:
+            raise ValueError(f"logits: expected shape (..., I, J), got {tuple(logits.shape)}")
+        height, width = logits.shape[-2:]
+        one = exactly(width, 1).to(logits).expand(height, width + 1)
+        return cls(logits, one, label_count_logits, estimator, validate_args)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability; -inf for impossible values, also for those that are not zeros and ones.

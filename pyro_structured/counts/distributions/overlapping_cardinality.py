@@ -98,6 +98,52 @@ class OverlappingCardinality(OverlappingCounts):
         self._assign({"logits": logits}, torch.Size(batch))
         super().__init__(batch, logits.shape[-1:], validate_args=validate_args)
 
+    @classmethod
+    def from_subsets(
+        cls,
+        logits: Tensor,
+        subsets: Iterable[Iterable[int]],
+        tables: Iterable[Tensor],
+        validate_args: bool | None = None,
+    ) -> "OverlappingCardinality":
+        """Finds families for subsets that cross each other in any way, such as the checks of a code.
+
+        Each subset goes to the first family in which it is nested with all others. Fewer families make fewer messages.
+
+        :param Tensor logits: Log-odds, shape ``(..., D)``.
+        :param subsets: Integers from 0 to D - 1, each at most once in a subset.
+        :param tables: A table for each subset, shapes ``(..., len(subset) + 1)``, less than +inf.
+        :raises ValueError: if the numbers of subsets and of tables differ, or a subset or a table is wrong.
+
+        Example, the Hamming code of seven bits, of which one is received wrongly::
+
+            >>> from pyro_structured.distributions.cardinality_potentials import parity
+            >>> checks = [[0, 2, 4, 6], [1, 2, 5, 6], [3, 4, 5, 6]]
+            >>> received = torch.tensor([2.0, -2, -2, -2, -2, -2, -2])
+            >>> OverlappingCardinality.from_subsets(received, checks, [parity(4)] * 3).mode
+            tensor([0., 0., 0., 0., 0., 0., 0.])
+        """
+        check_vector("logits", logits)
+        given, laws = checked_sequence("subsets", subsets), checked_sequence("tables", tables)
+        if len(given) != len(laws):
+            raise ValueError(f"tables: expected {len(given)}, one for each subset, got {len(laws)}")
+        number = logits.shape[-1]
+        families: list[list[int]] = []
+        members = [set(NestedSubsets([subset], number).subsets[0].tolist()) for subset in given]
+        for index, subset in enumerate(members):
+            for family in families:
+                crossing = (subset & members[other] not in (set(), subset, members[other]) for other in family)
+                if not any(crossing):
+                    family.append(index)
+                    break
+            else:
+                families.append([index])
+        pairs = []
+        for family in families:
+            nested = NestedSubsets([given[index] for index in family], number)
+            pairs.append((nested, nested.pack([laws[index] for index in family])))
+        return cls(logits, pairs, validate_args)
+
     @staticmethod
     def infer_shapes(  # type: ignore[override]
         logits: torch.Size, families: Iterable[Any] = ()

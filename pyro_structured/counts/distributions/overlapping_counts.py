@@ -37,6 +37,8 @@ from pyro_structured.foundation.structures.argument_checks import check_positive
 
 # Settings of the bounds: estimated errors of probabilities, numbers of steps, and of steps that are extrapolated from.
 TOLERANCE, MOST_STEPS, MEMORY = 1e-10, 200, 5
+# Largest time of a search for a possible value where messages have not converged.
+FEASIBILITY_SECONDS = 10.0
 # Bounds hold for any split, and any mean field.
 SPLIT_TOLERANCE, SPLIT_STEPS = 1e-5, 50
 
@@ -462,9 +464,8 @@ class OverlappingCounts(DiscreteVector):
         excess = found.log_partition.reshape(self.batch_shape)
         failed = ~found.converged.reshape(self.batch_shape)
         self._supported(self._possible(excess.detach()))
-        if any_true(failed):
-            # Messages of counts that no value meets do not converge, or only just.
-            self.map()
+        # Messages of counts that no value meets do not converge.
+        self._supported(self._unmet(failed))
         shape = self.batch_shape + self.event_shape
         return found._replace(
             marginals=self._cast(found.marginals.reshape(shape)),
@@ -475,6 +476,31 @@ class OverlappingCounts(DiscreteVector):
             converged=found.converged.reshape(self.batch_shape),
             num_iterations=found.num_iterations.reshape(self.batch_shape),
         )
+
+    @torch.no_grad()
+    def _unmet(self, asked: Tensor) -> Tensor:
+        """Zeros, -inf in elements of the batch that are asked for and have no possible value, shape ``batch_shape``.
+
+        Whether there is one depends on what is possible alone, which is the same in many elements.
+        """
+        rows = asked.flatten().nonzero().flatten()
+        unmet = self._evidence[0].new_zeros(self.batch_shape.numel(), dtype=torch.double)
+        if not len(rows):
+            return unmet.reshape(self.batch_shape)
+        weights, tables = (tensor.expand(len(unmet), -1)[rows] > -math.inf for tensor in self._arguments)
+        kinds, kind = torch.unique(torch.cat([weights, tables], -1), dim=0, return_inverse=True)
+        kinds = torch.zeros(kinds.shape, dtype=torch.double).masked_fill(~kinds.cpu(), -math.inf)
+        families, size = self._families.counters, weights.shape[-1]
+        met = []
+        for possible in kinds:
+            arguments = possible[:size].unflatten(-1, (-1, 2)).numpy(), possible[size:].numpy()
+            if is_flow(families, arguments[1]):
+                met.append(maximize_by_flow(families, *arguments).is_possible)
+            else:
+                met.append(maximize_by_constraints(families, *arguments, FEASIBILITY_SECONDS).is_possible)
+        impossible = ~torch.tensor(met, device=unmet.device)[kind]
+        unmet[rows] = unmet[rows].masked_fill(impossible, -math.inf)
+        return unmet.reshape(self.batch_shape)
 
     @property
     def _absolute(self) -> Tensor:

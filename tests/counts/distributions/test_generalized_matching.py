@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -309,3 +310,45 @@ def test_estimates_where_sums_take_too_long(monkeypatch):
         GeneralizedMatching(d.logits, d.row_count_logits, d.column_count_logits, estimator="annealed")
     empty = GeneralizedMatching(torch.zeros(0, 2, 2), torch.zeros(2, 3), torch.zeros(2, 3), estimator=estimator)
     assert empty.estimate_log_partition()[1].shape == (0,)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6))
+def test_labels_with_counts(seed):
+    """One label a thing, with laws of the labels' numbers: probabilities equal the sum over all labellings."""
+    rng = np.random.default_rng(seed)
+    height, width = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    logits = torch.from_numpy(rng.choice([0.3, 2.0]) * rng.normal(size=(2, height, width)))
+    tables = torch.from_numpy(rng.normal(size=(width, height + 1)))
+    tables[torch.from_numpy(rng.random(tables.shape) < 0.2)] = -math.inf
+    labels = torch.cartesian_prod(*[torch.arange(width)] * height).reshape(-1, height)
+    values = torch.nn.functional.one_hot(labels, width).double()
+    totals = torch.einsum("vij,rij->vr", values, logits)
+    counts = values.sum(1).long()
+    totals = totals + sum(tables[j, counts[:, j]] for j in range(width)).unsqueeze(-1)
+    log_z = totals.logsumexp(0)
+    if not bool((log_z > -math.inf).all()):
+        return
+    d = GeneralizedMatching.of_labels(logits, tables)
+    torch.testing.assert_close(d.log_partition_function, log_z)
+    expected = torch.einsum("vr,vij->rij", (totals - log_z).exp(), values)
+    torch.testing.assert_close(d.marginals, expected, rtol=1e-9, atol=1e-11)
+    if seed % 5 == 0:
+        low, high = d.log_partition_bounds()
+        assert bool((low <= log_z + 1e-8).all()) and bool((high >= log_z - 1e-8).all())
+
+
+def test_labels_of_many_pixels():
+    """1,024 pixels with three labels whose areas are known, beyond exact sums."""
+    torch.manual_seed(0)
+    areas = torch.tensor([100, 300, 624])
+    laws = torch.full((3, 1025), -math.inf, dtype=torch.double).scatter(1, areas.unsqueeze(-1), 0.0)
+    d = GeneralizedMatching.of_labels(torch.randn(1024, 3, dtype=torch.double), laws)
+    found = d.approximate_marginals(LoopyBP())
+    assert bool(found.converged)
+    torch.testing.assert_close(found.marginals.sum(-2), areas.double())
+    torch.testing.assert_close(d.mode.sum(-2), areas.double())
+    moved = d.sweep(d.mode)
+    assert bool((moved.sum(-1) == 1).all()) and bool((moved.sum(-2) == areas).all())
+    with pytest.raises(ValueError, match=r"logits: expected shape \(..., I, J\)"):
+        GeneralizedMatching.of_labels(torch.zeros(3), laws)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pyro_structured.counts.ops import count_diagram
 from pyro_structured.distributions import GeneralizedMatching, OverlappingCardinality, RecursiveCardinality
+from pyro_structured.distributions.cardinality_potentials import parity
 from pyro_structured.inference import LoopyBP, TreeReweighted
 from pyro_structured.structures import NestedSubsets
 
@@ -183,3 +184,59 @@ def test_wrong_arguments():
     for text, families in cases.items():
         with pytest.raises(ValueError, match=text):
             OverlappingCardinality(torch.zeros(3), families)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6))
+def test_parity_codes(seed):
+    """Posterior bits of random codes, and of their syndromes, equal the sum over all words of the code."""
+    rng = np.random.default_rng(seed)
+    number = int(rng.integers(3, 11))
+    checks = [rng.permutation(number)[: rng.integers(1, number + 1)].tolist() for _ in range(rng.integers(1, number))]
+    word = rng.integers(0, 2, number)
+    odd = [bool(word[check].sum() % 2) for check in checks]
+    received = torch.from_numpy(3 * rng.normal(size=(2, number)))
+    tables = [parity(len(check), is_odd).double() for check, is_odd in zip(checks, odd, strict=True)]
+    d = OverlappingCardinality.from_subsets(received, checks, tables)
+    words = torch.tensor(list(itertools.product((0.0, 1.0), repeat=number)), dtype=torch.double)
+    fits = torch.ones(len(words), dtype=torch.bool)
+    for check, is_odd in zip(checks, odd, strict=True):
+        fits &= words[:, check].sum(-1) % 2 == int(is_odd)
+    scores = (words[fits].unsqueeze(1) * received).sum(-1)
+    probs = scores.softmax(0)
+    torch.testing.assert_close(d.marginals, torch.einsum("vr,vd->rd", probs, words[fits]), rtol=1e-9, atol=1e-11)
+    if seed % 5 == 0:
+        torch.testing.assert_close(d.unnormalized_log_prob(d.mode), scores.amax(0))
+        low, high = d.log_partition_bounds()
+        log_z = scores.logsumexp(0)
+        assert bool((low <= log_z + 1e-8).all()) and bool((high >= log_z - 1e-8).all())
+
+
+def test_decoding():
+    """A code of 96 bits, beyond exact sums: messages correct nearly all of the errors of the received words."""
+    torch.manual_seed(0)
+    orders = [torch.arange(96), torch.randperm(96), torch.randperm(96)]
+    checks = [check.tolist() for order in orders for check in order.split(6)]
+    received = 4.0 * (0.7 * torch.randn(200, 96, dtype=torch.double) - 1.0)
+    d = OverlappingCardinality.from_subsets(received, checks, [parity(6).double()] * 48)
+    assert [len(subsets.sizes) for subsets, _ in d.families] == [16, 16, 16]
+    found = d.approximate_marginals(LoopyBP(1e-3, max_iterations=20))
+    wrong = (found.marginals > 0.5).double().mean()
+    assert wrong < 0.1 * (received > 0).double().mean() and found.converged.double().mean() > 0.9
+    with pytest.raises(NotImplementedError, match="LoopyBP"):
+        d.sample()
+
+
+def test_families_of_subsets():
+    logits = torch.zeros(6, dtype=torch.double)
+    subsets = [[0, 1], [0, 1, 2], [2, 3], [4, 5], [1, 4], [], [3]]
+    tables = [torch.randn(3, len(subset) + 1, dtype=torch.double) for subset in subsets]
+    d = OverlappingCardinality.from_subsets(logits, subsets, tables)
+    assert [len(family.sizes) for family, _ in d.families] == [5, 2] and d.batch_shape == (3,)
+    values = torch.tensor(list(itertools.product((0.0, 1.0), repeat=6)), dtype=torch.double)
+    total = sum(table[:, values[:, subset].sum(-1).long()].T for subset, table in zip(subsets, tables, strict=True))
+    torch.testing.assert_close(d.unnormalized_log_prob(values.unsqueeze(1)), total)
+    with pytest.raises(ValueError, match="tables: expected 7, one for each subset, got 6"):
+        OverlappingCardinality.from_subsets(logits, subsets, tables[:-1])
+    with pytest.raises(ValueError, match=r"subsets: expected every element once"):
+        OverlappingCardinality.from_subsets(logits, [[0, 0]], [torch.zeros(3)])
