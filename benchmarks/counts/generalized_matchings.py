@@ -80,7 +80,7 @@ def name_of(laws):
 def small_problems(report, options):
     """Errors where exact sums are cheap, one line for each shape, law and scale."""
     rows = 3 if options.quick else options.problems
-    lines, of_logs, worst, ratios = [], [], 0.0, []
+    lines, of_logs, worst, ratios, found_points = [], [], 0.0, [], {}
     for shape in ((3, 5), (4, 6)):
         for laws in (((2, 3), (1, 2)), (GAPS, (1, 2)), (SOFT, SOFT)):
             for scale in (1.0, 2.0):
@@ -89,7 +89,7 @@ def small_problems(report, options):
                 found, time = timed(lambda d=d: again(d).approximate_marginals(LoopyBP()))
                 bound = again(d).approximate_marginals(TreeReweighted())
                 mode, mode_time = timed(lambda d=d: again(d).map()[0])
-                sampled = chains(d, 20, 20, 10)[0] if laws[0] != GAPS else None
+                sampled, chain_time = timed(lambda d=d: chains(d, 20, 20, 10)[0]) if laws[0] != GAPS else (None, None)
                 done = found.converged
                 errors = {
                     "nodes": error(d.logits.sigmoid(), truth),
@@ -115,6 +115,10 @@ def small_problems(report, options):
                         f"{(bound.log_partition - d.log_partition_function).mean():+.3f}",
                     ]
                 )
+                if laws == ((2, 3), (1, 2)) and scale == 1:
+                    taken = {"LP": mode_time, "LBP": time, "Gibbs": chain_time}
+                    found_points[shape] = {name: (t / rows, errors[name]) for name, t in taken.items()}
+                    found_points[shape]["nodes"] = (None, errors["nodes"])
                 if laws == ((2, 3), (1, 2)):
                     worst, ratios = max(worst, errors["LBP"]), [*ratios, errors["LBP"] / errors["nodes"]]
                 report.progress(str(lines[-1]))
@@ -124,6 +128,7 @@ def small_problems(report, options):
     report.table(f"Errors of marginals, {rows} problems each", [*header, "exact time", "LBP time", "LP time"], lines)
     names = ["Bethe, least", "Bethe, largest", "lower bound", "upper bound", "TRW"]
     report.table("Differences from log Z, in nats", ["shape", "counts", "scale", *names], of_logs)
+    return found_points
 
 
 def permanents(report, options):
@@ -178,6 +183,35 @@ def medium(report, options):
         ["long Gibbs (standard error)", small(float(spread.mean())), duration(long_time)],
     ]
     report.table("10 x 20, rows 2 or 3, columns 1 or 2", ["method", "error", "time"], rows)
+    return {
+        "nodes": (None, error(d.logits.sigmoid(), truth)),
+        "LP": (mode_time, error(mode, truth)),
+        "LBP": (time, error(found.marginals, truth)),
+        "Gibbs": (short_time, error(sampled, truth)),
+    }
+
+
+def draw(report, points):
+    """Errors and times of the methods, one panel for each shape."""
+    import matplotlib.pyplot as plt
+
+    colors = {"nodes": "#8a949c", "LP": "#e08214", "LBP": "#1f6fb2", "Gibbs": "#5aae61"}
+    fig, axes = plt.subplots(1, len(points), figsize=(9, 3), sharey=True, layout="constrained")
+    for ax, (shape, methods) in zip(axes, points.items(), strict=True):
+        for name, (time, mistake) in methods.items():
+            if time is None:
+                ax.axhline(mistake, color=colors[name], linestyle="--", linewidth=1)
+                ax.annotate("nodes", (0.98, mistake), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+            else:
+                ax.scatter(1e3 * time, mistake, color=colors[name])
+                ax.annotate(name, (1e3 * time, mistake), xytext=(4, 4), textcoords="offset points")
+        ax.set(xscale="log", yscale="log", xlabel="milliseconds a problem", title=f"{shape[0]} x {shape[1]}")
+        ax.margins(0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("mean absolute error")
+    if report.options.write:
+        fig.savefig(report.picture("generalized_matchings", "Errors and times of four methods, three shapes"), dpi=120)
+    plt.close(fig)
 
 
 def large(report, options):
@@ -292,7 +326,11 @@ def reviewers(report, options):
 def main():
     options = arguments(__doc__, problems=(50, "random problems of each kind"))
     report = Report("Generalized matchings", TEXT, options)
-    for part in (small_problems, permanents, exact, medium, large, reviewers):
+    points = small_problems(report, options)
+    permanents(report, options)
+    exact(report, options)
+    draw(report, {**points, (10, 20): medium(report, options)})
+    for part in (large, reviewers):
         part(report, options)
     report.finish()
 
