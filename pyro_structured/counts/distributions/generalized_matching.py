@@ -94,8 +94,8 @@ class GeneralizedMatching(OverlappingCounts):
                 f"{estimator!r}"
             )
         self.estimator = estimator
-        check_vector("logits", logits)
-        if logits.dim() < 2 or not logits.shape[-2]:
+        check_vector("logits", logits, smallest=0)
+        if logits.dim() < 2 or not logits.shape[-2:].numel():
             raise ValueError(
                 f"logits: expected shape (..., I, J) with at least one row and column, got {tuple(logits.shape)}"
             )
@@ -168,7 +168,8 @@ class GeneralizedMatching(OverlappingCounts):
         if self._validate_args:
             self._validate_sample(value)
         log_z, error = self._estimate()
-        log_prob = self._score(value) - log_z
+        score = self._score(value)
+        log_prob = (score - log_z).masked_fill(score == -math.inf, -math.inf)
         return self._cast(log_prob), self._cast(error.expand(log_prob.shape))
 
     def _estimate(self) -> tuple[Tensor, Tensor]:
@@ -185,6 +186,7 @@ class GeneralizedMatching(OverlappingCounts):
             found = self.estimator.estimate(self._laws(1), self.factor_graph.detach())
             constant = (self._absolute - self._constant).expand(self.batch_shape)
             log_z = found.log_partition.reshape(self.batch_shape) + constant
+            self._supported(self._possible(self._unmet(log_z == -math.inf)))
         warn_of_spread(self.estimator, found.standard_error)
         draws = found.values.reshape(-1, *self.batch_shape, *self.event_shape)
         shares = found.log_weights.softmax(0).reshape(draws.shape[:-2])
@@ -258,6 +260,7 @@ class GeneralizedMatching(OverlappingCounts):
         """
         check_entries(self.batch_shape + self.event_shape, 2, value=value)
         check_size("num_sweeps", num_sweeps)
+        self._refuse_transforms("sweep")
         full = torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
         chains = value.expand(full)
         require(self._score(chains) == -math.inf, "value: expected possible matrices, got impossible ones")

@@ -40,7 +40,7 @@ class MarginalApproximation(ABC):
     def approximate(self, graph: FactorGraph) -> ApproximateMarginals:
         """Approximates the marginals of each row, in double precision.
 
-        :param FactorGraph graph: Log-odds of the variables, and factors that are infeasible in no row.
-        :return: Tensors of shape ``(rows, n)`` and ``(rows,)``, differentiable along the parameters. Rows that turn
-            out to be impossible have a ``log_partition`` of -inf.
+        :param FactorGraph graph: Log-odds of the variables, and factors.
+        :return: Tensors of shape ``(rows, n)`` and ``(rows,)``, differentiable along the parameters. Rows that seem to
+            be impossible have not converged.
         """

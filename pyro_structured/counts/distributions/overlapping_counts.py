@@ -37,8 +37,8 @@ from pyro_structured.foundation.structures.argument_checks import check_positive
 
 # Settings of the bounds: estimated errors of probabilities, numbers of steps, and of steps that are extrapolated from.
 TOLERANCE, MOST_STEPS, MEMORY = 1e-10, 200, 5
-# Largest time of a search for a possible value where messages have not converged.
-FEASIBILITY_SECONDS = 10.0
+# Largest time of a search for a value of bounds, and for a possible value where messages have not converged.
+SEARCH_SECONDS = 10.0
 # Bounds hold for any split, and any mean field.
 SPLIT_TOLERANCE, SPLIT_STEPS = 1e-5, 50
 
@@ -51,7 +51,7 @@ class OverlappingCounts(DiscreteVector):
     Variables are numbered in the order of the flattened event.
     """
 
-    _derived = ("_centred", "_beliefs", "_log_z", "_draws")
+    _derived = ("_centred", "_beliefs", "_log_z", "_draws", "_log_z_bounds")
     _num_states = (2,)
     # Log-odds with the evidence, of the shape of the event, and the evidence's log weight, shape (...).
     _evidence: tuple[Tensor, Tensor]
@@ -274,6 +274,7 @@ class OverlappingCounts(DiscreteVector):
         :raises NotImplementedError: if a search found no possible value in time.
         """
         check_positive("max_seconds", max_seconds)
+        self._refuse_transforms("map")
         weights, tables = (tensor.detach() for tensor in self._arguments)
         (rows,) = torch.broadcast_shapes(weights.shape[:1], tables.shape[:1])
         weights, tables = weights.expand(rows, -1), tables.expand(rows, -1)
@@ -321,20 +322,21 @@ class OverlappingCounts(DiscreteVector):
     @lazy_property
     def _log_z_bounds(self) -> tuple[Tensor, Tensor]:
         """Bounds of log Z with all constants, in double precision, shape ``batch_shape``."""
-        value, _ = self.map()
+        value, _ = self.map(SEARCH_SECONDS)
         graph, on = self.factor_graph, value.reshape(self.batch_shape.numel(), self.event_shape.numel())
         best = (self._score(value) + self._constant).reshape(-1) - self._flat_absolute
-        low, high = self._approximate_bounds(graph, on)
+        low, high = self._approximate_bounds(graph, on, best)
         # Where they meet, rounding must not change their order.
         high = torch.maximum(high, best)
         low = torch.minimum(torch.maximum(low, best), high)
         shape = self.batch_shape
         return (low + self._flat_absolute).reshape(shape), (high + self._flat_absolute).reshape(shape)
 
-    def _approximate_bounds(self, graph: FactorGraph, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _approximate_bounds(self, graph: FactorGraph, value: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of log Z without constants, shape ``(rows,)``; the lower one is -inf where no method applies.
 
-        :param Tensor value: A possible value of each row, shape ``(rows, D)``.
+        :param Tensor value: A possible value of each row, a most probable one if it is known, shape ``(rows, D)``.
+        :param Tensor best: Its log-weight, shape ``(rows,)``.
         """
         families = self._families
         above = holder_bound(graph, SPLIT_TOLERANCE, SPLIT_STEPS, MEMORY)
@@ -348,9 +350,14 @@ class OverlappingCounts(DiscreteVector):
             low = bethe_bound(graph._replace(tables=tables), TOLERANCE, MOST_STEPS, MEMORY)
             matched = low + math.log(2.0) / 2 * value.sum(-1)
             is_matching = torch.stack([f.are_all_one(t) for f, t in zip(families.factors, graph.tables, strict=True)])
-            high = torch.where(is_matching.all(0) & (low > -math.inf), torch.minimum(high, matched), high)
-        for kept in mean_field_choices(graph):
-            low = torch.maximum(low, mean_field(graph, kept, SPLIT_TOLERANCE, SPLIT_STEPS).bound)
+            # Bethe's log Z is the largest one of all beliefs, those that are certain of the best matching among them.
+            is_largest = low >= best - TOLERANCE * (1 + best.abs())
+            high = torch.where(is_matching.all(0) & is_largest, torch.minimum(high, matched), high)
+        for kept, possible in enumerate(mean_field_choices(graph)):
+            rows = possible.nonzero().flatten()
+            if len(rows):
+                found = mean_field(graph.rows(rows), kept, SPLIT_TOLERANCE, SPLIT_STEPS).bound
+                low = low.index_copy(0, rows, torch.maximum(low[rows], found))
         return low, high
 
     @property
@@ -369,7 +376,7 @@ class OverlappingCounts(DiscreteVector):
           matchings one-to-one of J rows also Bethe's approximation and :math:`\tfrac J2 \log 2`.
 
         :raises ValueError: where no value is possible.
-        :raises NotImplementedError: if a search of a minute found no possible value.
+        :raises NotImplementedError: if a search of ten seconds found no possible value.
 
         **References**
 
@@ -456,16 +463,16 @@ class OverlappingCounts(DiscreteVector):
 
         :param MarginalApproximation method: Such as :class:`~pyro_structured.inference.LoopyBP`.
         :return: Results with derivatives along the parameters.
-        :raises ValueError: where no value is possible.
+        :raises ValueError: where no value is possible; counts with gaps, such as odd ones, may leave none without being
+            noticed.
         """
         if not isinstance(method, MarginalApproximation):
             raise ValueError(f"method: expected a MarginalApproximation such as LoopyBP(), got {method!r}")
+        self._refuse_transforms("approximate_marginals")
         found = method.approximate(self.factor_graph)
         excess = found.log_partition.reshape(self.batch_shape)
-        failed = ~found.converged.reshape(self.batch_shape)
-        self._supported(self._possible(excess.detach()))
-        # Messages of counts that no value meets do not converge.
-        self._supported(self._unmet(failed))
+        # Messages of counts that no value meets do not converge, as a rule.
+        self._supported(self._possible(self._unmet(~found.converged.reshape(self.batch_shape))))
         shape = self.batch_shape + self.event_shape
         return found._replace(
             marginals=self._cast(found.marginals.reshape(shape)),
@@ -476,6 +483,14 @@ class OverlappingCounts(DiscreteVector):
             converged=found.converged.reshape(self.batch_shape),
             num_iterations=found.num_iterations.reshape(self.batch_shape),
         )
+
+    @staticmethod
+    def _refuse_transforms(name: str) -> None:
+        if is_transformed():
+            raise NotImplementedError(
+                f"{name}: cannot be called under torch.vmap or transforms of torch.func; parameters with a batch axis, "
+                "and torch.autograd.grad, do the same"
+            )
 
     @torch.no_grad()
     def _unmet(self, asked: Tensor) -> Tensor:
@@ -497,7 +512,7 @@ class OverlappingCounts(DiscreteVector):
             if is_flow(families, arguments[1]):
                 met.append(maximize_by_flow(families, *arguments).is_possible)
             else:
-                met.append(maximize_by_constraints(families, *arguments, FEASIBILITY_SECONDS).is_possible)
+                met.append(maximize_by_constraints(families, *arguments, SEARCH_SECONDS).is_possible)
         impossible = ~torch.tensor(met, device=unmet.device)[kind]
         unmet[rows] = unmet[rows].masked_fill(impossible, -math.inf)
         return unmet.reshape(self.batch_shape)

@@ -3,10 +3,12 @@
 __all__ = ["CountMeanField"]
 
 import torch
+from torch import Tensor
 
 from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
 from pyro_structured.counts.ops.count_bounds import mean_field, mean_field_choices
 from pyro_structured.counts.ops.factor_messages import FactorGraph
+from pyro_structured.foundation.ops.requirements import named_rows
 from pyro_structured.foundation.structures.argument_checks import check_positive, check_size
 from pyro_structured.foundation.structures.representation import Represented
 
@@ -54,15 +56,23 @@ class CountMeanField(MarginalApproximation, Represented):
     def approximate(self, graph: FactorGraph) -> ApproximateMarginals:
         """Implements :meth:`MarginalApproximation.approximate`."""
         choices = mean_field_choices(graph)
-        if not choices:
+        none = ~choices.any(0)
+        if bool(none.any()):
             raise NotImplementedError(
                 "CountMeanField: expected a family such that the tables of all others are finite, and their subsets "
-                "have one variable at most of each of its own, found none; LoopyBP and TreeReweighted take any families"
+                f"have one variable at most of each of its own, found none{named_rows(none)}; LoopyBP and "
+                "TreeReweighted take any families"
             )
-        solutions = [mean_field(graph, kept, self.tolerance, self.max_iterations) for kept in choices]
-        best = torch.stack([found.bound for found in solutions]).argmax(0, keepdim=True)
-        bound, odds, residual, error, number = (
-            torch.stack(results).take_along_dim(best.unsqueeze(-1) if results[0].dim() > 1 else best, 0).squeeze(0)
-            for results in zip(*solutions, strict=True)
-        )
+        odds = torch.zeros_like(graph.logits)
+        bound = torch.full_like(odds[:, 0], -torch.inf)
+        results: tuple[Tensor, ...] = (bound, odds, bound, bound, torch.zeros_like(bound, dtype=torch.long))
+        for kept, possible in enumerate(choices):
+            rows = possible.nonzero().flatten()
+            if len(rows):
+                found = mean_field(graph.rows(rows), kept, self.tolerance, self.max_iterations)
+                better = found.bound > results[0][rows]
+                results = tuple(
+                    old.index_copy(0, rows[better], new[better]) for old, new in zip(results, found, strict=True)
+                )
+        bound, odds, residual, error, number = results
         return ApproximateMarginals(odds.sigmoid(), odds, bound, error <= self.tolerance, number, residual, error)

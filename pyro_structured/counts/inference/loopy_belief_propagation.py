@@ -69,7 +69,7 @@ class LoopyBP(MarginalApproximation, Represented):
         """Implements :meth:`MarginalApproximation.approximate`."""
         settings = (self.tolerance, self.max_iterations, self.memory)
         found = propagate(graph.detach(), graph.no_messages, *settings)
-        log_z = first_order(graph.log_partition(found.messages)).masked_fill(found.impossible, -math.inf)
+        log_z = first_order(graph.log_partition(found.messages)).masked_fill(found.impossible, math.nan)
         odds = graph.beliefs(differentiable_messages(graph, found.messages, *settings))
         return ApproximateMarginals(
             odds.sigmoid(), odds, log_z, found.converged, found.num_iterations, found.residual, found.error

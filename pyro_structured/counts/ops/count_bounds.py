@@ -16,7 +16,6 @@ from pyro_structured.counts.ops.factor_messages import (
     propagate,
 )
 from pyro_structured.foundation.ops.log_space import safe_log
-from pyro_structured.foundation.ops.requirements import any_true
 
 # Largest absolute value of messages of the bound from above: beliefs are as good as certain.
 LARGEST_MESSAGE = 40.0
@@ -81,11 +80,11 @@ def bethe_bound(graph: FactorGraph, tolerance: float, max_iterations: int, memor
     return first_order(graph.log_partition(found.messages)).masked_fill(~found.converged, -math.inf)
 
 
-def mean_field_choices(graph: FactorGraph) -> list[int]:
-    """Families that :func:`mean_field` can keep, in all rows."""
-    finite = [not any_true(table == -math.inf) for table in graph.tables]
-    others = [all(finite[:kept] + finite[kept + 1 :]) for kept in range(len(finite))]
-    return [kept for kept, crossing in enumerate(graph.crossing) if crossing and others[kept]]
+def mean_field_choices(graph: FactorGraph) -> Tensor:
+    """Whether :func:`mean_field` can keep each family, booleans of shape ``(F, rows)``."""
+    finite = torch.stack([(table > -math.inf).all(-1) for table in graph.tables])
+    others = [torch.cat([finite[:kept], finite[kept + 1 :]]).all(0) for kept in range(len(finite))]
+    return torch.stack(others) & torch.tensor(graph.crossing, device=finite.device).unsqueeze(-1)
 
 
 def mean_field(graph: FactorGraph, kept: int, tolerance: float, max_iterations: int) -> BoundSolution:

@@ -24,6 +24,10 @@ ROUNDING = 1e-13
 # Factor by which the residual may exceed the least one before the extrapolation starts anew.
 MOST_GROWTH = 10.0
 DAMPING = 0.5
+# Longest extrapolation, in units of the largest change of a message in the last step; at least 1.
+LONGEST = 10.0
+# Relative change of a log-odds that counts as none.
+SETTLED = 1e-6
 # Relative to the squared lengths of the differences of steps.
 RIDGE = 1e-12
 
@@ -169,7 +173,8 @@ class FixedPoint(NamedTuple):
         rate is known.
     :ivar Tensor num_iterations: Numbers of steps, shape ``(rows,)``.
     :ivar Tensor converged: Whether the error is within the tolerance, shape ``(rows,)``.
-    :ivar Tensor impossible: Whether factors decided differently, so that no vector is possible, shape ``(rows,)``.
+    :ivar Tensor impossible: Whether factors decided differently at the end, so that no vector is possible, unless
+        messages were too large for numbers; shape ``(rows,)``.
     """
 
     messages: Tensor
@@ -192,8 +197,9 @@ def propagate(
     """Steps until the posteriors of all factors agree, row by row.
 
     Steps are extrapolated from the last ones at first; rows that have not converged after ``max_iterations`` go on with
-    plain steps, and then with steps that are damped by one half. A small residual is no convergence where steps crawl:
-    rows leave when the residual over one minus the rate of plain steps is small.
+    plain steps, and then with steps that are damped by one half. A small residual is no convergence where steps crawl,
+    or where beliefs are as good as certain and about to turn: rows leave after two plain steps whose residual over one
+    minus its rate is small, or as small as rounding while no belief goes back.
 
     :param FactorGraph graph: Variables and factors.
     :param Tensor messages: Where to begin, shape ``(F, rows, n)``.
@@ -202,26 +208,36 @@ def propagate(
     :param int memory: Number of earlier steps that are extrapolated from.
     :param float limit: Largest absolute value of messages.
     """
-    messages, number = messages.clone(), len(graph.logits)
+    start, messages, number = messages, messages.clone(), len(graph.logits)
     residual = graph.logits.new_full((number,), math.inf)
     error = residual.clone()
     num_iterations = torch.zeros(number, dtype=torch.long, device=residual.device)
     impossible = num_iterations.bool()
     active = torch.arange(number, device=residual.device)
     for extrapolation, step in ((Extrapolation(memory), 1.0), (Extrapolation(0), 1.0), (Extrapolation(0), DAMPING)):
-        # Residual after the step before, if that was a plain one; least residual so far.
+        # Rows whose messages have become impossible begin anew.
+        messages[:, active] = messages[:, active].where(~impossible[active].unsqueeze(-1), start[:, active])
+        impossible[active] = False
+        given_up = active[:0]
+        # Residual after the step before, NaN unless that was a plain one; least residual so far.
         before, least = residual.new_full((len(active),), math.nan), residual.new_full((len(active),), math.inf)
         for _ in range(max_iterations):
             if not len(active):
                 break
-            here = messages[:, active]
-            there, remaining, wrong = graph.rows(active).sweep(here, limit)
+            here, part = messages[:, active], graph.rows(active)
+            there, remaining, wrong = part.sweep(here, limit)
             rate = (remaining / before).clamp(max=1.0).nan_to_num(1.0)
-            # Rounding makes rates of the smallest residuals meaningless.
-            distance = torch.where(remaining <= ROUNDING, remaining, remaining / (1.0 - rate))
+            distance = remaining / (1.0 - rate)
+            if len(here) == 1:
+                distance = remaining
+            else:
+                # Rounding makes rates of the smallest residuals meaningless.
+                is_settled = ~before.isnan() & _goes_on(part.beliefs(here), part.beliefs(there))
+                by_sign = torch.where(is_settled, remaining, math.inf)
+                distance = torch.where(remaining <= ROUNDING, by_sign, distance)
             residual[active], error[active], impossible[active] = remaining, distance, wrong
             num_iterations[active] += 1
-            done = (distance <= tolerance) | wrong
+            done = (distance <= tolerance) & ~wrong
             point, image = (tensor[1:].movedim(0, -2).flatten(-2) for tensor in (here, there))
             following = extrapolation(point, image, remaining > MOST_GROWTH * least)
             if step < 1.0:
@@ -232,10 +248,19 @@ def propagate(
             least, before = torch.minimum(least, remaining), torch.where(plain, remaining, math.nan)
             messages[:1, active] = there[:1]
             messages[1:, active] = following.unflatten(-1, (-1, there.shape[-1])).movedim(-2, 0)
-            if bool(done.any()):
-                active, before, least = active[~done], before[~done], least[~done]
-                extrapolation.keep(~done)
+            leaves = done | wrong
+            if bool(leaves.any()):
+                given_up = torch.cat([given_up, active[wrong]])
+                active, before, least = active[~leaves], before[~leaves], least[~leaves]
+                extrapolation.keep(~leaves)
+        active = torch.cat([active, given_up])
     return FixedPoint(messages, residual, error, num_iterations, (error <= tolerance) & ~impossible, impossible)
+
+
+def _goes_on(before: Tensor, after: Tensor) -> Tensor:
+    """Whether beliefs have settled, or become more certain still, shape ``(rows,)``."""
+    change = _finite(after - before)
+    return ((change.abs() <= SETTLED * (1 + _finite(after).abs())) | (change * _finite(before) > 0)).all(-1)
 
 
 def differentiable_messages(
@@ -342,7 +367,10 @@ class Extrapolation:
             gram = turns.mT @ turns + RIDGE * torch.eye(turns.shape[-1], dtype=turns.dtype, device=turns.device)
             weights = torch.linalg.solve(gram, turns.mT @ moves.unsqueeze(-1)).squeeze(-1)
             weights = (weights / sizes.where(used, 1.0)).where(used, 0.0)
-            following = image - (shifts @ weights.unsqueeze(-1)).squeeze(-1)
+            turn = -(shifts @ weights.unsqueeze(-1)).squeeze(-1)
+            # Where beliefs become certain, steps do not, and would be extrapolated without end.
+            largest = (LONGEST * moves.abs().amax(-1, keepdim=True)).clamp(min=1.0)
+            following = image + turn.clamp(-largest, largest)
         if self._memory:
             self._points = [*self._points, point][-self._memory :]
             self._images = [*self._images, image][-self._memory :]

@@ -105,14 +105,14 @@ def real_rooted_below(tables: Tensor, centres: Tensor) -> Tensor:
     :param Tensor centres: Counts of finite log-potential, integers of shape ``(...)``.
     """
     size = tables.shape[-1]
-    flat = tables.detach().reshape(-1, size)
-    unique, place = np.unique(flat.cpu().numpy(), axis=0, return_inverse=True)
+    flat = tables.reshape(-1, size)
+    unique, place = np.unique(flat.detach().cpu().numpy(), axis=0, return_inverse=True)
     proved = np.array([has_real_roots(law) for law in unique], dtype=bool)[place.reshape(-1)]
     binomials = torch.from_numpy(_log_binomials(size - 1)).to(flat)
     padded = torch.nn.functional.pad(flat + binomials, (1, 1), value=-math.inf)
     centre = centres.reshape(-1, 1) + 1
     top = padded.gather(-1, centre)
-    bend = math.log(4.0) + 2 * ROUNDING * (1 + flat.masked_fill(flat == -math.inf, 0.0).abs().amax(-1, keepdim=True))
+    bend = math.log(4.0) + 2 * ROUNDING * (1 + _largest(flat.detach()))
     # Slopes from the centre to both sides, which have to add up to minus the bend.
     slopes = [padded.gather(-1, centre + direction) - top for direction in (-1, 1)]
     missing = (sum(slopes) + bend).clamp(min=0.0) / 2
@@ -130,3 +130,7 @@ def real_rooted_below(tables: Tensor, centres: Tensor) -> Tensor:
     lowered = lowered[:, 1:-1]
     lowered = torch.minimum(lowered - binomials, flat)
     return torch.where(torch.from_numpy(proved).to(flat.device).unsqueeze(-1), flat, lowered).reshape(tables.shape)
+
+
+def _largest(tables: Tensor) -> Tensor:
+    return tables.masked_fill(tables == -math.inf, 0.0).abs().amax(-1, keepdim=True)

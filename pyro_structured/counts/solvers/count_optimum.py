@@ -219,6 +219,8 @@ def conflicting_counts(
             reached = _sums(counter, allowed)
             both = np.flatnonzero(law & reached)
             if not len(both):
+                if not law.any():
+                    return f"{name} allows no count"
                 wanted, found = (", ".join(map(str, np.flatnonzero(counts))) or "none" for counts in (law, reached))
                 return f"{name} allows counts of {wanted}, but its variables can have {found}"
             ranges.append((int(both[0]), int(both[-1])))

@@ -18,6 +18,8 @@ from pyro_structured.counts.ops.real_roots import real_rooted_below
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.foundation.ops.log_space import logsumexp
 
+# Product of the numbers of counts and of variables up to which an order of the variables is searched for.
+MOST_MEMBERSHIPS = 2**17
 REMEDY = (
     "approximate_marginals(LoopyBP()), log_partition_bounds, log_prob_bounds, map, unnormalized_log_prob, and, for a "
     "GeneralizedMatching, estimator=AnnealedMatching(), sweep and the kernel StructuredGibbs have no limit"
@@ -208,7 +210,9 @@ class SubsetFamilies:
         """Exact sums over all vectors."""
         counters = [counter for family in self.counters for counter in family]
         orders = [factor.order for factor in self.factors]
-        return DiagramPlan(counters, [*orders, order_variables(counters, self.num_variables)], REMEDY)
+        if len(counters) * self.num_variables <= MOST_MEMBERSHIPS:
+            orders.append(order_variables(counters, self.num_variables))
+        return DiagramPlan(counters, orders, REMEDY)
 
     @cached_property
     def crossing(self) -> tuple[bool, ...]:

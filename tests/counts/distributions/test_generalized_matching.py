@@ -1,6 +1,7 @@
 """Queries of matrices with laws of counts equal enumeration; bounds contain log Z; errors say what conflicts."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -57,6 +58,80 @@ def test_bounds_contain_log_z(seed):
     least, most = d.log_prob_bounds(values.unsqueeze(1))
     log_probs = log_weights - log_z
     assert bool(((least <= log_probs + slack) & (most >= log_probs - slack)).all())
+
+
+def test_certain_beliefs():
+    """Of 2 x 2 one-to-one, Bethe's optimum is the better matching, and messages grow for ever: not to the other one."""
+    torch.manual_seed(0)
+    logits = torch.tensor([0.01, 1.0, 10.0]).repeat_interleave(200).reshape(-1, 1, 1) * torch.randn(600, 2, 2)
+    d = GeneralizedMatching(logits.double(), law(2, 2, (1,)), law(2, 2, (1,)))
+    found = d.approximate_marginals(LoopyBP())
+    best = d.unnormalized_log_prob(d.mode)
+    done = found.converged
+    assert done.double().mean() > 0.6 and bool((found.marginals - d.mode).abs()[done].amax() < 1e-6)
+    torch.testing.assert_close(found.log_partition[done], best[done])
+    low, high = d.log_partition_bounds()
+    log_z = d.log_partition_function
+    assert bool((low <= log_z + 1e-9).all()) and bool((high >= log_z - 1e-9).all())
+    for scale, share in ((10.0, 0.3), (3.0, 0.4)):
+        logits = scale * torch.randn(300, 3, 3, dtype=torch.double)
+        forbidden = logits.masked_fill(torch.rand(300, 3, 3) < share, -math.inf)
+        _, log_weights = enumerated(forbidden, law(3, 3, (1,)).unsqueeze(0), law(3, 3, (1,)).unsqueeze(0))
+        log_z = log_weights.logsumexp(0)
+        possible = log_z > -math.inf
+        d = GeneralizedMatching(forbidden[possible], law(3, 3, (1,)), law(3, 3, (1,)))
+        low, high = d.log_partition_bounds()
+        assert bool((low <= log_z[possible] + 1e-7).all()) and bool((high >= log_z[possible] - 1e-7).all())
+
+
+def test_gradients_of_bounds():
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape, dtype=torch.double) for shape in ((3, 3), (3, 4), (3, 4))]
+    masks = [law(3, 3, (1, 2)), law(3, 3, (0, 1, 2))]
+
+    def bound(side, logits, *tables):
+        tables = [torch.where(mask == 0, 0.3 * table, mask) for mask, table in zip(masks, tables, strict=True)]
+        return GeneralizedMatching(logits, *tables).log_partition_bounds()[side]
+
+    for side in (0, 1):
+        slope, expected = along(partial(bound, side), tensors)
+        torch.testing.assert_close(slope, expected, rtol=0, atol=1e-5)
+
+
+def test_elements_of_a_batch_by_themselves():
+    """Tables of one element that are impossible do not change the bounds and beliefs of the others."""
+    torch.manual_seed(1)
+    logits, rows, columns = (torch.randn(shape, dtype=torch.double) for shape in ((4, 3, 3), (4, 3, 4), (4, 3, 4)))
+    rows[0, 1, 2], columns[1, 0, 0], rows[1, 0, 3] = -math.inf, -math.inf, -math.inf
+    together = GeneralizedMatching(logits, rows, columns)
+    found, bounds = together.approximate_marginals(LoopyBP()), together.log_partition_bounds()
+    for k in range(4):
+        alone = GeneralizedMatching(logits[k], rows[k], columns[k])
+        torch.testing.assert_close(alone.approximate_marginals(LoopyBP()).marginals, found.marginals[k])
+        for mine, joint in zip(alone.log_partition_bounds(), bounds, strict=True):
+            torch.testing.assert_close(mine, joint[k], rtol=1e-4, atol=1e-4)
+    with pytest.raises(NotImplementedError, match="found none, in row 1;"):
+        together.approximate_marginals(CountMeanField())
+    with pytest.raises(NotImplementedError, match="map: cannot be called under torch.vmap"):
+        torch.vmap(lambda x: GeneralizedMatching(x, rows[2], columns[2]).map()[0])(logits)
+
+
+def test_refusal_is_fast():
+    d = GeneralizedMatching(torch.zeros(100, 150), law(150, 100, (3,)), law(100, 150, range(5)))
+    with pytest.raises(NotImplementedError, match="exact sums"):
+        d.sample()
+
+
+def test_bounds_given_evidence():
+    """Those of the distribution before are not kept."""
+    d = matching(3, (3, 4), (1, 2), (1, 2))
+    before = d.log_partition_bounds()
+    value = d.mode
+    for given_entries in (d.condition(value, value == 1), d.expand([2, 3]), d.reweight(-value, value)):
+        low, high = given_entries.log_partition_bounds()
+        log_z = given_entries.log_partition_function
+        assert low.shape == log_z.shape and bool((low <= log_z + 1e-9).all()) and bool((high >= log_z - 1e-9).all())
+    assert bool((d.log_partition_bounds()[0] == before[0]).all())
 
 
 def test_bethe_is_a_bound_only_for_laws_with_real_roots():
@@ -178,7 +253,7 @@ def test_laws_that_no_matrix_meets():
     cases = {
         "rows need at least 8 in all, but columns allow at most 5": (law(5, 4, (2,)), law(4, 5, (1,))),
         "columns need at least 20 in all, but rows allow at most 8": (law(5, 4, (2,)), law(4, 5, (4,))),
-        "row_count_logits of row 0 allows counts of none": (law(5, 4, ()), law(4, 5, (1,))),
+        "row_count_logits of row 0 allows no count": (law(5, 4, ()), law(4, 5, (1,))),
     }
     for text, laws in cases.items():
         d = GeneralizedMatching(logits, *laws)
@@ -308,6 +383,9 @@ def test_estimates_where_sums_take_too_long(monkeypatch):
         d.estimate_log_partition()
     with pytest.raises(ValueError, match="estimator: expected one"):
         GeneralizedMatching(d.logits, d.row_count_logits, d.column_count_logits, estimator="annealed")
+    infeasible = GeneralizedMatching(torch.zeros(2, 2), law(2, 2, (2,)), law(2, 2, (1,)), estimator=estimator)
+    with pytest.raises(ValueError, match="rows need at least 4 in all"):
+        infeasible.estimate_log_partition()
     empty = GeneralizedMatching(torch.zeros(0, 2, 2), torch.zeros(2, 3), torch.zeros(2, 3), estimator=estimator)
     assert empty.estimate_log_partition()[1].shape == (0,)
 

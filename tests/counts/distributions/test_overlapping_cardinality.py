@@ -166,7 +166,7 @@ def test_laws_that_no_vector_meets():
         with pytest.raises(ValueError, match="none meets the counts of all families"):
             query()
     never = OverlappingCardinality(torch.zeros(3), [(subsets[0], torch.full((3,), -math.inf))])
-    with pytest.raises(ValueError, match=r"the table of families\[0\], subset 0 allows counts of none"):
+    with pytest.raises(ValueError, match=r"the table of families\[0\], subset 0 allows no count"):
         _ = never.log_partition_function
 
 
