@@ -53,10 +53,11 @@ PUBLIC = {
     """,
     "datasets": """
         BorlangeTrips DensityData MuskData NetworkSamples ReviewScores SiouxFalls TextData conjunction_task
-        disjunction_task ellipse_figures label_variability load_alarm_samples load_borlange_trips load_density
-        load_horses load_house_frames load_house_pairs load_lab_readings load_lung_landmarks load_mnist_test
-        load_musk1 load_review_scores load_silhouettes load_sioux_falls load_text load_traffic_speeds
-        matching_task moved_copies network_file noisy_observations symmetric_task
+        disjunction_task ellipse_figures label_variability load_alarm_samples load_borlange_trips
+        load_caltech_silhouettes load_density load_horses load_house_frames load_house_pairs load_lab_readings
+        load_lung_landmarks load_mnist_test load_musk1 load_review_scores load_silhouettes load_sioux_falls
+        load_text load_traffic_speeds matching_task moved_copies network_file noisy_observations
+        symmetric_task
     """,
     "testing": """
         ball_arithmetic brute_force check_distribution check_kernel check_problem

@@ -14,6 +14,7 @@ __all__ = [
     "label_variability",
     "load_alarm_samples",
     "load_borlange_trips",
+    "load_caltech_silhouettes",
     "load_density",
     "load_horses",
     "load_house_frames",
@@ -36,6 +37,7 @@ __all__ = [
 
 from pyro_structured.datasets.bayesian_networks import NetworkSamples, load_alarm_samples, network_file
 from pyro_structured.datasets.borlange_trips import BorlangeTrips, load_borlange_trips
+from pyro_structured.datasets.caltech_silhouettes import load_caltech_silhouettes
 from pyro_structured.datasets.conjunction_task import conjunction_task
 from pyro_structured.datasets.density_data import DensityData, load_density
 from pyro_structured.datasets.disjunction_task import disjunction_task

@@ -132,6 +132,10 @@ def whole_archives(generator):
             lambda: datasets.load_density("nltcs"),
             {"n_vars": np.int32(60), "train": bits, "valid": bits[:1], "test": bits[:2]},
         ),
+        "images/caltech101_silhouettes28.npz": (
+            datasets.load_caltech_silhouettes,
+            {name: np.zeros((2, 98), np.uint8) for name in ("train", "val", "test")},
+        ),
         "images/mnist_t10k_gray.npz": (
             datasets.load_mnist_test,
             {"X": np.zeros((3, 784), np.uint8), "y": np.array([1, 2, 3], np.uint8)},
