@@ -258,6 +258,12 @@ EXAMPLES = {
             "validate_args": True,
         },
     ],
+    "distributions.GeneralizedMatching.of_labels": [
+        lambda: {"logits": numbers(2, 3, 2), "label_count_logits": numbers(2, 4), "validate_args": True},
+    ],
+    "distributions.OverlappingCardinality.from_subsets": [
+        lambda: {"logits": numbers(2, 3), "subsets": [[0, 1], [1, 2]], "tables": [numbers(3), numbers(2, 3)]},
+    ],
     "distributions.OverlappingCardinality": [
         lambda: {
             "logits": numbers(2, 3),
