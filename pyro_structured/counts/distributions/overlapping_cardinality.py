@@ -17,6 +17,7 @@ from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.counts.structures.subset_families import SubsetFamilies
 from pyro_structured.foundation.distributions.argument_checks import check_vector
 from pyro_structured.foundation.ops.evidence import reweight
+from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.argument_checks import checked_sequence
 
 EMPTY_SUPPORT = (
@@ -127,6 +128,9 @@ class OverlappingCardinality(OverlappingCounts):
         given, laws = checked_sequence("subsets", subsets), checked_sequence("tables", tables)
         if len(given) != len(laws):
             raise ValueError(f"tables: expected {len(given)}, one for each subset, got {len(laws)}")
+        for index, law in enumerate(laws):
+            check_vector(f"tables[{index}]", law)
+            require(~(law < math.inf), f"tables[{index}]: expected numbers less than +inf, got +inf or NaN")
         number = logits.shape[-1]
         families: list[list[int]] = []
         members = [set(NestedSubsets([subset], number).subsets[0].tolist()) for subset in given]
@@ -239,6 +243,7 @@ def _member(part: Any, name: str, logits: Tensor, validate_args: bool | None) ->
                 f"{name}[1]: expected a last axis of {subsets.table_size} numbers, a table of |s| + 1 for each subset, "
                 f"got shape {tuple(table.shape)}"
             )
+        require(~(table < math.inf), f"{name}[1]: expected numbers less than +inf, got +inf or NaN")
         zeros = table.new_zeros(subsets.num_variables)
         member = RecursiveCardinality(zeros, table, subsets, validate_args=validate_args)
     else:

@@ -238,5 +238,9 @@ def test_families_of_subsets():
     torch.testing.assert_close(d.unnormalized_log_prob(values.unsqueeze(1)), total)
     with pytest.raises(ValueError, match="tables: expected 7, one for each subset, got 6"):
         OverlappingCardinality.from_subsets(logits, subsets, tables[:-1])
+    with pytest.raises(ValueError, match=r"tables\[2\]: expected numbers less than \+inf"):
+        OverlappingCardinality.from_subsets(logits, subsets, [*tables[:2], tables[2] + math.inf, *tables[3:]])
+    with pytest.raises(ValueError, match=r"families\[0\]\[1\]: expected numbers less than \+inf"):
+        OverlappingCardinality(logits, [(NestedSubsets([[0]], 6), torch.tensor([0.0, math.nan]))])
     with pytest.raises(ValueError, match=r"subsets: expected every element once"):
         OverlappingCardinality.from_subsets(logits, [[0, 0]], [torch.zeros(3)])
