@@ -54,12 +54,14 @@ def holder_bound(graph: FactorGraph, tolerance: float, max_iterations: int, memo
     """
     shared = graph.with_share(1.0 / len(graph.factors))
     plain = shared.detach()
-    found = propagate(plain, plain.no_messages, tolerance, max_iterations, memory, LARGEST_MESSAGE)
+    # One family by itself is exact.
+    limit = LARGEST_MESSAGE if len(graph.factors) > 1 else math.inf
+    found = propagate(plain, plain.no_messages, tolerance, max_iterations, memory, limit)
     with torch.no_grad():
         before, after = (plain.log_partition(messages) for messages in (plain.no_messages, found.messages))
     # Any split bounds log Z.
     messages = found.messages.where((after <= before).unsqueeze(-1), 0.0)
-    settings = (tolerance, max_iterations, memory, LARGEST_MESSAGE)
+    settings = (tolerance, max_iterations, memory, limit)
     odds = shared.beliefs(differentiable_messages(shared, found.messages, *settings))
     bound = first_order(shared.log_partition(messages))
     return BoundSolution(bound, odds, found.residual, found.error, found.num_iterations)

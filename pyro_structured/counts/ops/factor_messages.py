@@ -356,7 +356,7 @@ class Extrapolation:
         self._points = [torch.where(again, point, old) for old in self._points]
         self._images = [torch.where(again, image, old) for old in self._images]
         following = image
-        if self._points:
+        if self._points and point.shape[-1]:
             moves = _finite(image - point)
             shifts = torch.stack([_finite(image - old) for old in self._images], -1)
             pairs = zip(self._points, self._images, strict=True)
