@@ -95,7 +95,7 @@ class GeneralizedMatching(OverlappingCounts):
             )
         self.estimator = estimator
         check_vector("logits", logits, smallest=0)
-        if logits.dim() < 2 or not logits.shape[-2:].numel():
+        if logits.dim() < 2 or 0 in logits.shape[-2:]:
             raise ValueError(
                 f"logits: expected shape (..., I, J) with at least one row and column, got {tuple(logits.shape)}"
             )
