@@ -192,7 +192,7 @@ class OverlappingCardinality(OverlappingCounts):
     @property
     def _given_tables(self) -> list[Tensor]:
         pairs = zip(self._families.factors, self._members, strict=True)
-        return [factor.turned(member._tables) for factor, member in pairs]
+        return [factor.turned(member.packed_tables) for factor, member in pairs]
 
     @property
     def _joint_evidence(self) -> tuple[Tensor, Tensor]:

@@ -275,7 +275,7 @@ class RecursiveCardinality(DiscreteVector):
         return self.subsets.forest if self.subsets.coupling is None else self.subsets.coupling
 
     @property
-    def _tables(self) -> Tensor:
+    def packed_tables(self) -> Tensor:
         """Tables of subsets, edges and links, one after the other, shape ``(..., number of entries)``."""
         tables = [self._parameter("count_logits")]
         if self.edge_logits is not None:
@@ -291,7 +291,7 @@ class RecursiveCardinality(DiscreteVector):
     @lazy_property
     def _centred(self) -> CentredCounts:
         given = self._evidence[0]
-        centred = centre_counts(*self._turned(given, self._tables), self._forest)
+        centred = centre_counts(*self._turned(given, self.packed_tables), self._forest)
         if self.subsets.complemented is None:
             return centred
         logits, tables = self._turned(centred.logits, centred.tables)
