@@ -14,7 +14,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
 from pyro_structured.counts.ops.count_bounds import bethe_bound, holder_bound, mean_field, mean_field_choices
 from pyro_structured.counts.ops.count_diagram import DiagramChoices
-from pyro_structured.counts.ops.factor_messages import FactorGraph
+from pyro_structured.counts.ops.factor_messages import FactorGraph, Schedule
 from pyro_structured.counts.solvers.count_optimum import (
     CountOptimum,
     conflicting_counts,
@@ -35,12 +35,11 @@ from pyro_structured.foundation.ops.requirements import any_true, require_suppor
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import check_positive
 
-# Settings of the bounds: estimated errors of probabilities, numbers of steps, and of steps that are extrapolated from.
-TOLERANCE, MOST_STEPS, MEMORY = 1e-10, 200, 5
+# Bethe's log Z is a bound at a fixed point only; others hold for any split, and any mean field.
+TO_FIXED_POINT = Schedule(tolerance=1e-10, max_iterations=200)
+TO_GOOD_SPLIT = Schedule(tolerance=1e-5, max_iterations=50)
 # Largest time of a search for a value of bounds, and for a possible value where messages have not converged.
 SEARCH_SECONDS = 10.0
-# Bounds hold for any split, and any mean field.
-SPLIT_TOLERANCE, SPLIT_STEPS = 1e-5, 50
 
 Variables = TypeVar("Variables", bound="OverlappingCounts")
 
@@ -339,7 +338,7 @@ class OverlappingCounts(DiscreteVector):
         :param Tensor best: Its log-weight, shape ``(rows,)``.
         """
         families = self._families
-        above = holder_bound(graph, SPLIT_TOLERANCE, SPLIT_STEPS, MEMORY)
+        above = holder_bound(graph, TO_GOOD_SPLIT)
         low, high = torch.full_like(above.bound, -math.inf), above.bound
         if families.is_bipartite:
             probs = above.marginal_logits.sigmoid()
@@ -347,16 +346,16 @@ class OverlappingCounts(DiscreteVector):
                 factor.with_real_roots(table, probs, value)
                 for factor, table in zip(families.factors, graph.tables, strict=True)
             )
-            low = bethe_bound(graph._replace(tables=tables), TOLERANCE, MOST_STEPS, MEMORY)
+            low = bethe_bound(graph._replace(tables=tables), TO_FIXED_POINT)
             matched = low + math.log(2.0) / 2 * value.sum(-1)
             is_matching = torch.stack([f.are_all_one(t) for f, t in zip(families.factors, graph.tables, strict=True)])
             # Bethe's log Z is the largest one of all beliefs, those that are certain of the best matching among them.
-            is_largest = low >= best - TOLERANCE * (1 + best.abs())
+            is_largest = low >= best - TO_FIXED_POINT.tolerance * (1 + best.abs())
             high = torch.where(is_matching.all(0) & is_largest, torch.minimum(high, matched), high)
         for kept, possible in enumerate(mean_field_choices(graph)):
             rows = possible.nonzero().flatten()
             if len(rows):
-                found = mean_field(graph.rows(rows), kept, SPLIT_TOLERANCE, SPLIT_STEPS).bound
+                found = mean_field(graph.rows(rows), kept, *TO_GOOD_SPLIT[:2]).bound
                 low = low.index_copy(0, rows, torch.maximum(low[rows], found))
         return low, high
 

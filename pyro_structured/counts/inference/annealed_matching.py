@@ -6,14 +6,14 @@ import torch
 
 from pyro_structured.counts.distributions.matching_estimator import MatchingEstimate, MatchingEstimator
 from pyro_structured.counts.ops.annealed_matrices import anneal_matrices
-from pyro_structured.counts.ops.factor_messages import FactorGraph, propagate
+from pyro_structured.counts.ops.factor_messages import FactorGraph, Schedule, propagate
 from pyro_structured.counts.ops.matching_moves import MatrixLaw
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.foundation.structures.representation import Represented
 
 # Messages that rows start with need be no fixed point; larger ones would leave a chain no choice.
-TOLERANCE, MOST_STEPS, MEMORY, LARGEST_MESSAGE = 1e-4, 20, 5, 30.0
+SCHEDULE = Schedule(tolerance=1e-4, max_iterations=20, limit=30.0)
 
 
 class AnnealedMatching(MatchingEstimator, Represented):
@@ -61,7 +61,7 @@ class AnnealedMatching(MatchingEstimator, Represented):
 
     def estimate(self, law: MatrixLaw, graph: FactorGraph) -> MatchingEstimate:
         """Implements :meth:`MatchingEstimator.estimate`."""
-        found = propagate(graph, graph.no_messages, TOLERANCE, MOST_STEPS, MEMORY, LARGEST_MESSAGE)
+        found = propagate(graph, graph.no_messages, SCHEDULE)
         split = graph.logits + found.messages[1]
         log_z, _ = graph.factors[0](split, graph.tables[0])
         finite = split.masked_fill(split.isinf(), 0.0).reshape(law.weights.shape[:-1])

@@ -5,7 +5,13 @@ __all__ = ["LoopyBP"]
 import math
 
 from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
-from pyro_structured.counts.ops.factor_messages import FactorGraph, differentiable_messages, first_order, propagate
+from pyro_structured.counts.ops.factor_messages import (
+    FactorGraph,
+    Schedule,
+    differentiable_messages,
+    first_order,
+    propagate,
+)
 from pyro_structured.foundation.structures.argument_checks import check_positive, check_size
 from pyro_structured.foundation.structures.representation import Represented
 
@@ -67,10 +73,10 @@ class LoopyBP(MarginalApproximation, Represented):
 
     def approximate(self, graph: FactorGraph) -> ApproximateMarginals:
         """Implements :meth:`MarginalApproximation.approximate`."""
-        settings = (self.tolerance, self.max_iterations, self.memory)
-        found = propagate(graph.detach(), graph.no_messages, *settings)
+        schedule = Schedule(self.tolerance, self.max_iterations, self.memory)
+        found = propagate(graph.detach(), graph.no_messages, schedule)
         log_z = first_order(graph.log_partition(found.messages)).masked_fill(found.impossible, math.nan)
-        odds = graph.beliefs(differentiable_messages(graph, found.messages, *settings))
+        odds = graph.beliefs(differentiable_messages(graph, found.messages, schedule))
         return ApproximateMarginals(
             odds.sigmoid(), odds, log_z, found.converged, found.num_iterations, found.residual, found.error
         )

@@ -4,7 +4,7 @@ __all__ = ["TreeReweighted"]
 
 from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
 from pyro_structured.counts.ops.count_bounds import holder_bound
-from pyro_structured.counts.ops.factor_messages import FactorGraph
+from pyro_structured.counts.ops.factor_messages import FactorGraph, Schedule
 from pyro_structured.foundation.structures.argument_checks import check_positive, check_size
 from pyro_structured.foundation.structures.representation import Represented
 
@@ -52,7 +52,7 @@ class TreeReweighted(MarginalApproximation, Represented):
 
     def approximate(self, graph: FactorGraph) -> ApproximateMarginals:
         """Implements :meth:`MarginalApproximation.approximate`."""
-        found = holder_bound(graph, self.tolerance, self.max_iterations, self.memory)
+        found = holder_bound(graph, Schedule(self.tolerance, self.max_iterations, self.memory))
         return ApproximateMarginals(
             found.marginal_logits.sigmoid(),
             found.marginal_logits,

@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_structured.counts.ops.factor_messages import (
     Extrapolation,
     FactorGraph,
+    Schedule,
     differentiable_messages,
     first_order,
     propagate,
@@ -40,7 +41,7 @@ class BoundSolution(NamedTuple):
     num_iterations: Tensor
 
 
-def holder_bound(graph: FactorGraph, tolerance: float, max_iterations: int, memory: int) -> BoundSolution:
+def holder_bound(graph: FactorGraph, schedule: Schedule) -> BoundSolution:
     r"""An upper bound of log Z by Hölder's inequality.
 
     .. math::
@@ -50,24 +51,23 @@ def holder_bound(graph: FactorGraph, tolerance: float, max_iterations: int, memo
     minimised over the split, a convex function: where all factors have the same posterior marginals.
 
     :param FactorGraph graph: Variables and factors, with a share of 1.
-    :param float tolerance: As for :func:`propagate`, as the next ones.
+    :param Schedule schedule: How long the split is improved.
     """
     shared = graph.with_share(1.0 / len(graph.factors))
     plain = shared.detach()
     # One family by itself is exact.
-    limit = LARGEST_MESSAGE if len(graph.factors) > 1 else math.inf
-    found = propagate(plain, plain.no_messages, tolerance, max_iterations, memory, limit)
+    schedule = schedule._replace(limit=LARGEST_MESSAGE if len(graph.factors) > 1 else math.inf)
+    found = propagate(plain, plain.no_messages, schedule)
     with torch.no_grad():
         before, after = (plain.log_partition(messages) for messages in (plain.no_messages, found.messages))
     # Any split bounds log Z.
     messages = found.messages.where((after <= before).unsqueeze(-1), 0.0)
-    settings = (tolerance, max_iterations, memory, limit)
-    odds = shared.beliefs(differentiable_messages(shared, found.messages, *settings))
+    odds = shared.beliefs(differentiable_messages(shared, found.messages, schedule))
     bound = first_order(shared.log_partition(messages))
     return BoundSolution(bound, odds, found.residual, found.error, found.num_iterations)
 
 
-def bethe_bound(graph: FactorGraph, tolerance: float, max_iterations: int, memory: int) -> Tensor:
+def bethe_bound(graph: FactorGraph, schedule: Schedule) -> Tensor:
     """Bethe's log Z of two families whose laws have real roots, a lower bound, shape ``(rows,)``; -inf where messages
     have not converged.
 
@@ -78,7 +78,7 @@ def bethe_bound(graph: FactorGraph, tolerance: float, max_iterations: int, memor
     Straszak, Vishnoi (2017): Belief propagation, Bethe approximation and polynomials. Allerton. Theorem 1.
     """
     plain = graph.detach()
-    found = propagate(plain, plain.no_messages, tolerance, max_iterations, memory)
+    found = propagate(plain, plain.no_messages, schedule)
     return first_order(graph.log_partition(found.messages)).masked_fill(~found.converged, -math.inf)
 
 

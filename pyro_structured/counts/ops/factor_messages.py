@@ -5,6 +5,7 @@ __all__ = [
     "Factor",
     "FactorGraph",
     "FixedPoint",
+    "Schedule",
     "differentiable_messages",
     "first_order",
     "propagate",
@@ -163,6 +164,21 @@ def _combined(finite: Tensor, deciding: Tensor) -> Tensor:
     return torch.where(deciding == 0, finite, deciding)
 
 
+class Schedule(NamedTuple):
+    """How long steps are made, and how.
+
+    :ivar float tolerance: Largest estimated error of a probability.
+    :ivar int max_iterations: Largest number of steps of each of the three kinds: extrapolated, plain, damped.
+    :ivar int memory: Number of earlier steps that are extrapolated from.
+    :ivar float limit: Largest absolute value of messages.
+    """
+
+    tolerance: float
+    max_iterations: int
+    memory: int = 5
+    limit: float = math.inf
+
+
 class FixedPoint(NamedTuple):
     """Messages after the last step.
 
@@ -186,14 +202,7 @@ class FixedPoint(NamedTuple):
 
 
 @torch.no_grad()
-def propagate(
-    graph: FactorGraph,
-    messages: Tensor,
-    tolerance: float,
-    max_iterations: int,
-    memory: int,
-    limit: float = math.inf,
-) -> FixedPoint:
+def propagate(graph: FactorGraph, messages: Tensor, schedule: Schedule) -> FixedPoint:
     """Steps until the posteriors of all factors agree, row by row.
 
     Steps are extrapolated from the last ones at first; rows that have not converged after ``max_iterations`` go on with
@@ -203,11 +212,9 @@ def propagate(
 
     :param FactorGraph graph: Variables and factors.
     :param Tensor messages: Where to begin, shape ``(F, rows, n)``.
-    :param float tolerance: Largest estimated error of a probability.
-    :param int max_iterations: Largest number of steps of each of the three kinds.
-    :param int memory: Number of earlier steps that are extrapolated from.
-    :param float limit: Largest absolute value of messages.
+    :param Schedule schedule: How long, and how.
     """
+    tolerance, max_iterations, memory, limit = schedule
     start, messages, number = messages, messages.clone(), len(graph.logits)
     residual = graph.logits.new_full((number,), math.inf)
     error = residual.clone()
@@ -263,9 +270,7 @@ def _goes_on(before: Tensor, after: Tensor) -> Tensor:
     return ((change.abs() <= SETTLED * (1 + _finite(after).abs())) | (change * _finite(before) > 0)).all(-1)
 
 
-def differentiable_messages(
-    graph: FactorGraph, messages: Tensor, tolerance: float, max_iterations: int, memory: int, limit: float = math.inf
-) -> Tensor:
+def differentiable_messages(graph: FactorGraph, messages: Tensor, schedule: Schedule) -> Tensor:
     """The messages of a fixed point with their derivatives along log-odds and tables, by the implicit function theorem.
 
     With J the derivative of a plain step along the messages, a gradient g goes back through one step as the solution of
@@ -273,11 +278,9 @@ def differentiable_messages(
 
     :param FactorGraph graph: Variables and factors, with derivatives.
     :param Tensor messages: The fixed point, shape ``(F, rows, n)``.
-    :param float tolerance: Largest change of an entry of u in a step, relative to the largest of g.
-    :param int max_iterations: Largest number of steps.
-    :param int memory: Number of earlier steps that are extrapolated from.
-    :param float limit: Largest absolute value of messages.
+    :param Schedule schedule: That of the fixed point; the tolerance is that of u, relative to the largest entry of g.
     """
+    tolerance, max_iterations, memory, limit = schedule
     attached = graph.sweep(messages, limit)[0]
     if not attached.requires_grad:
         return messages
