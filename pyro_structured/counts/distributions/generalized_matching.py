@@ -133,6 +133,7 @@ class GeneralizedMatching(OverlappingCounts):
         if logits.dim() < 2:
             raise ValueError(f"logits: expected shape (..., I, J), got {tuple(logits.shape)}")
         height, width = logits.shape[-2:]
+        joined_batch("label_count_logits", label_count_logits, (width, height + 1), logits.shape[:-2])
         one = exactly(width, 1).to(logits).expand(height, width + 1)
         return cls(logits, one, label_count_logits, estimator, validate_args)
 

@@ -367,6 +367,8 @@ class OverlappingCounts(DiscreteVector):
         r"""Lower and upper bounds of log Z, up to rounding in float64, at any size; each of shape ``batch_shape``,
         differentiable.
 
+        Sums that are affordable are not used: ``log_partition_function`` is exact where it is.
+
         - Below: the weight of a most probable value; Bethe's approximation, where there are two families of disjoint
           subsets, for laws with real roots (exactly k; k or k + 1), of which the given laws are lowered to the nearest
           ones; and the best approximation by one family with other log-odds, if the others' tables are finite and each
@@ -461,7 +463,9 @@ class OverlappingCounts(DiscreteVector):
         """Approximate marginals and log Z, at any size.
 
         :param MarginalApproximation method: Such as :class:`~pyro_structured.inference.LoopyBP`.
-        :return: Results with derivatives along the parameters.
+        :return: :class:`~pyro_structured.distributions.ApproximateMarginals`: ``marginals``, ``marginal_logits``,
+            ``log_partition``, ``converged``, ``num_iterations``, ``residual`` and ``error``, the first three with
+            derivatives along the parameters.
         :raises ValueError: where no value is possible; counts with gaps, such as odd ones, may leave none without being
             noticed.
         """

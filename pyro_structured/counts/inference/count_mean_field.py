@@ -8,7 +8,6 @@ from torch import Tensor
 from pyro_structured.counts.distributions.marginal_approximation import ApproximateMarginals, MarginalApproximation
 from pyro_structured.counts.ops.count_bounds import mean_field, mean_field_choices
 from pyro_structured.counts.ops.factor_messages import FactorGraph
-from pyro_structured.foundation.ops.requirements import named_rows
 from pyro_structured.foundation.structures.argument_checks import check_positive, check_size
 from pyro_structured.foundation.structures.representation import Represented
 
@@ -56,11 +55,10 @@ class CountMeanField(MarginalApproximation, Represented):
     def approximate(self, graph: FactorGraph) -> ApproximateMarginals:
         """Implements :meth:`MarginalApproximation.approximate`."""
         choices = mean_field_choices(graph)
-        none = ~choices.any(0)
-        if bool(none.any()):
+        if not bool(choices.any(0).all()):
             raise NotImplementedError(
                 "CountMeanField: expected a family such that the tables of all others are finite, and their subsets "
-                f"have one variable at most of each of its own, found none{named_rows(none)}; LoopyBP and "
+                "have one variable at most of each of its own, found none for some element of the batch; LoopyBP and "
                 "TreeReweighted take any families"
             )
         odds = torch.zeros_like(graph.logits)
@@ -75,4 +73,6 @@ class CountMeanField(MarginalApproximation, Represented):
                     old.index_copy(0, rows[better], new[better]) for old, new in zip(results, found, strict=True)
                 )
         bound, odds, residual, error, number = results
+        # What no value meets has no bound.
+        error = error.masked_fill(bound == -torch.inf, torch.inf)
         return ApproximateMarginals(odds.sigmoid(), odds, bound, error <= self.tolerance, number, residual, error)

@@ -28,11 +28,11 @@ class LoopyBP(MarginalApproximation, Represented):
     .. math::
         \sum_f \log Z_f - (F - 1) \sum_d \log\bigl(1 + e^{x_d + \sum_f m_{fd}}\bigr).
 
-    **Not exact** with more than one family: the marginals of matchings of a few rows and columns err by about 0.01, and
-    more where counts are far apart (0 or 3, not between). Bethe's log Z is a lower bound for some laws
-    (``log_partition_bounds`` tells), else on either side of log Z. Its gradient along log-odds and tables is the
-    approximate marginals, so that models learn through ``log_partition``; the marginals have derivatives of the first
-    order, by the implicit function theorem.
+    **Not exact** with more than one family: the marginals of matchings of a few rows and columns err by about 0.01 in
+    the mean, single ones by up to 0.2, and more where counts are far apart (0 or 3, not between) or odd. Bethe's log Z
+    is a lower bound for some laws (``log_partition_bounds`` tells), else on either side of log Z. Its gradient along
+    log-odds and tables is the approximate marginals, so that models learn through ``log_partition``; the marginals have
+    derivatives of the first order, by the implicit function theorem.
 
     Messages go from family to family in turn, without damping, and are extrapolated from the last steps (Anderson's
     acceleration), each element of the batch by itself; elements that have not converged after ``max_iterations`` go on

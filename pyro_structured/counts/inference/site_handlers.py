@@ -13,6 +13,7 @@ from pyro_structured.foundation.inference.site_handlers import SiteHandler, regi
 # Number of states up to which matrices are drawn exactly, and of sweeps of larger ones in a step.
 MOST_STATES = 2**20
 NUM_SWEEPS = 5
+SEARCH_SECONDS = 10.0
 
 
 class _CrossingCounts(SiteHandler):
@@ -26,6 +27,15 @@ class _CrossingCounts(SiteHandler):
         """Matrices of any size move; other values are drawn exactly."""
         if not isinstance(fn, GeneralizedMatching):
             _ = fn.log_partition_function
+
+    def start(self, posterior: OverlappingCounts, value: Tensor) -> Tensor:
+        """A most probable value of large ones, as far as a search of some seconds finds it."""
+        if posterior.has_states(MOST_STATES):
+            return value
+        try:
+            return posterior.map(SEARCH_SECONDS)[0].expand(value.shape)
+        except NotImplementedError:
+            return value
 
     def move(self, posterior: OverlappingCounts, value: Tensor) -> Tensor:
         if isinstance(posterior, GeneralizedMatching) and not posterior.has_states(MOST_STATES):

@@ -27,7 +27,8 @@ class TreeReweighted(MarginalApproximation, Represented):
     :param int memory: Number of earlier steps that are extrapolated from; 0 for plain steps.
     :raises ValueError: if a number is of another kind.
 
-    Cost: some fifty steps, each as much as the marginals of all families.
+    Cost: some fifty steps, each as much as the marginals of all families; more where log-odds are large or laws are
+    nearly forced, and then the split may be short of the best one.
 
     **References**
 

@@ -18,7 +18,8 @@ from pyro_structured.counts.ops.factor_messages import (
 )
 from pyro_structured.foundation.ops.log_space import safe_log
 
-# Largest absolute value of messages of the bound from above: beliefs are as good as certain.
+# Largest absolute value of messages of the bound from above, beside twice that of log-odds: beliefs are as good as
+# certain.
 LARGEST_MESSAGE = 40.0
 # Number of earlier steps of mean-field approximations that are extrapolated from.
 MEMORY = 5
@@ -56,7 +57,10 @@ def holder_bound(graph: FactorGraph, schedule: Schedule) -> BoundSolution:
     shared = graph.with_share(1.0 / len(graph.factors))
     plain = shared.detach()
     # One family by itself is exact.
-    schedule = schedule._replace(limit=LARGEST_MESSAGE if len(graph.factors) > 1 else math.inf)
+    if len(graph.factors) > 1:
+        sizes = plain.logits.masked_fill(plain.logits.isinf(), 0.0).abs()
+        largest = float(sizes.max()) if sizes.numel() else 0.0
+        schedule = schedule._replace(limit=LARGEST_MESSAGE + 2.0 * len(graph.factors) * largest)
     found = propagate(plain, plain.no_messages, schedule)
     with torch.no_grad():
         before, after = (plain.log_partition(messages) for messages in (plain.no_messages, found.messages))

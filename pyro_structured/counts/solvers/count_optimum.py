@@ -12,6 +12,8 @@ from pyro_structured.counts.ops.count_diagram import Counter
 
 # Relative to the largest absolute entry of a table: second differences up to which it counts as concave.
 CONCAVE = 1e-12
+# Relative to a bound: differences up to which a vector counts as proved to be best.
+PROVED = 1e-12
 # Costs of a flow are integers below 2 ** (56 - b) for less than 2 ** b nodes, half as many bits as for two of them.
 FLOW_BITS = 56
 # Weights of a program of constraints are integers below 2 ** 34.
@@ -39,9 +41,14 @@ def is_flow(families: Sequence[Sequence[Counter]], tables: np.ndarray) -> bool:
     :param families: Counters of each family, whose subsets are nested.
     :param numpy.ndarray tables: Log-potentials, shape ``(table_size,)``.
     """
+    laws = (_law(counter, tables) for family in families for counter in family)
+    return _are_networks(families) and all(_is_concave(law) for law in laws)
+
+
+def _are_networks(families: Sequence[Sequence[Counter]]) -> bool:
+    """Whether there are at most two families, and all their counts are of ones."""
     counters = [counter for family in families for counter in family]
-    plain = all(not counter.off.any() and (counter.on == 1).all() for counter in counters)
-    return len(families) <= 2 and plain and all(_is_concave(_law(counter, tables)) for counter in counters)
+    return len(families) <= 2 and all(not counter.off.any() and (counter.on == 1).all() for counter in counters)
 
 
 def _law(counter: Counter, tables: np.ndarray) -> np.ndarray:
@@ -56,6 +63,24 @@ def _is_concave(law: np.ndarray) -> bool:
     if len(inside) > len(finite):
         return False
     return bool((np.diff(inside, 2) <= CONCAVE * np.abs(inside).max()).all())
+
+
+def _concave_majorant(law: np.ndarray) -> np.ndarray:
+    """The smallest concave law above a law between its first and its last possible count."""
+    finite = np.flatnonzero(np.isfinite(law))
+    corners: list[int] = []
+    for count in finite.tolist():
+        while len(corners) > 1 and _slope(law, corners[-2], count) >= _slope(law, corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(count)
+    inside = np.arange(finite[0], finite[-1] + 1)
+    majorant = np.full_like(law, -math.inf)
+    majorant[inside] = np.interp(inside, corners, law[corners])
+    return majorant
+
+
+def _slope(law: np.ndarray, first: int, last: int) -> float:
+    return float((law[last] - law[first]) / (last - first))
 
 
 class _Network:
@@ -152,6 +177,9 @@ def maximize_by_constraints(
 ) -> CountOptimum:
     """A vector of zeros and ones of largest weight by a program of constraints, which branches and bounds.
 
+    Where counts are of ones in at most two families, it begins with a flow for the concave laws above the given ones,
+    which bounds the weight, and tells infeasible laws.
+
     Arguments are those of :func:`maximize_by_flow`.
 
     :param float max_seconds: Largest time of the search.
@@ -159,6 +187,18 @@ def maximize_by_constraints(
     if _is_hopeless(families, log_weights, tables):
         return CountOptimum(None, math.inf, False)
     counters = [counter for family in families for counter in family]
+    start = CountOptimum(None, math.inf, True)
+    if _are_networks(families):
+        above = np.zeros_like(tables)
+        for counter in counters:
+            above[counter.start : counter.start + counter.size] = _concave_majorant(_law(counter, tables))
+        relaxed = maximize_by_flow(families, log_weights, above)
+        if relaxed.value is None:
+            return relaxed
+        bound, weight = (_weight(counters, log_weights, laws, relaxed.value) for laws in (above, tables))
+        start = CountOptimum(relaxed.value, bound - weight, True)
+        if start.gap <= PROVED * (1 + abs(bound)):
+            return start._replace(gap=0.0)
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -185,6 +225,9 @@ def maximize_by_constraints(
     largest = max(map(abs, weights), default=0.0)
     scale = 2.0 ** (PROGRAM_BITS - math.frexp(largest)[1]) if largest else 1.0
     model.maximize(sum(round(weight * scale) * term for weight, term in zip(weights, terms, strict=True)))
+    if start.value is not None:
+        for variable, value in zip(variables, start.value.tolist(), strict=True):
+            model.add_hint(variable, value)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max_seconds
     solver.parameters.num_workers = 1
@@ -192,10 +235,19 @@ def maximize_by_constraints(
     if status == cp_model.INFEASIBLE:
         return CountOptimum(None, math.inf, False)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return CountOptimum(None, math.inf, True)
+        return start if start.gap < math.inf else CountOptimum(None, math.inf, True)
     value = np.array([solver.boolean_value(variable) for variable in variables])
     gap = 0.0 if status == cp_model.OPTIMAL else (solver.best_objective_bound - solver.objective_value) / scale
-    return CountOptimum(value, gap, True)
+    return CountOptimum(value, gap, True) if gap < start.gap else start
+
+
+def _weight(counters: Sequence[Counter], log_weights: np.ndarray, tables: np.ndarray, value: np.ndarray) -> float:
+    """Log-weight of a vector of zeros and ones."""
+    total = float(np.where(value, log_weights[:, 1], log_weights[:, 0]).sum())
+    for counter in counters:
+        count = np.where(value[counter.members], counter.on, counter.off).sum()
+        total += float(tables[counter.start + int(count)])
+    return total
 
 
 def conflicting_counts(

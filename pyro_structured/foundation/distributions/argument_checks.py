@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_flag
+from pyro_structured.foundation.structures.representation import shortened
 
 
 def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
@@ -35,7 +36,8 @@ def check_vector(name: str, tensor: Tensor, smallest: int = 1) -> None:
             "jit_compile=False, or Trace_ELBO in place of JitTrace_ELBO"
         )
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise ValueError(f"{name}: expected a floating point tensor, got {tensor!r}")
+        got = f"one of {tensor.dtype}" if isinstance(tensor, Tensor) else shortened(tensor)
+        raise ValueError(f"{name}: expected a floating point tensor, got {got}")
     check_dense(name, tensor)
     if tensor.dim() < 1 or tensor.shape[-1] < smallest:
         shape = tuple(tensor.shape)
@@ -89,7 +91,8 @@ def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> Non
     for name, tensor in tensors.items():
         kind = "a boolean tensor" if name == "observed" else "a tensor"
         if not isinstance(tensor, Tensor) or (name == "observed" and tensor.dtype != torch.bool):
-            raise ValueError(f"{name}: expected {kind}, got {getattr(tensor, 'dtype', tensor)!r}")
+            got = tensor.dtype if isinstance(tensor, Tensor) else shortened(tensor)
+            raise ValueError(f"{name}: expected {kind}, got {got}")
         try:
             joined = torch.Size(torch.broadcast_shapes(shape, tensor.shape))
         except RuntimeError:

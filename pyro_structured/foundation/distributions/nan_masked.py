@@ -54,8 +54,8 @@ class NanMasked(TorchDistribution):
         is_vector = isinstance(base_dist, Distribution) and len(base_dist.event_shape) == 1
         if not is_vector or not callable(getattr(base_dist, "marginal_log_prob", None)):
             raise ValueError(
-                "base_dist: expected a distribution of vectors with a method marginal_log_prob(value, observed), got "
-                f"{base_dist!r}"
+                "base_dist: expected a distribution of vectors, with one event axis, and with a method "
+                f"marginal_log_prob(value, observed), got {base_dist!r}"
             )
         self.base_dist = base_dist
         super().__init__(base_dist.batch_shape, base_dist.event_shape, validate_args=validate_args)

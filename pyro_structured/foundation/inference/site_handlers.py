@@ -60,6 +60,14 @@ class SiteHandler:
     def check_exact_draws(self, fn: Any) -> None:
         """Raises a NotImplementedError, with the budget, if :meth:`move` is beyond it."""
 
+    def start(self, posterior: Any, value: Tensor) -> Tensor:
+        """Value from which :meth:`move` begins in a run; the present one, if it does not matter.
+
+        :param posterior: The distribution given independent evidence.
+        :param Tensor value: The present value, of positive density.
+        """
+        return value
+
     def move(self, posterior: Any, value: Tensor) -> Tensor:
         """An exact draw from a posterior; where there is none, a value to which a Markov chain that leaves the
         posterior invariant moves.

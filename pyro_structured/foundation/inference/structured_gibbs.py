@@ -51,9 +51,10 @@ class StructuredGibbs(StepKernel):
     :class:`~pyro_structured.distributions.JunctionTree`, and fields of labels such as
     :class:`~pyro_structured.distributions.GridCRF`, where these draw exact samples. A
     :class:`~pyro_structured.distributions.GeneralizedMatching` that is too large for exact draws makes five sweeps
-    (``GeneralizedMatching.sweep``) from its present value, and starts with a most probable one. Sites may stand in any
-    plates; where a site is masked, its entries are drawn from their likelihoods alone. Alone, it is a composition, in
-    which :class:`BinaryGibbs` updates the discrete sites that it cannot, and NUTS the continuous ones.
+    (``GeneralizedMatching.sweep``) from its present value, and starts with a most probable one given the likelihood;
+    other kernels ask for its log Z, unless it is sampled before their sites, or has an estimator. Sites may stand in
+    any plates; where a site is masked, its entries are drawn from their likelihoods alone. Alone, it is a composition,
+    in which :class:`BinaryGibbs` updates the discrete sites that it cannot, and NUTS the continuous ones.
 
     :param model: A Pyro model.
     :param bool additive: True declares that all likelihoods are sums over entries, and depend on the same entries in
@@ -298,7 +299,9 @@ class _StructuredSite:
             return draw_log(by_state).to(self._value.dtype)
         posterior = base.reweight(*by_state.unbind(-1)) if self._is_binary else base.reweight(by_state)
         try:
-            drawn: Tensor = handler_of(base).move(posterior, self._value).to(self._value.dtype)
+            handler = handler_of(base)
+            value = self._value if self._num_draws else handler.start(posterior, self._value)
+            drawn: Tensor = handler.move(posterior, value).to(self._value.dtype)
         except NotImplementedError as error:
             raise ValueError(
                 f"{self.name}: expected a site that can be drawn exactly given evidence, got {type(base).__name__}; "

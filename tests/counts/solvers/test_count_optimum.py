@@ -110,3 +110,37 @@ def test_a_search_that_ends_early():
     log_weights = np.stack([np.zeros(400), rng.normal(size=400)], -1)
     found = maximize_by_constraints(families.counters, log_weights, tables, 0.3)
     assert found.is_possible and found.gap > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_laws_that_are_not_concave(seed):
+    """By constraints, begun with the flow of the concave laws above: as by enumeration, infeasible ones told."""
+    rng = np.random.default_rng(seed)
+    height, width = (int(size) for size in rng.integers(1, 4, 2))
+    places = np.arange(height * width).reshape(height, width)
+    subsets = [NestedSubsets(places, places.size), NestedSubsets(places.T, places.size)]
+    tables = [3 * rng.normal(size=s.table_size) for s in subsets]
+    for table in tables:
+        table[rng.random(len(table)) < 0.3] = -math.inf
+    logits = rng.normal(size=places.size)
+    log_weights = np.stack([np.zeros(places.size), logits], -1)
+    families = SubsetFamilies(subsets)
+    found = maximize_by_constraints(families.counters, log_weights, np.concatenate(tables), 10.0)
+    pairs = [(s, torch.from_numpy(table).unsqueeze(0)) for s, table in zip(subsets, tables, strict=True)]
+    values, totals = enumerated(torch.from_numpy(logits).unsqueeze(0), pairs)
+    best = float(totals.max())
+    assert found.is_possible == (best > -math.inf)
+    if found.is_possible:
+        place = (values.bool().numpy() == found.value).all(-1).argmax()
+        assert float(totals[place]) >= best - 1e-8 and found.gap <= 1e-12
+
+
+def test_a_value_and_a_bound_without_a_search():
+    """Large laws that are not concave: the flow of the concave laws above is there when the time is over."""
+    rng = np.random.default_rng(1)
+    places = np.arange(2500).reshape(50, 50)
+    families = SubsetFamilies([NestedSubsets(places, 2500), NestedSubsets(places.T, 2500)])
+    log_weights = np.stack([np.zeros(2500), rng.normal(size=2500)], -1)
+    found = maximize_by_constraints(families.counters, log_weights, rng.normal(size=2 * 50 * 51), 0.01)
+    assert found.value is not None and 0 < found.gap < 1000

@@ -85,6 +85,9 @@ def test_impossible_evidence():
     ],
 )
 def test_bad_base(base, name):
-    message = r"base_dist: expected a distribution of vectors with a method marginal_log_prob\(value, observed\), got "
+    message = (
+        r"base_dist: expected a distribution of vectors, with one event axis, and with a method "
+        r"marginal_log_prob\(value, observed\), got "
+    )
     with pytest.raises(ValueError, match=message + name):
         NanMasked(base)
