@@ -27,17 +27,18 @@ PUBLIC = {
     """,
     "structures": """
         AutomatonStatistic BipartiteAssignment BlockCounts BlockTree Box CategoryCounts CliqueTree ConnectedComponents
-        Count Grid Injection LinearProblem Matching MinimumCut NestedSubsets NestedThreshold Partition
+        Count Grid HiddenTree Injection LinearProblem Matching MinimumCut NestedSubsets NestedThreshold Partition
         Problem Product Ranking RegionTree ShortestPath SpanningTree Statistic TopK Transitions
     """,
     "distributions": """
         ApproximateMarginals Argmin BagLabel CategoricalPatternCRF CountedJunctionTree DeepPatternCRF EnergyBounds
         EstimateWarning ExchangeableBlock ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate
-        FieldEstimator FieldOptimum GeneralizedMatching GridCRF JunctionTree KSubset KSubsetStraightThrough
-        MarginalApproximation MatchingEstimate MatchingEstimator MixtureOfExchangeableTrees MixtureOfJunctionTrees
-        NanMasked OptimumEstimate OptimumEstimator OverlappingCardinality PatternCRF PoissonBinomial PrecisionWarning
-        RBM RandOM RecursiveCardinality RecursiveCardinalityStraightThrough SelectionMixture SumProductNetwork
-        TruncatedNormal cardinality_potentials
+        FieldEstimator FieldOptimum GeneralizedMatching GridCRF JointMode JunctionTree KSubset
+        KSubsetStraightThrough LatentTree MarginalApproximation MatchingEstimate MatchingEstimator
+        MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator
+        OverlappingCardinality PatternCRF PoissonBinomial PrecisionWarning RBM RandOM RecursiveCardinality
+        RecursiveCardinalityStraightThrough SelectionMixture SumProductNetwork TruncatedNormal
+        cardinality_potentials
     """,
     "inference": """
         AnnealedImportanceSampling AnnealedMatching BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence

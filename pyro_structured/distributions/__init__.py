@@ -18,9 +18,11 @@ __all__ = [
     "FieldOptimum",
     "GeneralizedMatching",
     "GridCRF",
+    "JointMode",
     "JunctionTree",
     "KSubset",
     "KSubsetStraightThrough",
+    "LatentTree",
     "MarginalApproximation",
     "MatchingEstimate",
     "MatchingEstimator",
@@ -59,6 +61,7 @@ from pyro_structured.counts.distributions.recursive_cardinality_straight_through
 from pyro_structured.counts.distributions.selection_mixture import SelectionMixture
 from pyro_structured.counts.ops.certified_counts import PrecisionWarning
 from pyro_structured.densities.distributions.exchangeable_tree import ExchangeableTree
+from pyro_structured.densities.distributions.latent_tree import JointMode, LatentTree
 from pyro_structured.densities.distributions.mixture_of_exchangeable_trees import MixtureOfExchangeableTrees
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions import cardinality_potentials

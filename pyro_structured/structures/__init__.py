@@ -11,6 +11,7 @@ __all__ = [
     "ConnectedComponents",
     "Count",
     "Grid",
+    "HiddenTree",
     "Injection",
     "LinearProblem",
     "Matching",
@@ -31,6 +32,7 @@ __all__ = [
 
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.densities.structures.block_tree import BlockTree
+from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.structures.automaton_statistic import AutomatonStatistic, NestedThreshold, Transitions
 from pyro_structured.exchangeable.structures.category_counts import BlockCounts, CategoryCounts, Count

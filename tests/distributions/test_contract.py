@@ -18,6 +18,7 @@ from pyro_structured.structures import (
     ConnectedComponents,
     Count,
     Grid,
+    HiddenTree,
     Matching,
     NestedSubsets,
     NestedThreshold,
@@ -457,6 +458,16 @@ def exchangeable_tree(batch_shape, dtype, device="cpu"):
     return sdist.ExchangeableTree(tables, BLOCKS)
 
 
+HIDDEN = HiddenTree([2, 2, 2, 1], num_states=[2, 3, 2, 1], cardinalities=[2, 1, 3, 2])
+
+
+def latent_tree(batch_shape, dtype, device="cpu"):
+    transitions = numbers(batch_shape, 36, dtype, device).unflatten(-1, (4, 3, 3))
+    emissions = numbers((), 36, dtype, device).unflatten(-1, (4, 3, 3))
+    emissions[0, 0, 1] = emissions[2, 1, 0] = -math.inf
+    return sdist.LatentTree(transitions, emissions, HIDDEN)
+
+
 def mixture_of_exchangeable_trees(batch_shape, dtype, device="cpu"):
     """With tables that are the same for the whole batch."""
     trees = [BlockTree.from_counts([[2, 0], [1]], cliques=[[0, 1]]), BlockTree.from_counts([[0, 1, 2]])]
@@ -612,6 +623,7 @@ FACTORIES = {
     ],
     "RecursiveCardinalityStraightThrough": [straight_through],
     "ExchangeableTree": [exchangeable_tree],
+    "LatentTree": [latent_tree],
     "MixtureOfExchangeableTrees": [mixture_of_exchangeable_trees],
     "CountedJunctionTree": [counted_junction_tree, counted_forest],
     "JunctionTree": [junction_tree, junction_forest],

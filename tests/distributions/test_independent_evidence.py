@@ -12,6 +12,7 @@ from pyro_structured.structures import (
     CategoryCounts,
     CliqueTree,
     Count,
+    HiddenTree,
     NestedThreshold,
     Partition,
     Product,
@@ -93,6 +94,11 @@ def mixture_of_exchangeable_trees(number):
     return sdist.MixtureOfExchangeableTrees(tables(number, 2), cliques, trees)
 
 
+def latent_tree(number):
+    tree = HiddenTree([2, 2, 2, 1, 4], num_states=[2, 3, 2, 1, 2], cardinalities=[2, 1, 3, 2, 2])
+    return sdist.LatentTree(tables(number, 5, 3, 3), tables(number, 5, 3, 3), tree)
+
+
 # Random members of the classes whose evidence is kept beside the parameters.
 RANDOM = {
     "Count": block(Count(7)),
@@ -104,6 +110,7 @@ RANDOM = {
     "ExchangeablePartition": partition,
     "ExchangeableMixture": exchangeable_mixture,
     "ExchangeableTree": exchangeable_tree,
+    "LatentTree": latent_tree,
     "MixtureOfExchangeableTrees": mixture_of_exchangeable_trees,
     "SumProductNetwork": sum_product_network,
     "MixtureOfJunctionTrees": mixture_of_junction_trees,

@@ -69,6 +69,7 @@ AMOUNTS = {
 MOST = 50
 
 GRID, TREE, PATH = structures.Grid(2, 2), structures.CliqueTree.chain(3, 2), torch.tensor([[0, 1], [1, 2], [0, 2]])
+HIDDEN = structures.HiddenTree([0, 0, 1], num_states=2, cardinalities=[2, 3, 2])
 BLOCKS = structures.BlockTree.from_counts([[0, 2], [1]], cliques=[[0, 1]])
 PARTITION, FOREST = structures.Partition(torch.tensor([0, 1, 0])), ops.CountForest(3)
 BITS = torch.tensor([[0.0, 0, 1], [1, 1, 1], [1, 0, 0], [0, 1, 1], [1, 0, 1], [0, 1, 0]])
@@ -212,6 +213,15 @@ EXAMPLES = {
         lambda: {"logits": numbers(2, 4), "k": torch.tensor([1, 2])},
     ],
     "distributions.KSubsetStraightThrough": [lambda: {"logits": numbers(4), "k": 2}],
+    "distributions.LatentTree": [
+        lambda: {"transition_logits": numbers(3, 2, 2), "emission_logits": numbers(3, 2, 3), "tree": HIDDEN},
+        lambda: {
+            "transition_logits": numbers(2, 3, 2, 2),
+            "emission_logits": numbers(3, 2, 3),
+            "tree": HIDDEN,
+            "validate_args": True,
+        },
+    ],
     "distributions.MixtureOfExchangeableTrees": [
         lambda: {
             "mixture_logits": numbers(2),
@@ -404,6 +414,11 @@ EXAMPLES = {
     ],
     "structures.Count": [lambda: {"num_variables": 3}],
     "structures.Grid": [lambda: {"height": 2, "width": 3}],
+    "structures.HiddenTree": [
+        lambda: {"parents": [1, 1, 0], "num_states": 2, "cardinalities": [2, 3, 2]},
+        lambda: {"parents": [0, 1], "num_states": [2, 3]},
+    ],
+    "structures.HiddenTree.chain": [lambda: {"num_variables": 3, "num_states": 2, "cardinalities": [2, 3, 2]}],
     "structures.Injection": [lambda: {"size": 2, "num_values": 3}],
     "structures.LinearProblem": [
         lambda: {

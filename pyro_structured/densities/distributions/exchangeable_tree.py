@@ -192,11 +192,7 @@ class ExchangeableTree(CategoricalVector):
 
     @property
     def _single_marginals(self) -> Tensor:
-        probs = self._log_marginals.exp()
-        sizes = torch.tensor(self.tree.cardinalities, device=probs.device)
-        own = torch.arange(probs.shape[-1], device=probs.device) < sizes.unsqueeze(-1)
-        places = own.flatten().nonzero().squeeze(-1)
-        return probs.flatten(-2)[..., places].expand(self.batch_shape + places.shape)
+        return self._pack_states(self._log_marginals.exp())
 
     def _probabilities_of(self, wanted: Sequence[int]) -> Tensor:
         return self._enumerated_marginals(wanted)

@@ -52,6 +52,16 @@ class CategoricalVector(DiscreteVector):
         agrees = (inside & (~observed | (value == given))).all(-1) & consistent
         return torch.where(inside, value, 0).long(), agrees
 
+    def _pack_states(self, probs: Tensor) -> Tensor:
+        """Numbers of the variables' own states, one after the other, expanded to the batch.
+
+        :param Tensor probs: Shape ``(..., n, largest cardinality)``.
+        """
+        sizes = torch.tensor(self._num_states, device=probs.device)
+        own = torch.arange(probs.shape[-1], device=probs.device) < sizes.unsqueeze(-1)
+        places = own.flatten().nonzero().squeeze(-1)
+        return probs.flatten(-2)[..., places].expand(self.batch_shape + places.shape)
+
     def _checked_weights(self, log_weights: Tensor) -> Tensor:
         """Log-weights of all states, -inf past a variable's own, after checks.
 

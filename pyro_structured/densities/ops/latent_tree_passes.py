@@ -1,0 +1,301 @@
+"""Passes through trees of latent variables, each above one observed variable, by matrix products for each level."""
+
+__all__ = [
+    "LatentTreeBeliefs",
+    "LatentTreeLevels",
+    "evidence_of_states",
+    "evidence_of_weights",
+    "expected_counts",
+    "infer_latent_tree",
+    "latent_marginals",
+    "maximize_latent_tree",
+    "observed_marginals",
+    "sample_latent_tree",
+    "tree_levels",
+]
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.ops.log_space import logsumexp, safe_log
+from pyro_structured.foundation.ops.requirements import any_true
+
+# Largest deviation from 1 of the sum of probabilities that is rounding.
+ROUNDING = 1e-3
+# Largest number of terms that are computed at once where sums are computed term by term.
+MOST_TERMS = 2**24
+
+
+class LatentTreeLevels(NamedTuple):
+    """Order of the variables in which parents come first, by their distances from the roots.
+
+    :ivar Tensor order: Variables, level by level, shape ``(n,)``.
+    :ivar Tensor places: Place of every variable in this order, shape ``(n,)``.
+    :ivar sizes: Numbers of variables in the levels; the first level has the roots.
+    :ivar above: For every level but the first, the places of the parents inside the level before.
+    """
+
+    order: Tensor
+    places: Tensor
+    sizes: tuple[int, ...]
+    above: tuple[Tensor, ...]
+
+    def to(self, device: torch.device) -> "LatentTreeLevels":
+        """The order with its tensors on a device."""
+        above = tuple(places.to(device) for places in self.above)
+        return LatentTreeLevels(self.order.to(device), self.places.to(device), self.sizes, above)
+
+    def split(self, tables: Tensor) -> tuple[Tensor, ...]:
+        """Tables of the levels, from tables of all variables, shape ``(B, n, ..., ...)``."""
+        levels: tuple[Tensor, ...] = tables.index_select(1, self.order).split(self.sizes, 1)
+        return levels
+
+    def join(self, levels: Sequence[Tensor]) -> Tensor:
+        """Tables of all variables, from those of the levels: inverse of :meth:`split`."""
+        return torch.cat(list(levels), 1).index_select(1, self.places)
+
+
+def tree_levels(parents: Sequence[int]) -> LatentTreeLevels:
+    """Levels of a forest.
+
+    :param parents: Parents of the variables; roots are their own parents, and nobody else is an ancestor of itself.
+
+    Example::
+
+        >>> tree_levels([1, 1, 1, 0])[2:]
+        ((1, 2, 1), (tensor([0, 0]), tensor([0])))
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for variable, parent in enumerate(parents):
+        if parent != variable:
+            children[parent].append(variable)
+    levels = [[variable for variable, parent in enumerate(parents) if parent == variable]]
+    while below := [child for variable in levels[-1] for child in children[variable]]:
+        levels.append(below)
+    above = []
+    for before, level in zip(levels, levels[1:], strict=False):
+        place = {variable: index for index, variable in enumerate(before)}
+        above.append(torch.tensor([place[parents[variable]] for variable in level]))
+    order = torch.tensor([variable for level in levels for variable in level])
+    return LatentTreeLevels(order, order.argsort(), tuple(map(len, levels)), tuple(above))
+
+
+class LatentTreeBeliefs(NamedTuple):
+    """Log-weights of evidence, level by level.
+
+    :ivar Tensor log_z: Log-weight of all evidence, shape ``(B, S)``.
+    :ivar beliefs: Evidence about a variable and all below it given its latent state, shapes ``(B, level, S, K)``.
+    :ivar messages: The same given the parent's latent state; for roots, shape ``(B, level, S, 1)``.
+    """
+
+    log_z: Tensor
+    beliefs: tuple[Tensor, ...]
+    messages: tuple[Tensor, ...]
+
+
+def evidence_of_states(emissions: Tensor, states: Tensor) -> Tensor:
+    """Log-probabilities of observed states given the latent ones; 0 where a state is missing.
+
+    :param Tensor emissions: Log-probabilities of the observed states (last axis) given the latent ones, shape ``(B, n,
+        K, R)``.
+    :param Tensor states: Integers below R, or R where one is missing, shape ``(B, n, S)`` or ``(1, n, S)``.
+    :return: Shape ``(B, n, S, K)``.
+    """
+    batch, number, latent, observed = emissions.shape
+    table = torch.nn.functional.pad(emissions.mT, (0, 0, 0, 1)).flatten(0, 2)
+    places = torch.arange(batch * number, device=states.device).reshape(batch, number, 1) * (observed + 1) + states
+    rows: Tensor = table.index_select(0, places.flatten())
+    return rows.reshape(*places.shape, latent)
+
+
+def evidence_of_weights(emissions: Tensor, weights: Tensor) -> Tensor:
+    """Log-weights of evidence given the latent states; of the same shape as those of :func:`evidence_of_states`.
+
+    :param Tensor weights: Log-weights of the observed states, shape ``(B, n, S, R)`` or ``(1, n, S, R)``.
+    """
+    products, rough = _row_products(weights, emissions.mT, False)
+    return _row_products(weights, emissions.mT, True)[0] if any_true(rough) else products
+
+
+def infer_latent_tree(transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels) -> LatentTreeBeliefs:
+    """Sums all variables out, from the last level to the roots.
+
+    Products of matrices are scaled row by row. Where a sum is so small that terms can have been lost, all is computed
+    again, in logarithms.
+
+    :param Tensor transitions: Log-probabilities of the latent states (last axis) given the parent's, shape ``(B, n, K,
+        K)``; for roots, only the first row is used. -inf for states that a variable does not have; in the rows of
+        states that a parent does not have, any probabilities that are not all zero.
+    :param Tensor evidence: Log-weights of the evidence about every variable given its latent state, shape ``(B, n, S,
+        K)``.
+    :param LatentTreeLevels levels: The tree.
+    """
+    fast, rough = _infer(transitions, evidence, levels, False)
+    return _infer(transitions, evidence, levels, True)[0] if any_true(rough) else fast
+
+
+def _infer(
+    transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels, exact: bool
+) -> tuple[LatentTreeBeliefs, Tensor]:
+    """Beliefs, and booleans of shape ``(B, S)`` that tell where they may be wrong."""
+    tables, beliefs = levels.split(transitions), list(levels.split(evidence))
+    messages, rough = [], []
+    for depth in reversed(range(len(tables))):
+        table = tables[depth] if depth else tables[depth][..., :1, :]
+        sent, lost = _row_products(beliefs[depth], table.mT, exact)
+        messages.append(sent)
+        rough.append(lost.any(1))
+        if depth:
+            beliefs[depth - 1] = beliefs[depth - 1].index_add(1, levels.above[depth - 1], sent)
+    log_z = messages[-1].sum(1).squeeze(-1)
+    return LatentTreeBeliefs(log_z, tuple(beliefs), tuple(reversed(messages))), torch.stack(rough).any(0)
+
+
+def _row_products(rows: Tensor, matrices: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
+    """Logarithms of products of rows and matrices, from logarithms of the entries.
+
+    :param Tensor rows: Shape ``(..., S, I)``.
+    :param Tensor matrices: Shape ``(..., I, J)``, no entry above 0.
+    :param bool exact: Whether to sum term by term instead of multiplying matrices.
+    :return: The logarithms, shape ``(..., S, J)``, and booleans of shape ``(..., S)`` that tell where a term may have
+        been lost that counts.
+    """
+    if exact:
+        at_once = max(1, MOST_TERMS // max(1, matrices.numel()))
+        parts: tuple[Tensor, ...] = rows.split(at_once, -2)
+        products = torch.cat([logsumexp(part.unsqueeze(-1) + matrices.unsqueeze(-3), -2) for part in parts], -2)
+        return products, torch.zeros_like(products[..., 0], dtype=torch.bool)
+    peak = rows.detach().amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    sums = (rows - peak).exp() @ matrices.exp()
+    kind = torch.finfo(sums.dtype)
+    return safe_log(sums) + peak, (sums < kind.tiny / kind.eps).any(-1)
+
+
+def latent_marginals(transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs) -> Tensor:
+    """Log-probabilities of the latent states given the evidence, shape ``(B, n, S, K)``.
+
+    :param Tensor transitions: As for :func:`infer_latent_tree`.
+    :param LatentTreeBeliefs beliefs: Results of :func:`infer_latent_tree`; no ``log_z`` is -inf.
+    """
+    return _whole(partial(_latent_marginals, transitions, levels, beliefs))
+
+
+def _latent_marginals(transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs, exact: bool) -> Tensor:
+    tables = levels.split(transitions)
+    marginals = [tables[0][..., :1, :] + beliefs.beliefs[0] - beliefs.messages[0]]
+    for depth, table in enumerate(tables[1:], 1):
+        above = _less(marginals[-1].index_select(1, levels.above[depth - 1]), beliefs.messages[depth])
+        marginals.append(_row_products(above, table, exact)[0] + beliefs.beliefs[depth])
+    return levels.join(marginals)
+
+
+def observed_marginals(emissions: Tensor, weights: Tensor, evidence: Tensor, latent: Tensor) -> Tensor:
+    """Log-probabilities of the observed states given the evidence, shape ``(B, n, S, R)``.
+
+    :param Tensor emissions: As for :func:`evidence_of_states`.
+    :param Tensor weights: As for :func:`evidence_of_weights`.
+    :param Tensor evidence: Result of :func:`evidence_of_weights`.
+    :param Tensor latent: Result of :func:`latent_marginals`.
+    """
+    above = _less(latent, evidence)
+    return _whole(lambda exact: _row_products(above, emissions, exact)[0] + weights)
+
+
+def _whole(log_probs: Callable[[bool], Tensor]) -> Tensor:
+    """Log-probabilities that add up to 1 along the last axis, computed term by term where products of matrices lose
+    terms that count.
+
+    :param log_probs: Function of whether to compute term by term.
+    """
+    fast = log_probs(False)
+    return log_probs(True) if any_true((fast.exp().sum(-1) - 1).abs() > ROUNDING) else fast
+
+
+def _less(log_probs: Tensor, parts: Tensor) -> Tensor:
+    """Log-probabilities without a part of their weights; -inf where these are, too."""
+    return log_probs - parts.masked_fill(parts == -math.inf, 0.0)
+
+
+@torch.no_grad()
+def expected_counts(
+    transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs, latent: Tensor, rows: Tensor
+) -> Tensor:
+    """Expected numbers of pairs of a parent's and a variable's latent states.
+
+    :param Tensor transitions: As for :func:`infer_latent_tree`, shape ``(1, n, K, K)``.
+    :param Tensor latent: Result of :func:`latent_marginals`.
+    :param Tensor rows: Weights of the rows, shape ``(S,)``.
+    :return: Shape ``(n, K, K)``; for roots, the numbers of their states, in the first row.
+    """
+    tables, below = levels.split(transitions), levels.split(latent)
+    roots = torch.zeros_like(tables[0])
+    roots[..., 0, :] = (below[0].exp() * rows.unsqueeze(-1)).sum(-2)
+    counts = [roots]
+    for depth in range(1, len(tables)):
+        message, belief = beliefs.messages[depth], beliefs.beliefs[depth]
+        peak = belief.amax(-1, keepdim=True)
+        above = _less(below[depth - 1].index_select(1, levels.above[depth - 1]), message - peak).exp()
+        pairs = (above * rows.unsqueeze(-1)).mT @ (belief - peak).exp()
+        counts.append(pairs * tables[depth].exp())
+    return levels.join(counts).squeeze(0)
+
+
+@torch.no_grad()
+def sample_latent_tree(
+    transitions: Tensor,
+    emissions: Tensor,
+    weights: Tensor,
+    levels: LatentTreeLevels,
+    beliefs: LatentTreeBeliefs,
+    num_samples: int,
+) -> Tensor:
+    """Draws the observed variables given the evidence, integers of shape ``(num_samples, B, S, n)``.
+
+    Arguments are those of :func:`infer_latent_tree` and :func:`observed_marginals`.
+    """
+    drawn: list[Tensor] = []
+    for depth, (table, belief) in enumerate(zip(levels.split(transitions), beliefs.beliefs, strict=True)):
+        above = belief.new_zeros((num_samples, *belief.shape[:-1]), dtype=torch.long)
+        if depth:
+            above = drawn[-1].index_select(2, levels.above[depth - 1])
+        drawn.append(draw_log(_rows_of(table, above) + belief))
+    latent = torch.cat(drawn, 2).index_select(2, levels.places)
+    return draw_log(_rows_of(emissions, latent) + weights).mT
+
+
+def _rows_of(tables: Tensor, states: Tensor) -> Tensor:
+    """Rows of tables of shape ``(B, m, K, J)`` for states of shape ``(samples, B, m, S)``, with a last axis more."""
+    index = states.unsqueeze(-1).expand(states.shape + tables.shape[-1:])
+    return tables.expand(states.shape[:1] + states.shape[1:2] + tables.shape[1:]).gather(-2, index)
+
+
+@torch.no_grad()
+def maximize_latent_tree(
+    transitions: Tensor, emissions: Tensor, weights: Tensor, levels: LatentTreeLevels
+) -> tuple[Tensor, Tensor]:
+    """A most probable joint value of latent and observed states; arguments as for :func:`sample_latent_tree`.
+
+    :return: ``(latent, observed)`` states, integers of shape ``(B, S, n)``.
+    """
+    tables = levels.split(transitions)
+    best, choice = (emissions.unsqueeze(-3) + weights.unsqueeze(-2)).max(-1)
+    beliefs, arguments = list(levels.split(best)), []
+    for depth in reversed(range(len(tables))):
+        table = tables[depth] if depth else tables[depth][..., :1, :]
+        sent, argument = (beliefs[depth].unsqueeze(-2) + table.unsqueeze(-3)).max(-1)
+        arguments.append(argument)
+        if depth:
+            beliefs[depth - 1] = beliefs[depth - 1].index_add(1, levels.above[depth - 1], sent)
+    latent: list[Tensor] = []
+    for depth, argument in enumerate(reversed(arguments)):
+        above = latent[-1].index_select(1, levels.above[depth - 1]) if depth else torch.zeros_like(argument[..., 0])
+        latent.append(argument.gather(-1, above.unsqueeze(-1)).squeeze(-1))
+    states = levels.join(latent)
+    return states.mT, choice.gather(-1, states.unsqueeze(-1)).squeeze(-1).mT
