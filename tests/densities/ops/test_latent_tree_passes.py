@@ -75,8 +75,9 @@ def test_expected_counts():
         with torch.no_grad():
             found = infer_latent_tree(transitions, evidence, levels)
             latent = latent_marginals(transitions, levels, found)
-        counts = expected_counts(transitions, levels, found, latent, rows)
-        torch.testing.assert_close(counts, gradient[0], rtol=1e-10, atol=1e-10)
+        pairs, single = expected_counts(transitions, levels, found, rows)
+        torch.testing.assert_close(pairs, gradient[0], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(single, latent[0].exp() * rows.unsqueeze(-1), rtol=1e-10, atol=1e-10)
 
 
 def test_evidence_of_states():
