@@ -26,8 +26,8 @@ from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp, safe_log
 from pyro_structured.foundation.ops.requirements import any_true
 
-# Largest deviation from 1 of the sum of probabilities that is rounding.
-ROUNDING = 1e-3
+# Largest deviation from 1 of the sum of probabilities that is rounding, in units of the last place.
+ROUNDING = 2.0**17
 # Largest number of terms that are computed at once where sums are computed term by term.
 MOST_TERMS = 2**24
 
@@ -220,7 +220,8 @@ def _whole(log_probs: Callable[[bool], Tensor]) -> Tensor:
     :param log_probs: Function of whether to compute term by term.
     """
     fast = log_probs(False)
-    return log_probs(True) if any_true(~((fast.exp().sum(-1) - 1).abs() < ROUNDING)) else fast
+    lost = (fast.exp().sum(-1) - 1).abs()
+    return log_probs(True) if any_true(~(lost < ROUNDING * torch.finfo(lost.dtype).eps)) else fast
 
 
 def _less(log_probs: Tensor, parts: Tensor) -> Tensor:
