@@ -35,7 +35,7 @@ PUBLIC = {
         EstimateWarning ExchangeableBlock ExchangeableMixture ExchangeablePartition ExchangeableTree FieldEstimate
         FieldEstimator FieldOptimum GeneralizedMatching GridCRF JointMode JunctionTree KSubset
         KSubsetStraightThrough LatentTree MarginalApproximation MatchingEstimate MatchingEstimator
-        MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator
+        MixtureOfDensities MixtureOfExchangeableTrees MixtureOfJunctionTrees NanMasked OptimumEstimate OptimumEstimator
         OverlappingCardinality PatternCRF PoissonBinomial PrecisionWarning RBM RandOM RecursiveCardinality
         RecursiveCardinalityStraightThrough SelectionMixture SumProductNetwork TruncatedNormal
         cardinality_potentials
@@ -48,7 +48,8 @@ PUBLIC = {
     """,
     "models": """
         BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture
-        MEVMClassifier MEVMDensity MultipleInstanceClassifier PixelClassifier SegmentationCRF ThinJunctionTree
+        LatentTreeDensity MEVMClassifier MEVMDensity MultipleInstanceClassifier PixelClassifier SegmentationCRF
+        ThinJunctionTree
         clustered_patterns cut_graph edge_features learn_nested_subsets merge_partition pixel_features
         position_features read_bif welch_partition write_bif
     """,

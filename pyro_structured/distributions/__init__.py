@@ -26,6 +26,7 @@ __all__ = [
     "MarginalApproximation",
     "MatchingEstimate",
     "MatchingEstimator",
+    "MixtureOfDensities",
     "MixtureOfExchangeableTrees",
     "MixtureOfJunctionTrees",
     "NanMasked",
@@ -62,6 +63,7 @@ from pyro_structured.counts.distributions.selection_mixture import SelectionMixt
 from pyro_structured.counts.ops.certified_counts import PrecisionWarning
 from pyro_structured.densities.distributions.exchangeable_tree import ExchangeableTree
 from pyro_structured.densities.distributions.latent_tree import JointMode, LatentTree
+from pyro_structured.densities.distributions.mixture_of_densities import MixtureOfDensities
 from pyro_structured.densities.distributions.mixture_of_exchangeable_trees import MixtureOfExchangeableTrees
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
 from pyro_structured.distributions import cardinality_potentials

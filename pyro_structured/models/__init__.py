@@ -6,6 +6,7 @@ __all__ = [
     "ExchangeableTreeMixture",
     "JunctionTreeCRF",
     "JunctionTreeMixture",
+    "LatentTreeDensity",
     "MEVMClassifier",
     "MEVMDensity",
     "MultipleInstanceClassifier",
@@ -28,6 +29,7 @@ from pyro_structured.counts.models.multiple_instance_classifier import MultipleI
 from pyro_structured.counts.models.nested_subset_learner import learn_nested_subsets
 from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.densities.models.exchangeable_tree_mixture import ExchangeableTreeMixture
+from pyro_structured.densities.models.latent_tree_density import LatentTreeDensity
 from pyro_structured.exchangeable.models.merge_partition import merge_partition
 from pyro_structured.exchangeable.models.mevm_classifier import MEVMClassifier
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity

@@ -468,6 +468,20 @@ def latent_tree(batch_shape, dtype, device="cpu"):
     return sdist.LatentTree(transitions, emissions, HIDDEN)
 
 
+def mixture_of_densities(batch_shape, dtype, device="cpu"):
+    """A categorical and a binary member, with tables of their own batches, one of which excludes a value."""
+    tree = CliqueTree([[0, 1], [1, 2]], [2, 2, 2])
+    tables = numbers((), tree.table_size, dtype, device)
+    tables[3] = -math.inf
+    members = [sdist.JunctionTree(tables, tree), sdist.KSubset(numbers(batch_shape, 3, dtype, device), 2)]
+    return sdist.MixtureOfDensities(numbers((), 2, dtype, device), members)
+
+
+def mixture_of_categories(batch_shape, dtype, device="cpu"):
+    members = [latent_tree((), dtype, device), latent_tree(batch_shape, dtype, device)]
+    return sdist.MixtureOfDensities(numbers(batch_shape, 2, dtype, device), members)
+
+
 def mixture_of_exchangeable_trees(batch_shape, dtype, device="cpu"):
     """With tables that are the same for the whole batch."""
     trees = [BlockTree.from_counts([[2, 0], [1]], cliques=[[0, 1]]), BlockTree.from_counts([[0, 1, 2]])]
@@ -624,6 +638,7 @@ FACTORIES = {
     "RecursiveCardinalityStraightThrough": [straight_through],
     "ExchangeableTree": [exchangeable_tree],
     "LatentTree": [latent_tree],
+    "MixtureOfDensities": [mixture_of_densities, mixture_of_categories],
     "MixtureOfExchangeableTrees": [mixture_of_exchangeable_trees],
     "CountedJunctionTree": [counted_junction_tree, counted_forest],
     "JunctionTree": [junction_tree, junction_forest],

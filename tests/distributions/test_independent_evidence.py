@@ -99,6 +99,15 @@ def latent_tree(number):
     return sdist.LatentTree(tables(number, 5, 3, 3), tables(number, 5, 3, 3), tree)
 
 
+def mixture_of_densities(number):
+    trees = [CliqueTree([[0, 1], [1, 2], [3], [4]], [2] * 5), CliqueTree([[0, 2], [1], [3, 4]], [2] * 5)]
+    logits = [torch.cat([tables(number, size) for size in tree.table_sizes], -1) for tree in trees]
+    members = [sdist.JunctionTree(table, tree) for table, tree in zip(logits, trees, strict=True)]
+    blocks = Partition(torch.randint(3, (number, 3, 5)))
+    binary = sdist.ExchangeableMixture(tables(number, 3), count_tables(number, blocks, 3), blocks)
+    return sdist.MixtureOfDensities(tables(number, 3), [*members, binary])
+
+
 # Random members of the classes whose evidence is kept beside the parameters.
 RANDOM = {
     "Count": block(Count(7)),
@@ -111,6 +120,7 @@ RANDOM = {
     "ExchangeableMixture": exchangeable_mixture,
     "ExchangeableTree": exchangeable_tree,
     "LatentTree": latent_tree,
+    "MixtureOfDensities": mixture_of_densities,
     "MixtureOfExchangeableTrees": mixture_of_exchangeable_trees,
     "SumProductNetwork": sum_product_network,
     "MixtureOfJunctionTrees": mixture_of_junction_trees,

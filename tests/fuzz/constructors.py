@@ -26,7 +26,7 @@ from scipy.cluster.hierarchy import linkage
 from tqdm import trange
 
 from pyro_structured import inference, models, ops, structures
-from pyro_structured.distributions import KSubset, RecursiveCardinality
+from pyro_structured.distributions import JunctionTree, KSubset, RecursiveCardinality
 
 DEADLINE_SECONDS = 10
 # Valid calls come first, and wait for compilers.
@@ -219,6 +219,17 @@ EXAMPLES = {
             "transition_logits": numbers(2, 3, 2, 2),
             "emission_logits": numbers(3, 2, 3),
             "tree": HIDDEN,
+            "validate_args": True,
+        },
+    ],
+    "distributions.MixtureOfDensities": [
+        lambda: {
+            "mixture_logits": numbers(2),
+            "members": [JunctionTree(numbers(TREE.table_size), TREE), KSubset(numbers(3), 2)],
+        },
+        lambda: {
+            "mixture_logits": numbers(2, 1),
+            "members": [JunctionTree(numbers(TREE.table_size), TREE)],
             "validate_args": True,
         },
     ],
@@ -565,6 +576,22 @@ EXAMPLES = {
             "max_iter": 3,
             "n_jobs": None,
             "verbose": False,
+        }
+    ],
+    "models.LatentTreeDensity": [
+        lambda: {
+            "n_states": 2,
+            "n_trees": 1,
+            "smoothing": [1.0],
+            "batch_size": 10,
+            "max_iter": 2,
+            "n_iter_no_change": 1,
+            "device": "cpu",
+            "categories": "auto",
+            "handle_unknown": "other",
+            "n_jobs": None,
+            "verbose": False,
+            "random_state": 0,
         }
     ],
     "models.JunctionTreeMixture": [

@@ -36,6 +36,10 @@ ESTIMATORS = {
     ),
     "JunctionTreeCRF": (models.JunctionTreeCRF(treewidth=1, penalty=0.0, tol=1e-8), FIELDS),
     "JunctionTreeMixture": (models.JunctionTreeMixture(n_components=2, n_init=3, random_state=0), TABLE),
+    "LatentTreeDensity": (
+        models.LatentTreeDensity(n_states=2, n_trees=3, n_iter_no_change=1, random_state=0),
+        TABLE,
+    ),
     "MEVMClassifier": (models.MEVMClassifier(random_state=0), CLASSES),
     "MEVMDensity": (models.MEVMDensity(n_components=2, n_init=3, random_state=0), TABLE),
     "MultipleInstanceClassifier": (models.MultipleInstanceClassifier(random_state=0, tol=1e-8), CLASSES),

@@ -1,0 +1,195 @@
+"""Expectation maximisation of the tables of a latent tree, by batches of rows."""
+
+__all__ = ["LatentTreeEM", "LatentTreeTables", "center_tree"]
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from torch import Tensor
+
+from pyro_structured.densities.ops.latent_tree_passes import (
+    LatentTreeBeliefs,
+    evidence_of_states,
+    expected_counts,
+    infer_latent_tree,
+    tree_levels,
+)
+
+# Share of the rows whose latent states are equal along an edge at the start.
+EQUAL = 0.9
+# Numbers in one batch of rows that are scored.
+SCORED_AT_ONCE = 2**22
+
+
+class LatentTreeTables(NamedTuple):
+    """Tables of a latent tree, or expected numbers of rows in their entries.
+
+    :ivar Tensor transitions: Of the latent states (last axis) given the parent's, shape ``(n, K, K)``; for the root,
+        only the first row is used.
+    :ivar Tensor emissions: Of the observed states (last axis) given the latent ones, shape ``(n, K, R)``.
+    """
+
+    transitions: Tensor
+    emissions: Tensor
+
+
+class LatentTreeEM:
+    r"""Tables of a latent tree, and the counts from which they are learned.
+
+    A step replaces a share :math:`\gamma` of the counts by the expected counts of a batch of rows, scaled to all rows;
+    with all rows and :math:`\gamma = 1` it is a step of expectation maximisation, which never lowers the posterior
+    density of the tables.
+
+    :param parents: Parent of each variable, the root its own.
+    :param int num_states: Number K of latent states of each variable.
+    :param Tensor frequencies: Frequencies of the observed states in all data, 0 for those that a variable does not
+        have, shape ``(n, R)``.
+    :param float total: Number of rows, or the sum of their weights.
+    :param smoothing: Pseudo-observations: numbers of rows that are spread evenly over the pairs of latent states of
+        neighbours, and of rows, distributed like all data, that are added to those of every latent state.
+    :param torch.device device: Device of the tables.
+    :param torch.dtype dtype: Precision of the tables.
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[int],
+        num_states: int,
+        frequencies: Tensor,
+        total: float,
+        smoothing: tuple[float, float],
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        levels = tree_levels(parents)
+        # Variables are renumbered, so that passes need not look for their places.
+        self.order = levels.order.tolist()
+        places = levels.places.tolist()
+        self.levels = tree_levels([places[parents[v]] for v in self.order]).to(device)
+        self.num_states, self.total, self.smoothing = num_states, total, smoothing
+        self.frequencies = frequencies[self.order].to(device, dtype)
+        self._places = places
+
+    def read(self, codes: np.ndarray) -> Tensor:
+        """Rows for the other methods, from states of shape ``(N, n)``, -1 where one is missing."""
+        states = torch.from_numpy(np.ascontiguousarray(codes.T[self.order])).long()
+        return states.masked_fill(states < 0, self.frequencies.shape[-1]).to(self.frequencies.device)
+
+    def start(self, rows: Tensor, weights: Tensor, clusters: Tensor, noise: Tensor) -> None:
+        """Counts of rows whose latent states are all their clusters, for nine of ten rows, and random for the rest.
+
+        :param Tensor rows: Rows of :meth:`read`, shape ``(n, N)``.
+        :param Tensor weights: Weights of the rows, shape ``(N,)``.
+        :param Tensor clusters: Integers below K, shape ``(N,)``.
+        :param Tensor noise: Positive random numbers of mean 1, shape ``(n, K, K)``.
+        """
+        sizes = weights.new_zeros(self.num_states).index_add(0, clusters, weights)
+        likely = EQUAL * sizes.diag() + (1 - EQUAL) * sizes.outer(sizes / self.total) * noise
+        # The root has no parent, and so a single row.
+        likely[0] = 0.0
+        likely[0, 0] = sizes
+        member = torch.nn.functional.one_hot(clusters, self.num_states).to(weights) * weights.unsqueeze(-1)
+        self.counts = LatentTreeTables(likely, self._observed(rows, member.expand(len(rows), -1, -1)))
+        self.maximize()
+
+    def _observed(self, rows: Tensor, states: Tensor) -> Tensor:
+        """Expected numbers of observed states given the latent ones, shape ``(n, K, R)``.
+
+        :param Tensor states: Expected numbers of the latent states, shape ``(n, N, K)``.
+        """
+        number, size = self.frequencies.shape
+        places = torch.arange(number, device=rows.device).unsqueeze(-1) * (size + 1) + rows
+        table = states.new_zeros(number * (size + 1), self.num_states)
+        table = table.index_add_(0, places.flatten(), states.flatten(0, 1))
+        return table.reshape(number, size + 1, self.num_states)[:, :size].mT
+
+    def maximize(self) -> None:
+        """Most probable tables for the counts."""
+        transitions, emissions = (table + prior for table, prior in zip(self.counts, self._prior, strict=True))
+        transitions, emissions = ((table / table.sum(-1, keepdim=True)).log() for table in (transitions, emissions))
+        self.tables = LatentTreeTables(transitions, emissions)
+
+    @property
+    def _prior(self) -> tuple[Tensor, Tensor]:
+        """Pseudo-observations of the entries of both tables."""
+        even, alike = self.smoothing
+        return self.frequencies.new_tensor(even / self.num_states**2), alike * self.frequencies.unsqueeze(1)
+
+    def step(self, rows: Tensor, weights: Tensor, scale: float, share: float) -> None:
+        """Replaces a share of the counts by those of some rows, and learns the tables anew.
+
+        :param Tensor rows: Rows of :meth:`read`, shape ``(n, N)``.
+        :param Tensor weights: Weights of these rows, shape ``(N,)``.
+        :param float scale: Number of all rows for each of these.
+        :param float share: The share, above 0 and up to 1.
+        """
+        pairs, single = expected_counts(self.tables.transitions[None], self.levels, self._infer(rows), weights)
+        for counts, new in zip(self.counts, (pairs, self._observed(rows, single)), strict=True):
+            counts.mul_(1 - share).add_(new, alpha=scale * share)
+        self.maximize()
+
+    @torch.no_grad()
+    def _infer(self, rows: Tensor) -> LatentTreeBeliefs:
+        evidence = evidence_of_states(self.tables.emissions[None], rows[None])
+        return infer_latent_tree(self.tables.transitions[None], evidence, self.levels)
+
+    def log_probs(self, rows: Tensor) -> Tensor:
+        """Log-probabilities of rows of :meth:`read`, shape ``(N,)``."""
+        size = max(1, SCORED_AT_ONCE // (len(rows) * self.num_states))
+        parts: tuple[Tensor, ...] = rows.split(size, 1)
+        return torch.cat([self._infer(part).log_z[0] for part in parts])
+
+    def log_prior(self) -> float:
+        """Logarithm of the prior density of the tables, up to a constant."""
+        terms = (table * prior for table, prior in zip(self.tables, self._prior, strict=True))
+        transitions, emissions = (term.masked_fill(term.isnan(), 0.0) for term in terms)
+        return float(transitions[0, 0].sum() + transitions[1:].sum() + emissions.sum())
+
+    def state(self) -> LatentTreeTables:
+        """Copies of the counts, for :meth:`load`."""
+        return LatentTreeTables(*(table.clone() for table in self.counts))
+
+    def load(self, counts: LatentTreeTables) -> None:
+        """Restores counts, and learns the tables anew."""
+        self.counts = LatentTreeTables(*(table.clone() for table in counts))
+        self.maximize()
+
+    def logits(self) -> tuple[Tensor, Tensor]:
+        """Tables of the variables in their own order, in double precision on the processor."""
+        transitions, emissions = (table[self._places].double().cpu() for table in self.tables)
+        return transitions, emissions
+
+
+def center_tree(information: np.ndarray) -> list[int]:
+    """Parents of the variables in the tree of largest information, whose root, its own parent, is in the middle.
+
+    :param np.ndarray information: Mutual information of all pairs of variables, at least 0, shape ``(n, n)``.
+
+    Example::
+
+        >>> center_tree(np.array([[0, 3, 2, 1], [3, 0, 3, 1], [2, 3, 0, 2], [1, 1, 2, 0]]))
+        [1, 1, 1, 2]
+    """
+    # Lengths above 0, because edges of length 0 count as none.
+    lengths = information.max() + 1 - information
+    np.fill_diagonal(lengths, 0.0)
+    tree = minimum_spanning_tree(lengths)
+    tree = (tree + tree.T).tocsr()
+
+    def path(start: int) -> list[int]:
+        """Path from a variable to one that is furthest from it."""
+        order, before = breadth_first_order(tree, start, directed=False)
+        steps = [int(order[-1])]
+        while steps[-1] != start:
+            steps.append(int(before[steps[-1]]))
+        return steps
+
+    # The middle of the longest path, at whose end the furthest variable from anywhere is.
+    longest = path(path(0)[0])
+    root = longest[len(longest) // 2]
+    _, parents = breadth_first_order(tree, root, directed=False)
+    parents[root] = root
+    return [int(parent) for parent in parents]

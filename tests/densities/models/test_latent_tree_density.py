@@ -1,0 +1,136 @@
+"""Latent trees as a density estimator."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pyro_structured.densities.models.latent_tree_density import stacking_weights
+from pyro_structured.distributions import LatentTree, MixtureOfDensities
+from pyro_structured.models import LatentTreeDensity
+from pyro_structured.structures import HiddenTree
+
+
+@parametrize_with_checks([LatentTreeDensity(n_states=2, n_iter_no_change=1)])
+def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+def known_tree(number=10, states=3):
+    """A latent tree with clear states."""
+    generator = torch.Generator().manual_seed(0)
+    tree = HiddenTree([max(d - 1, 0) // 2 for d in range(number)], states, 2)
+    stay = 3.0 * torch.eye(states).expand(number, -1, -1) + torch.randn(number, states, states, generator=generator)
+    emissions = 3 * torch.randn(number, states, 2, generator=generator)
+    return LatentTree(stay.double(), emissions.double(), tree)
+
+
+def test_a_known_density():
+    """The likelihood of the true distribution, up to what its parameters cost."""
+    d = known_tree()
+    torch.manual_seed(0)
+    X, held_out = d.sample((20_000,)).numpy(), d.sample((20_000,))
+    truth = float(d.log_prob(held_out).mean())
+    model = LatentTreeDensity(n_states=4, random_state=0).fit(X)
+    assert truth - 0.02 < model.score(held_out.numpy()) < truth + 0.02
+    # A tree of the columns alone is worse.
+    assert LatentTreeDensity(n_states=1, random_state=0).fit(X).score(held_out.numpy()) < truth - 0.3
+
+
+def test_missing_values_and_categories():
+    d = known_tree()
+    torch.manual_seed(0)
+    X = d.sample((3000,)).numpy().astype(object)
+    X[:, 3] = np.array(["no", "yes"])[X[:, 3].astype(int)]
+    X[:, 5] = X[:, 5] + 2 * X[:, 4]  # four categories
+    rng = np.random.default_rng(0)
+    X[rng.random(X.shape) < 0.2] = None
+    model = LatentTreeDensity(n_states=3, random_state=0).fit(X)
+    scores = model.score_samples(X)
+    assert np.isfinite(scores).all()
+    assert model.score_samples([[None] * 10])[0] == pytest.approx(0.0, abs=1e-9)
+    assert scores.mean() > LatentTreeDensity(n_states=1, random_state=0).fit(X).score_samples(X).mean() + 0.2
+    # The reserve state of a column of four categories is possible, and never drawn.
+    strange = X[:1].copy()
+    strange[0, 5] = 17
+    assert -np.inf < model.score_samples(strange)[0] < scores.mean()
+    drawn = model.sample(50, random_state=1)
+    assert set(drawn[:, 5]) <= {0, 1, 2, 3} and set(drawn[:, 3]) <= {"no", "yes"}
+    assert (model.sample(50, random_state=1) == drawn).all()
+
+
+def test_several_trees_are_a_mixture():
+    torch.manual_seed(0)
+    X = known_tree().sample((1000,)).numpy()
+    model = LatentTreeDensity(n_states=2, n_trees=3, n_iter_no_change=1, random_state=0).fit(X[:800], X_val=X[800:])
+    d = model.to_pyro()
+    assert isinstance(d, MixtureOfDensities) and len(d.members) == 3
+    assert model.weights_.sum() == pytest.approx(1.0)
+    values = torch.from_numpy(X[:50])
+    assert torch.allclose(d.log_prob(values), torch.from_numpy(model.score_samples(X[:50])))
+    alone = [each.log_prob(torch.from_numpy(X[800:])).mean() for each in d.members]
+    assert model.score(X[800:]) >= float(max(alone)) - 1e-6
+
+
+def test_settings_are_chosen_on_validation_rows():
+    torch.manual_seed(0)
+    X = known_tree().sample((1500,)).numpy()
+    options = {"n_iter_no_change": 1, "random_state": 0}
+    model = LatentTreeDensity(n_states=[1, 3], smoothing=[1.0, 1e4], **options).fit(X)
+    assert (model.n_states_, model.smoothing_) == (3, 1.0)
+
+
+def test_weights_of_any_size():
+    torch.manual_seed(0)
+    X = known_tree().sample((300,)).numpy()
+    options = {"n_states": 2, "n_iter_no_change": 1, "random_state": 0}
+    scores = [
+        LatentTreeDensity(**options).fit(X, X_val=X, sample_weight=np.full(300, size)).score(X)
+        for size in (1e-250, 1.0, 1e250)
+    ]
+    assert np.isfinite(scores).all() and scores[2] > scores[0] - 1e-3
+
+
+def test_constant_columns_and_few_rows():
+    X = np.ones((5, 3), dtype=int)
+    X[0, 2] = 0
+    model = LatentTreeDensity(n_states=8, n_iter_no_change=1, random_state=0).fit(X)
+    assert model.score_samples(X).mean() > -2
+    assert LatentTreeDensity(n_states=2, n_iter_no_change=1).fit([[1, 0]]).score_samples([[1, 0]])[0] > -2
+    assert model.score_samples(np.zeros((1, 3)))[0] < model.score_samples(np.ones((1, 3)))[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_states": 0}, "n_states: expected an integer of at least 1, got 0"),
+        ({"n_states": [2, 5000]}, "n_states: expected an integer of at most 4096, got 5000"),
+        ({"n_states": []}, r"n_states: expected an integer of at least 1, got \[\]"),
+        ({"smoothing": 0.0}, "smoothing: expected more than 0, got 0.0"),
+        ({"n_trees": 0}, "n_trees: expected an integer of at least 1, got 0"),
+        ({"device": "nowhere"}, "device: expected a device of torch that this machine has, got 'nowhere'"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match="^" + message):
+        LatentTreeDensity(**options).fit([[0, 1], [1, 0]])
+
+
+def test_warning():
+    torch.manual_seed(0)
+    with pytest.warns(ConvergenceWarning, match="no convergence in 1 passes"):
+        LatentTreeDensity(n_states=2, max_iter=1, random_state=0).fit(known_tree().sample((300,)))
+
+
+def test_stacking_weights():
+    """The best weights of a grid."""
+    rng = np.random.default_rng(0)
+    log_probs, shares = 3 * rng.normal(size=(50, 2)), rng.dirichlet(np.ones(50))
+    found = stacking_weights(log_probs, shares)
+    grid = np.linspace(0, 1, 1001)
+    best = max(grid, key=lambda w: shares @ np.log(np.exp(log_probs) @ [w, 1 - w]))
+    assert found[0] == pytest.approx(best, abs=0.01)
+    # A member that excludes a row has the others beside it.
+    log_probs[:, 1] = -np.inf
+    assert stacking_weights(log_probs, shares)[0] == pytest.approx(1.0)
