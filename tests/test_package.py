@@ -49,7 +49,7 @@ PUBLIC = {
     "models": """
         BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture
         LatentTreeDensity MEVMClassifier MEVMDensity MultipleInstanceClassifier PixelClassifier SegmentationCRF
-        ThinJunctionTree
+        StackedDensity StackedMember ThinJunctionTree
         clustered_patterns cut_graph edge_features learn_nested_subsets merge_partition pixel_features
         position_features read_bif welch_partition write_bif
     """,

@@ -12,6 +12,8 @@ __all__ = [
     "MultipleInstanceClassifier",
     "PixelClassifier",
     "SegmentationCRF",
+    "StackedDensity",
+    "StackedMember",
     "ThinJunctionTree",
     "clustered_patterns",
     "cut_graph",
@@ -30,6 +32,7 @@ from pyro_structured.counts.models.nested_subset_learner import learn_nested_sub
 from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.densities.models.exchangeable_tree_mixture import ExchangeableTreeMixture
 from pyro_structured.densities.models.latent_tree_density import LatentTreeDensity
+from pyro_structured.densities.models.stacked_density import StackedDensity, StackedMember
 from pyro_structured.exchangeable.models.merge_partition import merge_partition
 from pyro_structured.exchangeable.models.mevm_classifier import MEVMClassifier
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity

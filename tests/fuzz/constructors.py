@@ -594,6 +594,17 @@ EXAMPLES = {
             "random_state": 0,
         }
     ],
+    "models.StackedDensity": [
+        lambda: {
+            "members": [("tree", models.ThinJunctionTree(treewidth=1)), ("other", models.ThinJunctionTree())],
+            "time_budget": 5.0,
+            "categories": "auto",
+            "handle_unknown": "other",
+            "device": "cpu",
+            "verbose": False,
+            "random_state": 0,
+        }
+    ],
     "models.JunctionTreeMixture": [
         lambda: {
             "n_components": 2,

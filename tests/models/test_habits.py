@@ -50,6 +50,16 @@ ESTIMATORS = {
         ),
         PIXELS,
     ),
+    "StackedDensity": (
+        models.StackedDensity(
+            members=[
+                ("one", models.ThinJunctionTree(treewidth=1, random_state=0)),
+                ("other", models.LatentTreeDensity(n_states=2, n_iter_no_change=1, random_state=0)),
+            ],
+            random_state=0,
+        ),
+        TABLE,
+    ),
     "ThinJunctionTree": (models.ThinJunctionTree(treewidth=2, random_state=0), TABLE),
 }
 # Other names of the arguments that are called random_state and max_iter everywhere.
@@ -96,7 +106,8 @@ def test_hyperparameters_are_given_by_name(name):
     parameters = arguments(type(ESTIMATORS[name][0]).__init__)
     assert keyword_only(parameters) == set(parameters)
     assert not any(each.startswith("num_") or each in OTHER_NAMES for each in parameters)
-    assert {"max_iter", "verbose"} <= set(parameters)
+    # Iterations of a stack are those of its members.
+    assert {"time_budget" if name == "StackedDensity" else "max_iter", "verbose"} <= set(parameters)
 
 
 @every

@@ -28,7 +28,7 @@ class MixtureOfDensities(MixtureVector, CategoricalVector):
     Members are any of the package's distributions of binary or categorical vectors that answer queries exactly:
     :class:`JunctionTree`, :class:`LatentTree`, :class:`SumProductNetwork`, :class:`ExchangeableMixture`, mixtures among
     them. Values have shape ``(..., n)``, long integers, those of binary members too; :meth:`log_prob` accepts booleans,
-    integers and floating point numbers. The member is summed out. :class:`~pyro_structured.models.LatentTreeDensity`
+    integers and floating point numbers. The member is summed out. :class:`~pyro_structured.models.StackedDensity`
     learns such distributions.
 
     **Exact**: ``log_prob``, ``sample``, ``marginals``, ``marginals_of``, ``condition``, ``reweight``,

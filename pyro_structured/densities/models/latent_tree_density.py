@@ -25,7 +25,7 @@ from pyro_structured.foundation.models.random_states import checked_generator, t
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
-from pyro_structured.junction_trees.models.tree_fitting import parts_of_codes
+from pyro_structured.junction_trees.models.tree_fitting import parts_of_codes, without_rare_states
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, mutual_information
 
 # Shares of the counts that a batch replaces, at first and at last; and the factor between.
@@ -373,8 +373,7 @@ class LatentTreeDensity(CategoricalDensity):
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
-        unknown = torch.arange(max(self._num_states)) >= torch.tensor(self._num_known).unsqueeze(-1)
-        known = self.to_pyro().reweight(torch.zeros(unknown.shape).double().masked_fill(unknown, -torch.inf))
+        known = without_rare_states(self.to_pyro(), self._num_known, self._num_states)
         with torch_draws(self.random_state if random_state is None else random_state):
             return self._decode(known.sample((n_samples,)).numpy())
 

@@ -45,8 +45,9 @@ def in_parallel(
     results = Parallel(n_jobs=number, return_as="generator", max_nbytes=None)(called(*task) for task in tasks)
     with progress_bar(total=total, **shown) as bar:
         for result in results:
-            bar.update()
             yield result
+            # Raises an error when time is up, by which no result may be lost.
+            bar.update()
 
 
 class _Quiet:

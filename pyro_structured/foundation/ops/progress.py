@@ -1,9 +1,11 @@
 """Progress of long work, on terminals and in logs."""
 
-__all__ = ["progress_bar", "verbosity"]
+__all__ = ["TimeIsUp", "progress_bar", "time_limit", "verbosity"]
 
 import io
+import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +16,34 @@ from tqdm import tqdm
 # Seconds between two lines.
 INTERVAL = 10.0
 _VERBOSE: ContextVar[bool | None] = ContextVar("verbose", default=None)
+# Time at which work is to end, on the clock that never goes back.
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """Interrupt of work whose time is up, which keeps what it has as if it was interrupted from the keyboard."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Context in which every :func:`progress_bar` raises :class:`TimeIsUp` as it goes on, once time is up.
+
+    :param float seconds: Largest time, in all of the work in the context; an earlier limit outside holds, too.
+
+    Example::
+
+        >>> with time_limit(0.0):
+        ...     try:
+        ...         list(progress_bar(range(3), desc="steps"))
+        ...     except TimeIsUp:
+        ...         print("no step")
+        no step
+    """
+    token = _DEADLINE.set(min(_DEADLINE.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
 
 
 @contextmanager
@@ -48,10 +78,35 @@ def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
     verbose = _VERBOSE.get()
     if verbose and not sys.stderr.isatty():
         return _Lines(*iterable, **options)
-    return tqdm(*iterable, **{"leave": False, **options}, disable=None if verbose is None else not verbose)
+    return _Bar(*iterable, **{"leave": False, **options}, disable=None if verbose is None else not verbose)
 
 
-class _Lines(tqdm):  # type: ignore[misc]
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar that keeps to the limits of time, but for work that is complete."""
+
+    # Bars that show nothing do not count.
+    _count = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        self._check_time()
+        for element in super().__iter__():
+            self._check_time()
+            yield element
+
+    def update(self, n: float = 1) -> bool | None:
+        shown: bool | None = super().update(n)
+        self._count += n
+        if self.total is None or self._count < self.total:
+            self._check_time()
+        return shown
+
+    @staticmethod
+    def _check_time() -> None:
+        if time.monotonic() >= _DEADLINE.get():
+            raise TimeIsUp
+
+
+class _Lines(_Bar):
     """Lines on standard error; bars inside of others have lines only if they take long."""
 
     def __init__(self, *iterable: Any, **options: Any) -> None:

@@ -229,17 +229,27 @@ class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[mi
     def _divide(
         self, codes: np.ndarray, weights: np.ndarray, X_val: Any, generator: np.random.RandomState
     ) -> tuple[CategoricalRows, CategoricalRows]:
-        """Training rows and validation rows; the latter are a random tenth of all rows if none are given."""
+        """Training rows and validation rows, equal ones merged; as :meth:`_divide_codes`."""
+        codes, weights, judged = self._divide_codes(codes, weights, X_val, generator)
+        return self._rows(codes, weights), self._rows(*judged)
+
+    def _divide_codes(
+        self, codes: np.ndarray, weights: np.ndarray, X_val: Any, generator: np.random.RandomState
+    ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """Codes and weights of training rows, and those of validation rows, which are a random tenth of all rows if
+        none are given.
+        """
         if X_val is not None:
-            return self._rows(codes, weights), self._rows(self._read_held_out(X_val))
+            judged = self._read_held_out(X_val)
+            return codes, weights, (judged, np.ones(len(judged)))
         if (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:
             codes, weights = codes.repeat(weights.astype(int), axis=0), np.ones(int(weights.sum()))
         if len(codes) == 1:
-            return self._rows(codes, weights), self._rows(codes, weights)
+            return codes, weights, (codes, weights)
         order = generator.permutation(len(codes))
         number = max(1, round(HELD_OUT * len(codes)))
-        judged, training = order[:number], order[number:]
-        return self._rows(codes[training], weights[training]), self._rows(codes[judged], weights[judged])
+        held_out, training = order[:number], order[number:]
+        return codes[training], weights[training], (codes[held_out], weights[held_out])
 
     def _rows(self, codes: np.ndarray, weights: np.ndarray | None = None) -> CategoricalRows:
         return CategoricalRows(codes, self._num_states, weights, known=self._num_known)

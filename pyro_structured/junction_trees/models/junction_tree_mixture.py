@@ -195,7 +195,7 @@ class JunctionTreeMixture(TreeMixtureDensity):
     def _without_unknown_values(
         self, component: JunctionTree | CountedJunctionTree
     ) -> JunctionTree | CountedJunctionTree:
-        return without_rare_states(component, self._num_known)
+        return without_rare_states(component, self._num_known, self._num_states)
 
     def to_pyro(self) -> MixtureOfJunctionTrees:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown

@@ -386,7 +386,7 @@ class ThinJunctionTree(CategoricalDensity):
         """
         check_is_fitted(self)
         check_count("n_samples", n_samples)
-        known = without_rare_states(self._distribution, self._num_known)
+        known = without_rare_states(self._distribution, self._num_known, self._num_states)
         with torch_draws(self.random_state if random_state is None else random_state):
             return self._decode(known.sample((n_samples,)).numpy())
 

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
+from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
 
-Tree = TypeVar("Tree", JunctionTree, CountedJunctionTree)
+Vector = TypeVar("Vector", bound=CategoricalVector)
 # Numbers in one batch of beliefs of rows.
 HELD_AT_ONCE = 2**24
 
@@ -144,9 +144,11 @@ def even_shares(rows: CategoricalRows) -> list[np.ndarray]:
     return shares
 
 
-def without_rare_states(distribution: Tree, known: Sequence[int]) -> Tree:
-    """Distribution given that all variables are in their first ``known`` states; its tables are not conditional."""
-    states = torch.arange(max(distribution.tree.cardinalities))
+def without_rare_states(distribution: Vector, known: Sequence[int], cardinalities: Sequence[int]) -> Vector:
+    """Distribution given that all variables are in their first ``known`` states, of ``cardinalities``; tables of
+    junction trees are not conditional any more.
+    """
+    states = torch.arange(max(cardinalities))
     rare = states >= torch.tensor(known).unsqueeze(-1)
     return distribution.reweight(torch.zeros(rare.shape, dtype=torch.double).masked_fill(rare, -torch.inf))
 

@@ -1,0 +1,309 @@
+"""Average of several density estimators, with weights from held-out rows."""
+
+__all__ = ["StackedDensity", "StackedMember"]
+
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from pyro_structured.densities.distributions.mixture_of_densities import MixtureOfDensities
+from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
+from pyro_structured.densities.models.latent_tree_density import (
+    LatentTreeDensity,
+    stacking_weights,
+)
+from pyro_structured.exchangeable.models.mevm_density import MEVMDensity
+from pyro_structured.foundation.models.argument_checks import check_count
+from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.progress import progress_bar, time_limit, verbosity
+from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.foundation.structures.argument_checks import check_positive
+from pyro_structured.foundation.structures.representation import shortened
+from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
+from pyro_structured.junction_trees.models.junction_tree_mixture import JunctionTreeMixture
+from pyro_structured.junction_trees.models.thin_junction_tree import ThinJunctionTree
+from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
+
+# Members of smaller weight are left out.
+SMALLEST_WEIGHT = 1e-3
+INTERRUPTED = "fit was interrupted"
+
+
+class StackedMember(NamedTuple):
+    """What a member of a stack has got.
+
+    :ivar str name: Its name.
+    :ivar float weight: Its weight, 0 if it was left out.
+    :ivar float score: Mean log-probability that it gives validation rows, in nats; NaN if it was not learned.
+    :ivar float seconds: Time that it took.
+    :ivar str note: Why it was not learned, or that its time was up; empty if neither.
+    """
+
+    name: str
+    weight: float
+    score: float
+    seconds: float
+    note: str
+
+
+class StackedDensity(CategoricalDensity):
+    r"""Density of categorical vectors that is an average of several estimators' densities, the one to take first.
+
+    .. math::
+        p(x) = \sum_m w_m p_m(x).
+
+    Members are learned one after the other from the same rows, each with a share of the time, and with what the members
+    before have left of theirs: the tree of Chow and Liu, a junction tree, a mixture of junction trees, and, for columns
+    of two categories, a mixture of exchangeable blocks and a sum-product network, at last trees of latent variables.
+    Weights are those that give validation rows the largest probability, which is a concave problem. On such rows, the
+    average is never worse than the best member.
+
+    Columns may have any categories, and missing values (NaN, None or pandas' NA). A sum-product network is only learned
+    from complete rows.
+
+    **Exact**: log-probabilities, also of rows with missing values, and samples; members are local optima. Which steps
+    fit into the time depends on the machine: results are the same again if no member's time was up.
+
+    :param members: Pairs of a name and an estimator of the package with ``to_pyro``, which learns from codes (places
+        in ``categories_``) instead of the default members.
+    :param float time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds
+        more, at most. Members that would need more keep what they have.
+    :param categories: As for :class:`ThinJunctionTree`.
+    :param str handle_unknown: As for :class:`ThinJunctionTree`.
+    :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
+    :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
+        ``False``: neither.
+    :param random_state: Seed, or ``numpy.random.RandomState``, of members, of the choice of validation rows, and of
+        samples.
+    :ivar members\_: A :class:`StackedMember` for each member: its weight, score and time.
+    :ivar estimators\_: The estimators that are averaged, by name.
+    :ivar weights\_: Their weights, of sum 1.
+
+    Cost: that of all members.
+
+    **References**
+
+    Smyth, Wolpert (1999): Linearly combining density estimators via stacking. Machine Learning 36.
+
+    Example::
+
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.integers(3, size=(600, 2)).repeat(2, axis=1)
+        >>> model = StackedDensity(random_state=0).fit(X)
+        >>> [member.name for member in model.members_]
+        ['Chow-Liu tree', 'junction tree', 'mixture of junction trees', 'latent trees']
+        >>> round(float(np.exp(model.score_samples([[2, 2, 0, 0]])[0])), 1)
+        0.1
+    """
+
+    def __init__(
+        self,
+        *,
+        members: Sequence[tuple[str, Any]] | None = None,
+        time_budget: float = 300.0,
+        categories: str | int | Sequence[Any] = "auto",
+        handle_unknown: str = "other",
+        device: Any = None,
+        verbose: bool | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.members = members
+        self.time_budget = time_budget
+        self.categories = categories
+        self.handle_unknown = handle_unknown
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "StackedDensity":
+        """Learns the members and their weights.
+
+        An interrupt from the keyboard ends learning: the members so far are averaged.
+
+        :param X: Categories, shape ``(N, n)``.
+        :param y: Not used.
+        :param X_val: Validation rows, shape ``(M, n)``, on which members end learning and weights are chosen. ``None``:
+            a random tenth of the rows, from which nothing else is learned.
+        :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
+            counts.
+        :raises ValueError: if an argument is out of range, a column has no value, there is a category that
+            ``handle_unknown`` makes an error, or no member is learned in time.
+        """
+        check_positive("time_budget", self.time_budget)
+        end = time.monotonic() + self.time_budget
+        codes, weights = self._learn_categories(X, sample_weight)
+        generator = checked_generator(self.random_state)
+        codes, weights, (judged, shares) = self._divide_codes(codes, weights, X_val, generator)
+        options: dict[str, Any] = {"X_val": _with_gaps(judged)}
+        if (weights != 1).any():
+            options["sample_weight"] = weights
+        self.members_: list[StackedMember] = []
+        learned: list[Any] = []
+        with verbosity(self.verbose):
+            members = self._candidates(codes, generator.randint(2**31))
+            for name, estimator, part in progress_bar(members, desc="members", unit="member"):
+                start = time.monotonic()
+                outcome = _fit_within(part * (end - start), estimator, _with_gaps(codes), options)
+                seconds = time.monotonic() - start
+                learned.append(estimator if outcome.is_learned else None)
+                self.members_.append(StackedMember(name, 0.0, math.nan, seconds, outcome.note))
+                if outcome.is_interrupted:
+                    warnings.warn(
+                        f"{INTERRUPTED}: {len(learned)} of {len(members)} members were tried",
+                        stacklevel=frames_below_user(),
+                    )
+                    break
+        self._weigh(learned, _with_gaps(judged), shares / shares.sum())
+        return self
+
+    def _candidates(self, codes: np.ndarray, seed: int) -> list[tuple[str, Any, float]]:
+        """Names of the members, estimators, and the share that each may take of the time that is left."""
+        if self.members is not None:
+            given = _checked_members(self.members)
+            return [(name, clone(each), 1 / (len(given) - place)) for place, (name, each) in enumerate(given)]
+        columns: dict[str, Any] = {
+            "categories": [list(range(number)) for number in self._num_states],
+            "handle_unknown": "error",
+            "random_state": seed,
+        }
+        most = len(np.unique(codes, axis=0))
+        members = [
+            ("Chow-Liu tree", ThinJunctionTree(treewidth=1, **columns), 0.05),
+            ("junction tree", ThinJunctionTree(**columns), 0.1),
+            ("mixture of junction trees", JunctionTreeMixture(n_components=min(10, most), **columns), 0.2),
+        ]
+        if max(self._num_states) <= 2:
+            options: dict[str, Any] = {"binarize": None, "random_state": seed}
+            members.append(("exchangeable blocks", MEVMDensity(n_components=min(20, most), n_init=1, **options), 0.1))
+            if (codes >= 0).all():
+                members.append(("sum-product network", ExchangeableSPN(**options), 0.4))
+        latent = LatentTreeDensity(n_states=64, n_trees=4, device=self.device, **columns)
+        return [*members, ("latent trees", latent, 1.0)]
+
+    def _weigh(self, learned: Sequence[Any], judged: np.ndarray, shares: np.ndarray) -> None:
+        """Keeps the members that get a weight.
+
+        :param learned: Estimators of all members in ``members_``, ``None`` for those that were not learned.
+        :param np.ndarray judged: Validation rows, shape ``(M, n)``.
+        :param np.ndarray shares: Their weights, of sum 1.
+        """
+        known = [place for place, estimator in enumerate(learned) if estimator is not None]
+        if not known:
+            notes = [f"{member.name}: {member.note}" for member in self.members_]
+            raise ValueError(f"time_budget: expected time for at least one member, got none in time: {notes}")
+        log_probs = np.stack([learned[place].score_samples(judged) for place in known], 1)
+        weights = stacking_weights(log_probs, shares)
+        weights = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+        weights = weights / weights.sum()
+        for place, weight, score in zip(known, weights, shares @ log_probs, strict=True):
+            self.members_[place] = self.members_[place]._replace(weight=float(weight), score=float(score))
+        self.weights_ = weights[weights > 0]
+        kept = [place for place, weight in zip(known, weights, strict=True) if weight > 0]
+        self.estimators_ = {self.members_[place].name: learned[place] for place in kept}
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-probabilities of rows, in nats; missing entries are summed out.
+
+        :param X: Categories, shape ``(N, n)``.
+        :raises ValueError: if there is a category that ``handle_unknown`` makes an error.
+        """
+        check_is_fitted(self)
+        rows = _with_gaps(self._read(X))
+        scores = np.stack([estimator.score_samples(rows) for estimator in self.estimators_.values()], 1)
+        log_probs: np.ndarray = logsumexp(scores, axis=1, b=self.weights_)
+        return log_probs
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
+
+        :param int n_samples: Number of rows, at least 1.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is of another kind.
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        known = without_rare_states(self.to_pyro(), self._num_known, self._num_states)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return self._decode(known.sample((n_samples,)).numpy())
+
+    def to_pyro(self) -> MixtureOfDensities:
+        """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
+        values, where a column has a state for them; in float64 on the processor.
+        """
+        check_is_fitted(self)
+        members = [estimator.to_pyro() for estimator in self.estimators_.values()]
+        return MixtureOfDensities(torch.from_numpy(self.weights_).log(), members)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimators_")
+
+
+def _with_gaps(codes: np.ndarray) -> np.ndarray:
+    """Codes as other estimators read them: NaN in place of -1, if there are any."""
+    return codes if (codes >= 0).all() else np.where(codes < 0, np.nan, codes)
+
+
+def _checked_members(members: Any) -> list[tuple[str, Any]]:
+    """Pairs of a name and an estimator, or a ValueError."""
+    pairs = members if isinstance(members, (list, tuple)) else []
+    fine = [
+        isinstance(pair, (list, tuple))
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and all(hasattr(pair[1], name) for name in ("fit", "score_samples", "to_pyro"))
+        and not isinstance(pair[1], type)
+        for pair in pairs
+    ]
+    if not fine or not all(fine) or len({pair[0] for pair in pairs}) < len(pairs):
+        raise ValueError(
+            "members: expected pairs of different names and of estimators with fit, score_samples and to_pyro, got "
+            f"{shortened(members)}"
+        )
+    return [(name, estimator) for name, estimator in pairs]
+
+
+class _Outcome(NamedTuple):
+    """Outcome of the fit of a member.
+
+    :ivar bool is_learned: Whether it can be used.
+    :ivar str note: What happened, if anything.
+    :ivar bool is_interrupted: Whether there was an interrupt from the keyboard.
+    """
+
+    is_learned: bool
+    note: str
+    is_interrupted: bool
+
+
+def _fit_within(seconds: float, estimator: Any, X: np.ndarray, options: dict[str, Any]) -> _Outcome:
+    """Fits an estimator, whose iterations end when time is up, with what they have.
+
+    :param float seconds: Largest time.
+    :param options: Options of ``fit``.
+    """
+    end = time.monotonic() + seconds
+    with warnings.catch_warnings(record=True) as caught, time_limit(seconds):
+        warnings.simplefilter("always")
+        try:
+            estimator.fit(X, **options)
+            is_learned = True
+        except KeyboardInterrupt:
+            is_learned = False
+    is_up = time.monotonic() >= end
+    messages = [str(warning.message) for warning in caught]
+    # Estimators keep the best of what they have, and warn, whatever it was that interrupted them.
+    is_short = not is_learned or any(INTERRUPTED in message for message in messages)
+    for warning, message in zip(caught, messages, strict=True):
+        if INTERRUPTED not in message and not issubclass(warning.category, ConvergenceWarning):
+            warnings.warn(warning.message, stacklevel=frames_below_user())
+    return _Outcome(is_learned, "time was up" if is_short and is_up else "", is_short and not is_up)

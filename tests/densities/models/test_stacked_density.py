@@ -1,0 +1,135 @@
+"""Averages of density estimators: weights, limits of time, interrupts, queries."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pyro_structured.distributions import MixtureOfDensities
+from pyro_structured.foundation.ops import progress
+from pyro_structured.models import JunctionTreeMixture, LatentTreeDensity, MEVMDensity, StackedDensity, ThinJunctionTree
+
+
+@parametrize_with_checks(
+    [StackedDensity(members=[("one", ThinJunctionTree(treewidth=1)), ("other", ThinJunctionTree(treewidth=2))])]
+)
+def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+def rows(number=600, seed=0):
+    """Half of the rows are of three equal columns, half have a parity."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(2, size=(number, 6))
+    kind = rng.random(number) < 0.5
+    X[kind, 1:3] = X[kind, :1]
+    X[~kind, 5] = X[~kind, 3] ^ X[~kind, 4]
+    return X
+
+
+SMALL = [
+    ("tree", ThinJunctionTree(treewidth=1)),
+    ("triples", ThinJunctionTree(treewidth=2)),
+    ("blocks", MEVMDensity(n_components=2, n_init=1, random_state=0)),
+    ("latent", LatentTreeDensity(n_states=4, n_iter_no_change=1, random_state=0)),
+]
+
+
+def test_never_worse_than_the_best_member_on_validation_rows():
+    X, X_val = rows(), rows(300, 1)
+    model = StackedDensity(members=SMALL, random_state=0).fit(X, X_val=X_val)
+    assert [member.name for member in model.members_] == ["tree", "triples", "blocks", "latent"]
+    assert not any(member.note for member in model.members_)
+    scores = {member.name: member.score for member in model.members_}
+    assert model.score(X_val) > max(scores.values()) - 1e-2
+    assert sum(member.weight for member in model.members_) == pytest.approx(1.0)
+    for name, estimator in model.estimators_.items():
+        assert estimator.score(X_val) == pytest.approx(scores[name])
+    # Weights at which no small change helps.
+    log_probs = np.stack([each.score_samples(X_val) for each in model.estimators_.values()], 1)
+    for step in np.eye(len(model.weights_)) - model.weights_:
+        changed = np.exp(log_probs) @ (model.weights_ + 0.05 * step)
+        assert np.log(changed).mean() <= model.score(X_val) + 1e-4
+
+
+def test_distribution():
+    X = rows()
+    model = StackedDensity(members=SMALL, random_state=0).fit(X)
+    d = model.to_pyro()
+    assert isinstance(d, MixtureOfDensities)
+    values = torch.from_numpy(X[:50])
+    assert torch.allclose(d.log_prob(values), torch.from_numpy(model.score_samples(X[:50])))
+    gaps = X[:50].astype(float)
+    gaps[:, 2] = np.nan
+    observed = torch.arange(6) != 2
+    assert torch.allclose(d.marginal_log_prob(values, observed), torch.from_numpy(model.score_samples(gaps)))
+    drawn = model.sample(2000, random_state=0)
+    assert np.abs(drawn.mean(0) - d.marginals[:, 1].numpy()).max() < 0.05
+    assert (model.sample(20, random_state=0) == model.sample(20, random_state=0)).all()
+
+
+def test_default_members():
+    binary = StackedDensity(random_state=0, time_budget=60.0).fit(rows(300))
+    names = [member.name for member in binary.members_]
+    assert names == [
+        *("Chow-Liu tree", "junction tree", "mixture of junction trees"),
+        *("exchangeable blocks", "sum-product network", "latent trees"),
+    ]
+    # Rows with gaps, and more than two categories, in words.
+    X = rows(300).astype(object)
+    X[:, 0] = np.array(["a", "b", "c"])[rows(300)[:, :2].sum(1)]
+    X[3, 2] = None
+    words = StackedDensity(random_state=0, time_budget=60.0).fit(X)
+    assert [member.name for member in words.members_] == [*names[:3], names[-1]]
+    assert set(words.sample(30, random_state=0)[:, 0]) <= {"a", "b", "c"}
+    strange = X[:1].copy()
+    strange[0, 0] = "d"
+    assert -np.inf < words.score_samples(strange)[0] < words.score_samples(X[:1])[0]
+
+
+def test_time_budget(monkeypatch):
+    """Members without time are left out; those whose time is up keep what they have."""
+    members = [("mixture", JunctionTreeMixture(n_components=2, n_init=3, random_state=0)), *SMALL[1:2]]
+    now, read = [0.0], time.monotonic
+
+    def clock():
+        now[0] += 1.0
+        return read() + now[0]
+
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    model = StackedDensity(members=members, time_budget=40.0, random_state=0).fit(rows())
+    assert [member.note for member in model.members_] == ["time was up", ""]
+    assert np.isfinite([member.score for member in model.members_]).all()
+    with pytest.raises(ValueError, match=r"^time_budget: expected time for at least one member, got none in time"):
+        StackedDensity(members=members[:1], time_budget=1.5, random_state=0).fit(rows())
+
+
+class Interrupted(ThinJunctionTree):
+    """An estimator that is interrupted from the keyboard."""
+
+    def fit(self, X, y=None, *, X_val=None, sample_weight=None):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_keeps_the_members_so_far():
+    members = [SMALL[0], ("interrupted", Interrupted()), SMALL[1]]
+    with pytest.warns(UserWarning, match="fit was interrupted: 2 of 3 members were tried"):
+        model = StackedDensity(members=members, random_state=0).fit(rows())
+    assert list(model.estimators_) == ["tree"] and len(model.members_) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_budget": 0.0}, "time_budget: expected a number above 0, got 0.0"),
+        ({"members": []}, r"members: expected pairs of different names and of estimators .*, got \[\]"),
+        ({"members": [("a", 3)]}, "members: expected pairs of different names and of estimators"),
+        ({"members": [SMALL[0], SMALL[0]]}, "members: expected pairs of different names and of estimators"),
+        ({"members": [("a", ThinJunctionTree)]}, "members: expected pairs of different names and of estimators"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(ValueError, match="^" + message):
+        StackedDensity(**options).fit(rows(20))
