@@ -13,6 +13,7 @@ from pyro_structured.models import (
     ExchangeableSPN,
     JunctionTreeCRF,
     JunctionTreeMixture,
+    LatentTreeDensity,
     MEVMClassifier,
     MEVMDensity,
     ThinJunctionTree,
@@ -24,10 +25,11 @@ ESTIMATORS = {
     "network": ExchangeableSPN(n_networks=1, n_states=2, random_state=0),
     "tree": ThinJunctionTree(treewidth=1, penalty=1.0, smoothing=1.0, random_state=0),
     "mixture": JunctionTreeMixture(n_components=2, treewidth=1, max_iter=2, random_state=0),
+    "latent": LatentTreeDensity(n_states=2, n_iter_no_change=1, random_state=0),
     "field": JunctionTreeCRF(edges=[(0, 1)], tol=0.01),
 }
-BINARY, CATEGORICAL = ("classifier", "exchangeable", "network"), ("tree", "mixture")
-GAPS = ("classifier", "exchangeable", "tree", "mixture")
+BINARY, CATEGORICAL = ("classifier", "exchangeable", "network"), ("tree", "mixture", "latent")
+GAPS = ("classifier", "exchangeable", "tree", "mixture", "latent")
 SPARSE = ("classifier", "exchangeable")
 NAMES = list("abcd")
 

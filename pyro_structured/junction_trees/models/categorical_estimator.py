@@ -26,6 +26,8 @@ from pyro_structured.junction_trees.models.typed_columns import typed_columns
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 
 UNKNOWN = -2
+# Largest integer up to which all are floating point numbers.
+EXACT = 2**53
 TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
 HANDLING = ("other", "error", "missing")
 # Largest number of different values of a column with fractions that are taken for categories, not measurements.
@@ -80,8 +82,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
         codes = np.empty(values.shape, dtype=np.int64)
         for place, (column, categories) in enumerate(zip(values.T, self.categories_, strict=True)):
-            places = {category: code for code, category in enumerate(categories.tolist())}
-            codes[:, place] = [places.get(value, UNKNOWN) for value in column.tolist()]
+            codes[:, place] = _places(column, categories)
         codes[find_missing(values)] = -1
         unknown = codes == UNKNOWN
         present = (codes != -1).sum(0)
@@ -131,6 +132,24 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         return np.stack([column.astype(common)[codes[:, place]] for place, column in enumerate(self.categories_)], 1)
 
 
+def _places(column: np.ndarray, categories: np.ndarray) -> np.ndarray:
+    """Places of values among the categories, ``UNKNOWN`` for others."""
+    if _is_comparable(column) and _is_comparable(categories):
+        order = categories.argsort()
+        ordered = categories[order]
+        places = ordered.searchsorted(column).clip(max=len(ordered) - 1)
+        return np.where(ordered[places] == column, order[places], UNKNOWN)
+    known = {category: code for code, category in enumerate(categories.tolist())}
+    return np.array([known.get(value, UNKNOWN) for value in column.tolist()], dtype=np.int64)
+
+
+def _is_comparable(column: np.ndarray) -> bool:
+    """Whether all values are numbers that can be compared with numbers of any type, without rounding."""
+    if column.dtype.kind in "bf" or column.dtype.itemsize < 8:
+        return column.dtype.kind in "biuf"
+    return column.dtype.kind in "iu" and bool((column.clip(-EXACT, EXACT) == column).all())
+
+
 def _plain(column: np.ndarray) -> np.ndarray:
     """Column of objects in a dtype of numbers, if all are numbers."""
     typed = np.array(column.tolist())
@@ -147,7 +166,8 @@ def _present(values: np.ndarray) -> list[list[Any]]:
     columns = []
     for place, column in enumerate(values.T):
         try:
-            present = set(column[~find_missing(column)].tolist())
+            known = column[~find_missing(column)]
+            present = set((np.unique(known) if known.dtype.kind in "biuf" else known).tolist())
         except TypeError as error:
             raise ValueError(f"X: expected numbers, strings or other categories in column {place}: {error}") from None
         if any(map(np.ndim, present)):
