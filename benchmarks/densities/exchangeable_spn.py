@@ -18,8 +18,8 @@ from pyro_structured.models import ExchangeableSPN, JunctionTreeMixture, MEVMDen
 TEXT = """
 Each setting is fitted to the training rows; the validation rows stop learning and choose the setting; the test rows
 judge the setting that was chosen. While the method and the two settings were developed, test figures were printed
-beside validation figures; decisions followed the latter. Of the other parameters, the default is taken: 8 networks,
-smoothing 2.
+beside validation figures; decisions followed the latter. There are 8 networks, and
+smoothing is 2.
 
 *Trees and blocks* is `ExchangeableSPN`, whose leaves mix Chow-Liu trees and exchangeable blocks. *Trees only* and
 *blocks only* are the same networks, learned with no share of the other part (`TREE_SHARE` of
@@ -75,7 +75,7 @@ class Fit:
 def network(data, leaves, setting, seed):
     region_network.TREE_SHARE = SHARES[leaves]
     text = ", ".join(f"{key} {value}" for key, value in setting.items())
-    return Fit(data, ExchangeableSPN(**setting, random_state=seed), text)
+    return Fit(data, ExchangeableSPN(**setting, smoothing=2.0, random_state=seed), text)
 
 
 def mixture(data, name, seed):

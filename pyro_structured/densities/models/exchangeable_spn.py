@@ -3,7 +3,7 @@
 __all__ = ["ExchangeableSPN"]
 
 import warnings
-from numbers import Real
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +19,14 @@ from pyro_structured.densities.models.region_network import RegionNetwork
 from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.models.binary_estimator import BinaryEstimator
 from pyro_structured.exchangeable.structures.partition import Partition
-from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
+from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, weighted_mean
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.junction_trees.models.categorical_estimator import HELD_OUT, MOST_DEALT
 
 # Number of steps in a row with a relative gain below the second number after which a network is finished.
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
@@ -43,12 +44,14 @@ class _Improved(NamedTuple):
 
     :ivar tables: Tables of the best step; ``None`` after an interrupt before the first step.
     :ivar log_likelihoods: Mean log-likelihoods of the training rows for all steps.
+    :ivar float score: Mean log-probability of the validation rows in the best step, in nats.
     :ivar bool settled: Whether the number of steps was sufficient.
     :ivar bool interrupted: Whether there was an interrupt from the keyboard.
     """
 
     tables: dict[str, Tensor] | None
     log_likelihoods: list[float]
+    score: float
     settled: bool
     interrupted: bool
 
@@ -57,29 +60,28 @@ def _improve(network: RegionNetwork, held_out: Tensor, max_iter: int) -> _Improv
     """Learns a network until its score stops improving.
 
     :param RegionNetwork network: The network, whose parameters are changed.
-    :param Tensor held_out: Weights of the validation rows, shape ``(N,)``; all 0 if there are none.
+    :param Tensor held_out: Weights of the validation rows, shape ``(N,)``, not all 0.
     :param int max_iter: Largest number of steps.
     """
     best, waited, tables = -np.inf, 0, None
-    judging = held_out if held_out.any() else network.weights
     gained: list[float] = []
     try:
         with progress_bar(total=max_iter, desc="EM", unit="step") as bar:
             for step in range(max_iter + 1):
                 log_prob, counts, uses = network.expect()
                 gained.append(float(log_prob @ network.weights / network.weights.sum()))
-                score = float(log_prob @ judging / judging.sum())
+                score = float(log_prob @ held_out / held_out.sum())
                 waited = 0 if score - best > SMALLEST_GAIN * abs(score) else waited + 1
                 if step == 0 or score > best:
                     best, tables = score, network.tables()
                 if waited == PATIENCE:
-                    return _Improved(tables, gained, True, False)
+                    return _Improved(tables, gained, best, True, False)
                 if step < max_iter:
                     network.maximize(counts, uses)
                     bar.update()
     except KeyboardInterrupt:
-        return _Improved(tables, gained, True, True)
-    return _Improved(tables, gained, False, False)
+        return _Improved(tables, gained, best, True, True)
+    return _Improved(tables, gained, best, False, False)
 
 
 @old_parameters("n_networks", "n_states", "max_region_size", "smoothing", "max_iter", "binarize", "random_state")
@@ -92,6 +94,9 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :func:`merge_partition`. Then all parameters, and the trees, are improved by expectation maximisation. Networks
     differ by their random clusters, and by random weights of the rows with which the regions are found.
 
+    Networks end learning, and the best step of each is kept, by the probability of rows that nothing else is learned
+    from. With several numbers for ``smoothing``, the first network is learned with each, and all others with the best.
+
     Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
     needs complete rows (:class:`MEVMDensity` does not).
 
@@ -99,8 +104,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param int n_states: Number K of states of each region, from 1 to 4096; more states need more rows.
     :param int max_region_size: Largest number of variables in a region, at least 1. One region of all variables makes a
         network a mixture of leaves.
-    :param float smoothing: Number of rows, drawn like all the data, that are added to those of every state, from 0 to
-        1e6.
+    :param smoothing: Number of rows, drawn like all the data, that are added to those of every state, from 0 to 1e6. A
+        number, or several to choose from.
     :param int max_iter: Largest number of steps of expectation maximisation for each network, at least 1.
     :param binarize: Values above this number are ones. ``"auto"``: above 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
@@ -108,8 +113,9 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     :param verbose: ``None``: a progress bar if standard error is a terminal; ``True``: lines, too, where it is none;
         ``False``: neither.
     :param random_state: Seed, or ``numpy.random.RandomState``, of the networks, and of samples.
-    :ivar log_likelihoods\_: Mean log-likelihoods of the rows for all steps of every network. With smoothing they may
-        fall a little.
+    :ivar log_likelihoods\_: Mean log-likelihoods of the rows that are learned from, for all steps of every network.
+        With smoothing they may fall a little.
+    :ivar float smoothing\_: The chosen number of rows.
 
     Cost about O(N n K (n + K)) a step; memory O(N n (n + K)), and O(M K (n + G K)) for networks of G regions.
 
@@ -137,7 +143,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         n_networks: int = 8,
         n_states: int = 40,
         max_region_size: int = 20,
-        smoothing: float = 2.0,
+        smoothing: float | Sequence[float] = (0.5, 2.0, 8.0),
         max_iter: int = 50,
         binarize: float | str | None = "auto",
         n_jobs: int | None = None,
@@ -163,7 +169,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
         :param y: Not used.
         :param X_val: Validation rows, shape ``(M, n)``, on which a network is judged after every step: the best one is
-            kept, and learning stops early. ``None``: it is judged on the rows it learns from.
+            kept, and learning stops early. ``None``: a random tenth of the rows, from which nothing else is learned.
         :param sample_weight: Weights of the rows, 0, or 1e-30 to 1e30, not all 0, shape ``(N,)``: so many times a
             row counts.
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
@@ -182,29 +188,52 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         # Equal rows are counted, because many data sets have few different ones.
         joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
         places = places.reshape(-1)
-        values = torch.from_numpy(joined)
         weights, held_out = (
-            torch.from_numpy(np.bincount(indices, row_weights, len(joined)).astype(np.float32))
+            np.bincount(indices, row_weights, len(joined))
             for indices, row_weights in ((places[: len(rows)], times), (places[len(rows) :], None))
         )
-        self._distribution = _assemble(self._learn(values, weights, held_out))
+        generator = checked_generator(self.random_state)
+        if X_val is None:
+            weights, held_out = hold_out(weights, generator)
+        data = [torch.from_numpy(each.astype(np.float32)) for each in (joined, weights, held_out)]
+        self._distribution = _assemble(self._learn(data, generator))
         return self
 
-    def _learn(self, values: Tensor, weights: Tensor, held_out: Tensor) -> list[dict[str, Tensor]]:
-        """Tables of all networks, or of those that were finished before an interrupt."""
-        generator = checked_generator(self.random_state)
-        options = self.n_states, self.max_region_size, self.smoothing, generator
-        tasks = ((RegionNetwork(values, weights, *options), held_out, self.max_iter) for _ in range(self.n_networks))
+    def _learn(self, data: Sequence[Tensor], generator: np.random.RandomState) -> list[dict[str, Tensor]]:
+        """Tables of all networks, or of those that were finished before an interrupt.
+
+        :param data: Different rows, and their weights for learning and for judging.
+        """
+        values, weights, held_out = data
+        seeds = generator.randint(2**31, size=self.n_networks)
+        smoothings = checked_numbers("smoothing", self.smoothing)
         finished: list[_Improved] = []
+
+        def tasks(seeds: np.ndarray, smoothings: Sequence[float]) -> Iterator[tuple[RegionNetwork, Tensor, int]]:
+            """Networks, made one after the other, since each takes memory."""
+            for seed in seeds:
+                for smoothing in smoothings:
+                    options = self.n_states, self.max_region_size, smoothing, np.random.RandomState(seed)
+                    yield RegionNetwork(values, weights, *options), held_out, self.max_iter
+
+        def learn(seeds: np.ndarray, smoothings: Sequence[float]) -> Iterator[_Improved]:
+            number = len(seeds) * len(smoothings)
+            shown = {"desc": "networks", "unit": "network"}
+            for network in in_parallel(_improve, tasks(seeds, smoothings), number, self.n_jobs, **shown):
+                # An interrupted network is kept only if no other is finished.
+                if not network.interrupted or (network.tables is not None and not finished):
+                    yield network
+                if network.interrupted:
+                    raise KeyboardInterrupt
+
+        self.smoothing_ = smoothings[0]
         try:
             with verbosity(self.verbose):
-                shown = {"desc": "networks", "unit": "network"}
-                for network in in_parallel(_improve, tasks, self.n_networks, self.n_jobs, **shown):
-                    # An interrupted network is kept only if no other is finished.
-                    if not network.interrupted or (network.tables is not None and not finished):
-                        finished.append(network)
-                    if network.interrupted:
-                        raise KeyboardInterrupt
+                for smoothing, network in zip(smoothings, learn(seeds[:1], smoothings), strict=True):
+                    if not finished or network.score > finished[0].score:
+                        finished, self.smoothing_ = [network], smoothing
+                for network in learn(seeds[1:], [self.smoothing_]):
+                    finished.append(network)
         except KeyboardInterrupt:
             if not finished:
                 raise
@@ -221,8 +250,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         for name in ("n_networks", "max_region_size", "max_iter"):
             check_count(name, getattr(self, name))
         check_count("n_states", self.n_states, MOST_STATES)
-        if not isinstance(self.smoothing, Real) or not 0 <= float(self.smoothing) <= MOST_SMOOTHING:
-            raise ValueError(f"smoothing: expected a number from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
+        if max(checked_numbers("smoothing", self.smoothing)) > MOST_SMOOTHING:
+            raise ValueError(f"smoothing: expected numbers from 0 to {MOST_SMOOTHING:g}, got {self.smoothing!r}")
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats; missing entries, NaN, are summed out.
@@ -282,6 +311,30 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.sparse = False
         return tags
+
+
+def hold_out(weights: np.ndarray, generator: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of different rows, divided at random: nine tenths to learn from, and a tenth to judge by.
+
+    Whole weights are numbers of equal rows, which are drawn one by one; a single row is in both parts.
+
+    :param np.ndarray weights: Weights of at least 0, shape ``(R,)``.
+
+    Example::
+
+        >>> training, judged = hold_out(np.array([15.0, 5.0]), np.random.RandomState(0))
+        >>> training.sum(), judged.sum()
+        (np.float64(18.0), np.float64(2.0))
+    """
+    if (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:
+        rows, each = np.arange(len(weights)).repeat(weights.astype(int)), np.ones(int(weights.sum()))
+    else:
+        rows, each = weights.nonzero()[0], weights[weights > 0]
+    if len(rows) == 1:
+        return weights, weights
+    chosen = generator.permutation(len(rows))[: max(1, round(HELD_OUT * len(rows)))]
+    judged = np.bincount(rows[chosen], each[chosen], len(weights))
+    return np.bincount(rows, each, len(weights)) - judged, judged
 
 
 def _assemble(tables: list[dict[str, Tensor]]) -> SumProductNetwork:

@@ -36,7 +36,7 @@ def in_parallel(
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise ValueError(f"n_jobs: expected None or an integer other than 0, got {n_jobs!r}")
     # Bars of several processes would be written over each other; arrays in files could not be written to.
-    number = min(effective_n_jobs(n_jobs), total)
+    number = max(1, min(effective_n_jobs(n_jobs), total))
     if number > 1:
         # joblib replaces a process whose memory has grown, and warns. As an error, the warning would end the thread
         # that gives out the tasks, and the results would never come.

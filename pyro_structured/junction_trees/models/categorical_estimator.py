@@ -1,6 +1,6 @@
 """Base classes of estimators of categorical data."""
 
-__all__ = ["CategoricalDensity", "CategoricalEstimator"]
+__all__ = ["HELD_OUT", "MOST_DEALT", "CategoricalDensity", "CategoricalEstimator"]
 
 import math
 import warnings

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pyro_structured.densities.models.exchangeable_spn import hold_out
 from pyro_structured.densities.models.region_network import RegionNetwork
 from pyro_structured.models import ExchangeableSPN
 
@@ -40,7 +41,7 @@ def test_values_are_binarised():
 
 
 def small(**options):
-    return ExchangeableSPN(**({"n_networks": 2, "n_states": 4, "random_state": 0} | options))
+    return ExchangeableSPN(**({"n_networks": 2, "n_states": 4, "smoothing": 2.0, "random_state": 0} | options))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_expectation_maximization_improves_the_likelihood():
         assert len(objective) > 3 and objective[-1] > objective[0] + 0.02
         assert min(np.diff(objective)) > -1e-3  # trees are chosen with smoothed shares
     # The network with the last parameters was the best one.
-    alone = small(n_networks=1, n_states=5, max_region_size=6).fit(rows.astype(int))
+    alone = small(n_networks=1, n_states=5, max_region_size=6).fit(rows.astype(int), X_val=rows.astype(int))
     assert alone.score(rows.astype(int)) == pytest.approx(max(alone.log_likelihoods_[0]), abs=1e-4)
 
 
@@ -129,9 +130,29 @@ def test_validation_rows_end_learning():
     rows = generator.integers(2, size=(300, 10))
     options = {"n_networks": 1, "n_states": 20, "smoothing": 0.1}
     early = small(**options).fit(rows[:100], X_val=rows[100:200])
-    late = small(**options).fit(rows[:100])
+    late = small(**options).fit(rows[:100], X_val=rows[:100])
     assert len(early.log_likelihoods_[0]) < len(late.log_likelihoods_[0])
     assert early.score(rows[200:]) > late.score(rows[200:])
+
+
+def test_smoothing_is_chosen_on_validation_rows():
+    rows = classes_of_blocks(600)
+    model = small(smoothing=[1e5, 2.0]).fit(rows)
+    assert model.smoothing_ == 2.0 and len(model.log_likelihoods_) == 2
+    # The same networks as without a choice.
+    np.testing.assert_array_equal(model.score_samples(rows), small(smoothing=2.0).fit(rows).score_samples(rows))
+
+
+def test_validation_rows_are_a_tenth_of_the_rows():
+    """Rows are drawn one by one; rows with other weights as they are."""
+    weights = np.array([30.0, 0.0, 5.0, 15.0])
+    training, judged = hold_out(weights, np.random.RandomState(0))
+    assert judged.sum() == 5 and (training + judged == weights).all() and (training >= 0).all()
+    drawn = np.mean([hold_out(weights, np.random.RandomState(seed))[1] for seed in range(2000)], 0)
+    np.testing.assert_allclose(drawn, weights / 10, atol=0.1)
+    training, judged = hold_out(np.array([0.5, 1.0, 1.5]), np.random.RandomState(0))
+    assert ((training == 0) ^ (judged == 0)).all() and (judged > 0).sum() == 1
+    assert all((each == [0, 1]).all() for each in hold_out(np.array([0.0, 1.0]), np.random.RandomState(0)))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +190,8 @@ def test_conventions(fitted):
         ({"max_iter": 10**30}, "max_iter: expected an integer below 2 \\*\\* 31, got 10+$"),
         ({"random_state": "x"}, "random_state: expected None, an integer .*, got 'x'"),
         ({"binarize": [0]}, r"binarize: expected a number, 'auto' or None, got \[0\]"),
-        ({"smoothing": -1.0}, "smoothing: expected a number from 0 to 1e\\+06, got -1.0"),
+        ({"smoothing": [1.0, 1e7]}, r"smoothing: expected numbers from 0 to 1e\+06, got \[1.0, 10000000.0\]"),
+        ({"smoothing": -1.0}, "smoothing: expected a number of at least 0, or several, got -1.0"),
     ],
 )
 def test_wrong_parameters(options, message):
@@ -223,7 +245,7 @@ def test_samples_have_a_seed(fitted):
 @pytest.mark.parametrize("networks", [0, 1])
 def test_an_interrupt_keeps_what_there_is(monkeypatch, networks):
     rows = classes_of_blocks(300)
-    whole = small(max_iter=20).fit(rows)
+    whole = small(max_iter=20).fit(rows, X_val=rows)
     expect, number, allowed = RegionNetwork.expect, 0, 3 + networks * len(whole.log_likelihoods_[0])
 
     def interrupted(self):
@@ -235,12 +257,12 @@ def test_an_interrupt_keeps_what_there_is(monkeypatch, networks):
 
     monkeypatch.setattr(RegionNetwork, "expect", interrupted)
     with pytest.warns(UserWarning, match="fit was interrupted: 1 of 2 networks are kept") as caught:
-        model = small(max_iter=20).fit(rows)
+        model = small(max_iter=20).fit(rows, X_val=rows)
     assert caught[0].filename == __file__ and model.to_pyro().structure.num_networks == 1
     assert model.log_likelihoods_ == [whole.log_likelihoods_[0][: None if networks else 3]]
     assert model.score(rows) == pytest.approx(max(model.log_likelihoods_[0]), abs=1e-4)
     with pytest.raises(KeyboardInterrupt):
-        small().fit(rows)
+        small().fit(rows, X_val=rows)
 
 
 def test_numbers_that_are_binarised_are_named():
