@@ -411,7 +411,7 @@ def stacking_weights(log_probs: np.ndarray, shares: np.ndarray) -> np.ndarray:
     Example::
 
         >>> stacking_weights(np.log([[0.2, 0.1], [0.2, 0.1], [0.1, 0.4]]), np.full(3, 1 / 3)).round(2)
-        array([0.5, 0.5])
+        array([0.56, 0.44])
     """
     weights = np.full(log_probs.shape[1], 1 / log_probs.shape[1])
     relative = np.exp(log_probs - log_probs.max(1, keepdims=True))

@@ -171,7 +171,7 @@ def center_tree(information: np.ndarray) -> list[int]:
     Example::
 
         >>> center_tree(np.array([[0, 3, 2, 1], [3, 0, 3, 1], [2, 3, 0, 2], [1, 1, 2, 0]]))
-        [1, 1, 1, 2]
+        [1, 2, 2, 2]
     """
     # Lengths above 0, because edges of length 0 count as none.
     lengths = information.max() + 1 - information
