@@ -110,12 +110,12 @@ class LatentTree(CategoricalVector):
 
     Example::
 
-        >>> stay = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
-        >>> d = LatentTree(stay.expand(3, 2, 2), stay.expand(3, 2, 2), HiddenTree.chain(3, num_states=2))
+        >>> stay, show = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log(), torch.tensor([[0.8, 0.2], [0.2, 0.8]]).log()
+        >>> d = LatentTree(stay.expand(3, 2, 2), show.expand(3, 2, 2), HiddenTree.chain(3, num_states=2))
         >>> d.log_prob(torch.tensor([0, 0, 0])).exp()
-        tensor(0.5404)
+        tensor(0.3895)
         >>> d.condition(torch.tensor([1, 0, 0]), torch.tensor([True, False, False])).marginals[:, 1]
-        tensor([1.0000, 0.4200, 0.4360])
+        tensor([1.0000, 0.4077, 0.4262])
     """
 
     arg_constraints = {

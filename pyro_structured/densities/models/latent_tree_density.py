@@ -40,6 +40,8 @@ HEAVY = 4.0
 MOST_SMOOTHING = 1e20
 # Number of iterations that find the weights of several trees.
 WEIGHT_ITERATIONS = 200
+# Largest number of rows among which clusters are found.
+MOST_CLUSTERED = 20_000
 # Weights of rows that a random weight does not leave out, for all that.
 SMALLEST_SHAKEN = 1e-9
 
@@ -106,7 +108,7 @@ def _learn(*settings: Any) -> _Learned:
         for _ in progress_bar(range(start.max_iter), desc="passes", unit="pass"):
             order = torch.from_numpy(rng.permutation(number)).to(rows.device)
             for batch in order.tensor_split(size):
-                learner.step(rows[:, batch], weights[batch], number / len(batch), share if size > 1 else 1.0)
+                learner.step(rows[batch], weights[batch], number / len(batch), share if size > 1 else 1.0)
             found = learner.log_probs(judged).double().cpu().numpy()
             history.append(float(shares @ found))
             waited += 1
@@ -149,16 +151,26 @@ def _begin(start: _Start, rng: np.random.RandomState) -> tuple[LatentTreeEM, Ten
 
 
 def _clusters(rows: CategoricalRows, weights: np.ndarray, number: int, rng: np.random.RandomState) -> np.ndarray:
-    """Clusters of similar rows, integers below ``number``, shape ``(R,)``."""
-    features = rows.hits.astype(np.float32)
-    if not rows.is_complete:
-        means = np.average(features, axis=0, weights=weights)
-        missing = np.repeat(~rows.observed, rows.cardinalities, axis=0).T
-        features = np.where(missing, means, features)
-    different = min(number, len(features))
-    means = MiniBatchKMeans(different, n_init=3, random_state=rng).fit(features, sample_weight=weights)
-    labels: np.ndarray = means.predict(features).astype(np.int64)
+    """Clusters of similar rows, integers below ``number``, shape ``(R,)``; found among some of the rows."""
+    chosen = rng.permutation(len(weights))[:MOST_CLUSTERED]
+    options = {"n_init": 3, "random_state": rng}
+    means = MiniBatchKMeans(min(number, len(chosen)), **options)
+    means.fit(_features(rows, chosen), sample_weight=weights[chosen])
+    parts = np.array_split(np.arange(len(weights)), max(1, len(weights) // MOST_CLUSTERED))
+    labels: np.ndarray = np.concatenate([means.predict(_features(rows, part)) for part in parts]).astype(np.int64)
     return labels
+
+
+def _features(rows: CategoricalRows, chosen: np.ndarray) -> np.ndarray:
+    """Whether rows have each state of each variable, shape ``(number, states)``; for missing ones, equal
+    shares of all.
+    """
+    columns = []
+    for column, size in zip(rows.values[:, chosen], rows.cardinalities, strict=True):
+        hits = (column[:, None] == np.arange(size)).astype(np.float32)
+        hits[column < 0] = 1 / size
+        columns.append(hits)
+    return np.concatenate(columns, 1)
 
 
 class LatentTreeDensity(CategoricalDensity):

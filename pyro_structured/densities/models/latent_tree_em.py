@@ -20,8 +20,8 @@ from pyro_structured.densities.ops.latent_tree_passes import (
 
 # Share of the rows whose latent states are equal along an edge at the start.
 EQUAL = 0.9
-# Numbers in one batch of rows that are scored.
-SCORED_AT_ONCE = 2**22
+# Numbers of latent states in one batch of rows.
+HELD_AT_ONCE = 2**22
 
 
 class LatentTreeTables(NamedTuple):
@@ -74,14 +74,15 @@ class LatentTreeEM:
         self._places = places
 
     def read(self, codes: np.ndarray) -> Tensor:
-        """Rows for the other methods, from states of shape ``(N, n)``, -1 where one is missing."""
-        states = torch.from_numpy(np.ascontiguousarray(codes.T[self.order])).long()
-        return states.masked_fill(states < 0, self.frequencies.shape[-1]).to(self.frequencies.device)
+        """Rows for the other methods, in a small type, from states of shape ``(N, n)``, -1 where one is missing."""
+        missing = self.frequencies.shape[-1]
+        states = np.where(codes < 0, missing, codes)[:, self.order].astype(np.uint8 if missing < 256 else np.int32)
+        return torch.from_numpy(states).to(self.frequencies.device)
 
     def start(self, rows: Tensor, weights: Tensor, clusters: Tensor, noise: Tensor) -> None:
         """Counts of rows whose latent states are all their clusters, for nine of ten rows, and random for the rest.
 
-        :param Tensor rows: Rows of :meth:`read`, shape ``(n, N)``.
+        :param Tensor rows: Rows of :meth:`read`, shape ``(N, n)``.
         :param Tensor weights: Weights of the rows, shape ``(N,)``.
         :param Tensor clusters: Integers below K, shape ``(N,)``.
         :param Tensor noise: Positive random numbers of mean 1, shape ``(n, K, K)``.
@@ -91,8 +92,12 @@ class LatentTreeEM:
         # The root has no parent, and so a single row.
         likely[0] = 0.0
         likely[0, 0] = sizes
-        member = torch.nn.functional.one_hot(clusters, self.num_states).to(weights) * weights.unsqueeze(-1)
-        self.counts = LatentTreeTables(likely, self._observed(rows, member.expand(len(rows), -1, -1)))
+        observed = torch.zeros_like(self.frequencies).unsqueeze(1).repeat(1, self.num_states, 1)
+        for part in torch.arange(len(rows), device=rows.device).split(self._rows_at_once):
+            member = torch.nn.functional.one_hot(clusters[part], self.num_states).to(weights)
+            states = (member * weights[part].unsqueeze(-1)).expand(rows.shape[1], -1, -1)
+            observed += self._observed(rows[part], states)
+        self.counts = LatentTreeTables(likely, observed)
         self.maximize()
 
     def _observed(self, rows: Tensor, states: Tensor) -> Tensor:
@@ -101,7 +106,7 @@ class LatentTreeEM:
         :param Tensor states: Expected numbers of the latent states, shape ``(n, N, K)``.
         """
         number, size = self.frequencies.shape
-        places = torch.arange(number, device=rows.device).unsqueeze(-1) * (size + 1) + rows
+        places = torch.arange(number, device=rows.device).unsqueeze(-1) * (size + 1) + rows.mT
         table = states.new_zeros(number * (size + 1), self.num_states)
         table = table.index_add_(0, places.flatten(), states.flatten(0, 1))
         return table.reshape(number, size + 1, self.num_states)[:, :size].mT
@@ -121,7 +126,7 @@ class LatentTreeEM:
     def step(self, rows: Tensor, weights: Tensor, scale: float, share: float) -> None:
         """Replaces a share of the counts by those of some rows, and learns the tables anew.
 
-        :param Tensor rows: Rows of :meth:`read`, shape ``(n, N)``.
+        :param Tensor rows: Rows of :meth:`read`, shape ``(N, n)``.
         :param Tensor weights: Weights of these rows, shape ``(N,)``.
         :param float scale: Number of all rows for each of these.
         :param float share: The share, above 0 and up to 1.
@@ -133,14 +138,17 @@ class LatentTreeEM:
 
     @torch.no_grad()
     def _infer(self, rows: Tensor) -> LatentTreeBeliefs:
-        evidence = evidence_of_states(self.tables.emissions[None], rows[None])
+        evidence = evidence_of_states(self.tables.emissions[None], rows.mT[None])
         return infer_latent_tree(self.tables.transitions[None], evidence, self.levels)
 
     def log_probs(self, rows: Tensor) -> Tensor:
         """Log-probabilities of rows of :meth:`read`, shape ``(N,)``."""
-        size = max(1, SCORED_AT_ONCE // (len(rows) * self.num_states))
-        parts: tuple[Tensor, ...] = rows.split(size, 1)
+        parts: tuple[Tensor, ...] = rows.split(self._rows_at_once)
         return torch.cat([self._infer(part).log_z[0] for part in parts])
+
+    @property
+    def _rows_at_once(self) -> int:
+        return max(1, HELD_AT_ONCE // (len(self.order) * self.num_states))
 
     def log_prior(self) -> float:
         """Logarithm of the prior density of the tables, up to a constant."""
