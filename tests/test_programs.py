@@ -378,7 +378,7 @@ def test_matchings_with_neural_costs_and_minibatches():
     learner = MCEM(model, no_guide, pyro.optim.Adam({"lr": 0.02}))
     for _ in range(150):
         learner.step(features[:100], y[:100], 20)
-    assert learner.state_dict()["chains"]["started"]["y_costs"].all()
+    assert len(learner.state_dict()["chains"]["y_costs"]["rows"]) == 100
     right = Matching(4).solve(network(features[100:]).squeeze(-1).detach()) == y[100:]
     assert right.double().mean() > 0.5  # six standard errors above chance are 0.36
 

@@ -47,7 +47,7 @@ class _FieldChains(RowState):
         :return: Labels, shape ``(num_chains,) + batch_shape + event_shape``.
         """
         rank = len(field.batch_shape)
-        if field.description.num_rows == 1 and (field.batch_shape.numel() > 1 or self._is_shared(name)):
+        if field.description.num_rows == 1 and (field.batch_shape.numel() > 1 or self.belongs_to_no_row(name)):
             sizes = field.batch_shape
             places, observed = _all_places(sizes), value.new_zeros(sizes)
         else:
@@ -64,10 +64,6 @@ class _FieldChains(RowState):
         moved = _sweep(field.description, last, self.num_sweeps)
         self.write(name, places, sizes, moved, observed)
         return moved.movedim(rank, 0)
-
-    def _is_shared(self, name: str) -> bool:
-        """Whether the chains of a site belong to no row, so that nothing was observed of one."""
-        return name in self._started and self._observed[name].shape == self._started[name].shape
 
 
 @torch.no_grad()

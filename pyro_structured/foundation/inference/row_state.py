@@ -3,10 +3,54 @@
 __all__ = ["RowState", "row_places"]
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+@dataclass
+class _SeenRows:
+    """Rows of a site that were seen.
+
+    :ivar Tensor slots: Place of every row of the plates in the other tensors, or -1 for rows that were not seen.
+    :ivar Tensor values: Values, one row after the other in the order in which they were seen, with room for more.
+    :ivar Tensor observed: Observed values, likewise.
+    :ivar int count: Number of places that are taken.
+    """
+
+    slots: Tensor
+    values: Tensor
+    observed: Tensor
+    count: int
+
+    def grow(self, sizes: torch.Size) -> None:
+        """Makes room in the numbering for larger plates than before."""
+        present = self.slots.shape
+        larger = tuple(map(max, present, sizes))
+        if larger != present:
+            old, self.slots = self.slots, self.slots.new_full(larger, -1)
+            self.slots[tuple(map(slice, present))] = old
+
+    def places(self, rows: tuple[Tensor, ...]) -> Tensor:
+        """Places of some rows, new ones for those that have none."""
+        slots = self.slots[rows]
+        fresh = slots < 0
+        slots[fresh] = torch.arange(self.count, self.count + int(fresh.sum()), dtype=slots.dtype)
+        self.count += int(fresh.sum())
+        self.slots[rows] = slots
+        self.values, self.observed = (self._with_room(tensor) for tensor in (self.values, self.observed))
+        # A row that comes twice has one of the two places.
+        return self.slots[rows].long()
+
+    def _with_room(self, tensor: Tensor) -> Tensor:
+        if len(tensor) >= self.count:
+            return tensor
+        # Doubling keeps the time for copies proportional to the number of rows.
+        larger = tensor.new_zeros(max(self.count, min(2 * len(tensor), self.slots.numel())), *tensor.shape[1:])
+        larger[: len(tensor)] = tensor
+        return larger
 
 
 class RowState:
@@ -14,13 +58,12 @@ class RowState:
 
     Rows are those of the plates' full sizes; steps that see a part of them read and write that part. A row with another
     observed value than last time is another row, of other data, and has not been seen. Values that a step writes count
-    only once they are committed: a step that fails changes nothing.
+    only once they are committed: a step that fails changes nothing. Memory is that of the rows that were seen, and four
+    bytes for every row of the plates.
     """
 
     def __init__(self) -> None:
-        self._values: dict[str, Tensor] = {}
-        self._started: dict[str, Tensor] = {}
-        self._observed: dict[str, Tensor] = {}
+        self._seen: dict[str, _SeenRows] = {}
         self._written: list[tuple[str, tuple[Tensor, ...], torch.Size, Tensor, Tensor]] = []
 
     def read(
@@ -36,11 +79,15 @@ class RowState:
             have changed count as not seen.
         """
         tail = observed.shape[len(sizes) :]
-        if not self._fits(name, sizes, shape, tail):
-            return None, torch.zeros(sizes, dtype=torch.bool)[places]
-        self._grow(name, sizes)
-        same = (self._observed[name][places] == observed).unsqueeze(-1).flatten(len(sizes)).all(-1)
-        return self._values[name][places], self._started[name][places] & same
+        if not self._fits(name, sizes, shape, tail) or not self._seen[name].count:
+            rows = torch.broadcast_shapes(*(place.shape for place in places))
+            return None, torch.zeros(rows, dtype=torch.bool)
+        seen = self._seen[name]
+        seen.grow(sizes)
+        slots = seen.slots[places].long()
+        known = slots.clamp(min=0)
+        same = (seen.observed[known] == observed).unsqueeze(-1).flatten(len(sizes)).all(-1)
+        return seen.values[known], (slots >= 0).to(same.device) & same
 
     def write(self, name: str, places: tuple[Tensor, ...], sizes: torch.Size, values: Tensor, observed: Tensor) -> None:
         """Writes values of some rows, whose axes come first, and their observed values, for the next commit."""
@@ -51,46 +98,48 @@ class RowState:
         for name, places, sizes, values, observed in self._written:
             shape, tail = values.shape[len(sizes) :], observed.shape[len(sizes) :]
             if not self._fits(name, sizes, shape, tail):
-                self._values[name] = values.new_zeros(sizes + shape)
-                self._observed[name] = observed.new_zeros(sizes + tail)
-                self._started[name] = torch.zeros(sizes, dtype=torch.bool, device=values.device)
-            self._grow(name, sizes)
-            self._values[name][places], self._observed[name][places] = values, observed
-            self._started[name][places] = True
+                slots = torch.full(sizes, -1, dtype=torch.int32)
+                self._seen[name] = _SeenRows(slots, values.new_zeros(0, *shape), observed.new_zeros(0, *tail), 0)
+            seen = self._seen[name]
+            seen.grow(sizes)
+            slots = seen.places(places)
+            seen.values[slots], seen.observed[slots] = values, observed
         self.discard()
 
     def discard(self) -> None:
         """Forgets values that were written and not committed."""
         self._written = []
 
+    def belongs_to_no_row(self, name: str) -> bool:
+        """Whether nothing was observed of the rows of a site, so that values go on whichever rows come next."""
+        return name in self._seen and self._seen[name].observed.dim() == 1
+
     def _fits(self, name: str, sizes: torch.Size, shape: torch.Size, tail: torch.Size) -> bool:
         """Whether a site has values of rows with as many axes, and of these shapes."""
-        if name not in self._values or self._started[name].dim() != len(sizes):
+        if name not in self._seen or self._seen[name].slots.dim() != len(sizes):
             return False
-        shapes = (tensors[name].shape[len(sizes) :] for tensors in (self._values, self._observed))
-        return tuple(shapes) == (shape, tail)
-
-    def _grow(self, name: str, sizes: torch.Size) -> None:
-        """Makes room for more rows than before."""
-        present = self._started[name].shape
-        larger = tuple(map(max, present, sizes))
-        if larger == present:
-            return
-        for tensors in (self._values, self._started, self._observed):
-            old = tensors[name]
-            tensors[name] = old.new_zeros(larger + old.shape[len(present) :])
-            tensors[name][tuple(map(slice, present))] = old
+        return (self._seen[name].values.shape[1:], self._seen[name].observed.shape[1:]) == (shape, tail)
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of all values."""
-        parts = {"values": self._values, "started": self._started, "observed": self._observed}
-        return {key: {name: tensor.clone() for name, tensor in tensors.items()} for key, tensors in parts.items()}
+        """By names of sites, copies of the rows' numbers along every axis, shape ``(S, axes)`` for S rows that were
+        seen, of their values and observed values, shape ``(S, ...)``, and of the axes' sizes.
+        """
+        state = {}
+        for name, seen in self._seen.items():
+            taken = seen.slots >= 0
+            slots = seen.slots[taken].long()
+            parts = {"values": seen.values[slots], "observed": seen.observed[slots]}
+            state[name] = {"rows": taken.nonzero(), "sizes": torch.tensor(taken.shape, dtype=torch.long), **parts}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restores the values of a state."""
-        self._values, self._started, self._observed = (
-            {name: tensor.clone() for name, tensor in state[key].items()} for key in ("values", "started", "observed")
-        )
+        self._seen = {}
+        for name, part in state.items():
+            slots = torch.full(part["sizes"].tolist(), -1, dtype=torch.int32)
+            seen = _SeenRows(slots, part["values"].clone(), part["observed"].clone(), 0)
+            seen.places(tuple(part["rows"].unbind(-1)))
+            self._seen[name] = seen
 
 
 def row_places(node: Any, rows: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], torch.Size]:

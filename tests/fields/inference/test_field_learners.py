@@ -211,17 +211,21 @@ def test_chains_belong_to_rows(learner_class):
     learner, before = learner_class(rows_model, no_guide, SGD({"lr": 0.0}), num_chains=3, **options), None
     for _ in range(20):
         learner.step(y)
-        state = learner.state_dict()["chains"]
-        values, started = state["values"]["y"], state["started"]["y"]
-        assert values.shape == (12, 3, 3, 3) and started.shape == (12,)
+        part = learner.state_dict()["chains"]["y"]
+        values = torch.full((12, 3, 3, 3), -1.0)
+        values[part["rows"].squeeze(-1)] = part["values"]
         if before is not None:
             assert (values != before).flatten(1).any(1).sum() <= 4
         before = values
-    assert started.all()
+    assert part["sizes"].tolist() == [12] and len(part["rows"]) == 12
 
 
 def labels_of(learner):
-    return learner.state_dict()["chains"]["values"]["y"]
+    return learner.state_dict()["chains"]["y"]["values"]
+
+
+def sizes_of(learner):
+    return learner.state_dict()["chains"]["y"]["sizes"].tolist()
 
 
 def test_other_data_start_other_chains():
@@ -276,12 +280,11 @@ def test_chains_of_single_rows(always):
     learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
     for rows in ([3], [7]) if always else ([1, 2], [3], [7]):
         learner.step(y, rows, 1.0)
-    started = learner.state_dict()["chains"]["started"]["y"]
-    assert started.nonzero().flatten().tolist() == ([3, 7] if always else [1, 2, 3, 7])
+    assert learner.state_dict()["chains"]["y"]["rows"].tolist() == ([[3], [7]] if always else [[1], [2], [3], [7]])
     learner = ContrastiveDivergence(common, no_guide, SGD({"lr": 0.0}), persistent=True)
     for rows in ([3], [7]) if always else ([1, 2], [3], [7]):
         learner.step(y, torch.tensor(rows))
-    assert len(labels_of(learner)) == (12 if always else 2)
+    assert sizes_of(learner) == [12 if always else 2]
 
 
 @pytest.mark.parametrize("rows", [None, [5, 3], torch.tensor([5, 3])], ids=["unknown", "list", "tensor"])
@@ -297,8 +300,8 @@ def test_plates_that_are_told_their_rows(rows):
 
     learner = ExpectedLoss(model, no_guide, SGD({"lr": 0.1}))
     assert all(math.isfinite(learner.step(y)) for _ in range(3))
-    found = learner.state_dict()["chains"]["started"]["y"].nonzero().flatten().tolist()
-    assert found == (list(range(12)) if rows is None else [3, 5])
+    found = learner.state_dict()["chains"]["y"]["rows"]
+    assert found.flatten().tolist() == (list(range(12)) if rows is None else [3, 5])
 
 
 def test_no_rows():
@@ -379,12 +382,12 @@ def test_chains_of_one_field_belong_to_no_row():
     learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
     for number, expected in ((20, 5), (3, 5), (20, 5)):
         learner.step(torch.zeros(number, 3, 3))
-        assert learner.state_dict()["chains"]["values"]["y"].shape == (expected, 1, 3, 3)
+        assert learner.state_dict()["chains"]["y"]["values"].shape == (expected, 1, 3, 3)
     learner = ContrastiveDivergence(model, no_guide, SGD({"lr": 0.0}), persistent=True)
     learner.step(torch.zeros(2, 3, 3))
-    kept = learner.state_dict()["chains"]["values"]["y"]
+    kept = learner.state_dict()["chains"]["y"]["values"]
     learner.step(torch.zeros(5, 3, 3))
-    assert kept.shape[0] == 2 and learner.state_dict()["chains"]["values"]["y"].shape[0] == 5
+    assert kept.shape[0] == 2 and learner.state_dict()["chains"]["y"]["values"].shape[0] == 5
 
 
 def test_fields_of_an_event_scaled_and_masked():
@@ -407,7 +410,7 @@ def test_fields_of_an_event_scaled_and_masked():
     learner.step(y)
     changed = (pyro.param("unary").detach() != before).flatten(1).any(1)
     assert not changed[~mask].any() and changed[mask].any()
-    assert learner.state_dict()["chains"]["values"]["y"].shape == (5, 2, 2, 3, 3)
+    assert sizes_of(learner) == [5, 2] and labels_of(learner).shape == (10, 2, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -554,10 +557,10 @@ def test_a_single_field():
         with pyro.plate("columns", 3, subsample_size=2, dim=-1) as j, pyro.plate("rows", 2, dim=-2):
             pyro.sample("y", GridCRF(unary[:, j], NONE, SMALL), obs=y[:, j])
 
-    for model, shape in ((single, (2, 3, 3)), (nested, (2, 3, 2, 3, 3))):
+    for model, sizes in ((single, []), (nested, [2, 3])):
         learner = ExpectedLoss(model, no_guide, Adam({"lr": 0.1}))
         assert all(math.isfinite(learner.step(y)) for _ in range(5))
-        assert learner.state_dict()["chains"]["values"]["y"].shape == shape
+        assert sizes_of(learner) == sizes and labels_of(learner).shape[1:] == (2, 3, 3)
 
 
 def categorical_model(y):

@@ -27,9 +27,12 @@ def test_rows_of_nested_plates():
     learner, before = MCEM(model, lambda: None, SGD({"lr": 0.0})), None
     for _ in range(40):
         learner.step()
-        chains = learner.state_dict()["chains"]
-        costs, started = chains["values"]["y_costs"], chains["started"]["y_costs"]
-        assert costs.shape == (4, 6, 5) and problem.contains(costs, y)[started].all()
+        chains = learner.state_dict()["chains"]["y_costs"]
+        assert chains["sizes"].tolist() == [4, 6]
+        costs, started = torch.zeros(4, 6, 5).double(), torch.zeros(4, 6, dtype=torch.bool)
+        seen = tuple(chains["rows"].unbind(-1))
+        costs[seen], started[seen] = chains["values"], True
+        assert problem.contains(costs, y)[started].all()
         if before is not None:
             changed = (costs != before).any(-1)
             assert changed.sum() == 6 and len(changed.nonzero()[:, 0].unique()) == 3
@@ -50,9 +53,9 @@ def test_plates_without_a_tensor():
     learner = MCEM(model, lambda: None, SGD({"lr": 0.01}))
     for _ in range(20):
         learner.step()
-    chains = learner.state_dict()["chains"]["values"]
+    chains = learner.state_dict()["chains"]
     assert set(chains) == {f"w{i}" for i in range(5)}
-    assert all(costs.argmin() == int(name[1]) % 3 for name, costs in chains.items())
+    assert all(part["values"].argmin() == int(name[1]) % 3 for name, part in chains.items())
 
 
 def test_other_optima_start_anew():
@@ -70,5 +73,5 @@ def test_other_optima_start_anew():
     first, second = problem.solve(torch.randn(6, 5)), problem.solve(torch.randn(9, 5))
     for y in (first, second, first, first[:2]):
         learner.step(y)
-        costs = learner.state_dict()["chains"]["values"]["y_costs"]
+        costs = learner.state_dict()["chains"]["y_costs"]["values"]
         assert problem.contains(costs[: len(y)], y).all()
