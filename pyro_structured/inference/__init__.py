@@ -9,6 +9,7 @@ __all__ = [
     "ContrastiveDivergence",
     "CostsReparam",
     "CountMeanField",
+    "DistributedOptim",
     "EarlyStopping",
     "ExpectedLoss",
     "FieldGibbs",
@@ -28,6 +29,7 @@ __all__ = [
     "StructuredGibbs",
     "TreeReweighted",
     "restore_dtypes",
+    "shard_rows",
     "to_arviz",
 ]
 
@@ -43,9 +45,11 @@ from pyro_structured.fields.inference.mean_field_loss import MeanFieldLoss
 from pyro_structured.fields.inference.pseudo_likelihood import PseudoLikelihood
 from pyro_structured.foundation.inference.binary_gibbs import BinaryGibbs
 from pyro_structured.foundation.inference.checkpoint import Checkpoint
+from pyro_structured.foundation.inference.distributed_optim import DistributedOptim
 from pyro_structured.foundation.inference.early_stopping import EarlyStopping
 from pyro_structured.foundation.inference.gibbs import Gibbs, StepKernel
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
+from pyro_structured.foundation.inference.row_shards import shard_rows
 from pyro_structured.foundation.inference.structured_gibbs import StructuredGibbs
 from pyro_structured.foundation.inference.to_arviz import to_arviz
 from pyro_structured.optima.inference.constrained_slice import ConstrainedSlice

@@ -14,6 +14,7 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 from tqdm import trange
 
+from pyro_structured.foundation.inference.distributed_optim import DistributedOptim, taking_part
 from pyro_structured.foundation.inference.learning_state import LearningState
 from pyro_structured.foundation.inference.masked_sites import MaskedSites
 from pyro_structured.foundation.inference.nonfinite_error import (
@@ -110,13 +111,14 @@ class Learner(ABC, Generic[Batch]):
             gradient is not finite. After any error parameters, buffers of modules, the optimiser and chains are as
             before.
         """
-        self._state.resume(args, kwargs)
         if self._chains is not None:
             self._chains.discard()
         try:
-            with self._state.attempt():
-                batch = self._observe(args, kwargs)
-                loss = self._improve(batch, self._infer(batch))
+            with taking_part(self.optim):
+                self._state.resume(args, kwargs)
+                with self._state.attempt():
+                    batch = self._observe(args, kwargs)
+                    loss = self._improve(batch, self._infer(batch))
         except NonFiniteError as error:
             if self.on_nonfinite == "raise":
                 raise
@@ -216,6 +218,8 @@ class Learner(ABC, Generic[Batch]):
             check_gradients(params, number)
             if self.optim is None:
                 self._minimise(params, batch, inferred)
+            elif isinstance(self.optim, DistributedOptim):
+                number = self.optim.take_step(params.values(), number)
             else:
                 self.optim(list(params.values()))
         finally:

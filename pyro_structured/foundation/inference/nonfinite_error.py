@@ -1,6 +1,6 @@
 """Errors of steps whose loss or gradient is not finite."""
 
-__all__ = ["ADVICE", "NonFiniteError", "check_gradients", "check_loss", "check_values"]
+__all__ = ["ADVICE", "NonFiniteError", "check_gradients", "check_loss", "check_values", "nonfinite_gradient"]
 
 import math
 from collections.abc import Mapping
@@ -30,19 +30,23 @@ def check_loss(loss: float) -> None:
 
 def check_gradients(params: Mapping[str, Tensor], loss: float) -> None:
     """Raises an error, with the name of a parameter, unless all gradients are finite."""
+    wrong = nonfinite_gradient(params)
+    if wrong is not None:
+        raise NonFiniteError(f"{wrong}, at a loss of {loss:.6g}; {ADVICE}", loss)
+
+
+def nonfinite_gradient(params: Mapping[str, Tensor]) -> str | None:
+    """Description, with the name of a parameter, of a gradient that is not finite, or ``None`` if all are finite."""
     gradients = {name: _entries(param.grad) for name, param in params.items() if param.grad is not None}
     good = {name: entries.isfinite().all() for name, entries in gradients.items()}
     devices = {finite.device for finite in good.values()}
     # One synchronisation with each device, if all gradients are finite.
     if all(bool(torch.stack([finite for finite in good.values() if finite.device == here]).all()) for here in devices):
-        return
+        return None
     name = next(name for name, finite in good.items() if not finite)
     wrong, entries = gradients[name], gradients[name].numel()
-    raise NonFiniteError(
-        f"{name}: expected a finite gradient, got {_first(wrong)} in {int((~wrong.isfinite()).sum())} of {entries} "
-        f"entries, at a loss of {loss:.6g}; {ADVICE}",
-        loss,
-    )
+    count = int((~wrong.isfinite()).sum())
+    return f"{name}: expected a finite gradient, got {_first(wrong)} in {count} of {entries} entries"
 
 
 def check_values(params: Mapping[str, Tensor]) -> None:

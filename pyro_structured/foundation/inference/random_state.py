@@ -1,13 +1,15 @@
 """States of all generators of random numbers."""
 
-__all__ = ["load_random_state", "random_state", "same_random_state"]
+__all__ = ["load_random_state", "random_state", "same_random_state", "spread_random_state"]
 
+import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pyro
 import torch
 
 
@@ -35,6 +37,17 @@ def load_random_state(state: dict[str, Any]) -> None:
     np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
     for device, device_state in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(device_state.cpu(), device)
+
+
+def spread_random_state(rank: int) -> None:
+    """Moves all generators, which are in the same state in several processes, to states that differ between processes;
+    those of process 0 stay where they are.
+    """
+    if rank > 0:
+        drawn = int(torch.randint(2**62, ()))
+        digest = hashlib.sha256(f"{drawn} {rank}".encode()).digest()
+        # NumPy takes 32 bits.
+        pyro.set_rng_seed(int.from_bytes(digest[:4], "big"))
 
 
 @contextmanager

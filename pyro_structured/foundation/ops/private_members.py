@@ -5,6 +5,7 @@ __all__ = [
     "add_optimizer",
     "bernoulli_is_given_by_logits",
     "forget_energy",
+    "group_store",
     "initial_strategy",
     "is_compiled",
     "is_plate",
@@ -12,6 +13,7 @@ __all__ = [
     "mask_of",
     "mcmc_run",
     "optimizer_states",
+    "share_optimizers",
     "waiting_states",
 ]
 
@@ -103,3 +105,19 @@ def add_optimizer(optim: PyroOptim, param: Tensor, state: dict[str, Any]) -> Non
     optim.optim_objs[param] = optim._get_optim(param)
     optim.grad_clip[param] = optim._get_grad_clip(param)  # type: ignore[arg-type]
     _load_state_dict(optim.optim_objs[param], state)
+
+
+def share_optimizers(outer: PyroOptim, inner: PyroOptim) -> None:
+    """Makes an optimiser around another one have the optimisers and states of parameters of that one."""
+    outer.optim_objs, outer.grad_clip = inner.optim_objs, inner.grad_clip
+    outer._state_waiting_to_be_consumed = inner._state_waiting_to_be_consumed
+    outer._get_optim = inner._get_optim  # type: ignore[method-assign]
+    outer._get_grad_clip = inner._get_grad_clip  # type: ignore[method-assign]
+
+
+def group_store() -> Any:
+    """Texts by names, which all processes of PyTorch's default process group see."""
+    # Some builds of PyTorch have none.
+    from torch.distributed import distributed_c10d
+
+    return distributed_c10d.PrefixStore("pyro_structured", distributed_c10d._get_default_store())

@@ -1,0 +1,289 @@
+"""Optimisers of several processes that learn together."""
+
+__all__ = ["DistributedOptim", "taking_part"]
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import pyro
+import torch
+from pyro.optim import PyroLRScheduler, PyroOptim
+from torch import Tensor
+
+from pyro_structured.foundation.inference.nonfinite_error import nonfinite_gradient
+from pyro_structured.foundation.inference.peer_processes import PeerProcesses, present_peers
+from pyro_structured.foundation.inference.random_state import spread_random_state
+from pyro_structured.foundation.ops.private_members import share_optimizers, waiting_states
+from pyro_structured.foundation.structures.argument_checks import checked_tensor
+from pyro_structured.foundation.structures.representation import Represented
+
+
+class _Moved(NamedTuple):
+    """A parameter that a step moves.
+
+    :ivar param: The parameter, unconstrained.
+    :ivar has_gradient: Whether it has a gradient in any process.
+    :ivar is_new: Whether no step has moved it yet.
+    """
+
+    param: Tensor
+    has_gradient: bool
+    is_new: bool
+
+    def description(self) -> tuple[Any, ...]:
+        """What has to be the same in all processes."""
+        return tuple(self.param.shape), str(self.param.dtype), self.has_gradient, self.is_new
+
+
+class DistributedOptim(Represented, PyroOptim):
+    r"""An optimiser of Pyro for several processes that learn the same parameters from different rows.
+
+    Before every step of the optimiser gradients are averaged,
+
+    .. math::
+        g = \sum_r \frac{m_r}{n} g_r, \qquad n = \sum_r m_r,
+
+    where process r has :math:`m_r` rows. The plate, which is given these rows, multiplies their log-probability by
+    :math:`n / m_r`: the average is the gradient for all rows, with every prior and every other site counted once, also
+    if rows do not share out evenly. If there are several plates, those that are not shared out belong whole to every
+    process. In a single process the optimiser acts as it is, so that the same file runs with and without ``torchrun``::
+
+        if "RANK" in os.environ:
+            torch.distributed.init_process_group("gloo")
+        rows = shard_rows(len(y))
+
+        def model():
+            with pyro.plate("rows", len(y), subsample=rows):
+                pyro.sample("y", ..., obs=y[rows])
+
+        optim = DistributedOptim(pyro.optim.Adam({"lr": 0.01}), rows)
+        svi = SVI(model, guide, optim, Trace_ELBO())
+
+    A minibatch is a part of the process' own rows, for which ``rows[torch.randperm(len(rows))[:size]]`` is given to the
+    plate.
+
+    Parameters that are new in a step are those of process 0: if they are other ones elsewhere, the step only copies
+    them. Random numbers of processes with the same seed are the same until the first step, and differ afterwards.
+
+    An error in one process is an error in all, which names it, as ``rank``, and with it the row if that is known: a
+    ValueError, a gradient that is not finite, Ctrl-C, the end of the process. In learners of this package such a step
+    changes nothing anywhere, and all may go on; they refuse to learn in several processes without this optimiser, and
+    return the loss of all rows. ``SVI`` returns that of the process' own rows, and an error in its model reaches other
+    processes when it ends the program.
+
+    :param optim: A Pyro optimiser, or a scheduler, whose :meth:`step` then moves all processes on alike.
+    :param Tensor rows: Numbers of this process' rows, shape ``(m,)``, as :func:`shard_rows` returns them.
+    :raises ValueError: if an argument is of another kind; in a step of several processes, if a gradient is not finite,
+        or parameters are not the same everywhere.
+    :raises RuntimeError: in a step, if another process has ended, or has failed by anything but a ValueError or a
+        NotImplementedError.
+
+    A step exchanges one number for each entry of the parameters.
+
+    Example::
+
+        >>> import pyro.distributions as dist
+        >>> from pyro.infer import SVI, Trace_ELBO
+        >>> x = torch.tensor([1.0, 3.0])
+        >>> def model():
+        ...     with pyro.plate("rows", 2, subsample=torch.arange(2)) as rows:
+        ...         pyro.sample("x", dist.Normal(pyro.param("mean", torch.tensor(0.0)), 1.0), obs=x[rows])
+        >>> pyro.clear_param_store()
+        >>> optim = DistributedOptim(pyro.optim.SGD({"lr": 0.25}), torch.arange(2))
+        >>> svi = SVI(model, lambda: None, optim, Trace_ELBO())
+        >>> losses = [svi.step() for _ in range(20)]
+        >>> round(pyro.param("mean").item(), 4)
+        2.0
+    """
+
+    def __init__(self, optim: PyroOptim, rows: Tensor) -> None:
+        if not isinstance(optim, PyroOptim) or isinstance(optim, DistributedOptim):
+            raise ValueError(f"optim: expected an optimiser or a scheduler of pyro.optim, got {optim!r}")
+        numbers = checked_tensor("rows", "numbers of rows", rows)
+        if numbers.dim() != 1 or not len(numbers) or numbers.is_floating_point() or numbers.dtype is torch.bool:
+            raise ValueError(
+                "rows: expected at least one integer along one axis, as shard_rows returns, got "
+                f"{numbers.dtype} of shape {tuple(numbers.shape)}"
+            )
+        super().__init__(optim.pt_optim_constructor, optim.pt_optim_args, optim.pt_clip_args)
+        share_optimizers(self, optim)
+        self.optim, self.rows = optim, numbers.long().cpu()
+
+    def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
+        """A step of the optimiser by the averages of all processes' gradients, as ``SVI`` calls it.
+
+        :param params: Unconstrained parameters with gradients.
+        """
+        params = list(params)
+        peers = present_peers()
+        if peers is not None:
+            wrong = nonfinite_gradient({_name(param): param for param in params})
+            if wrong is not None:
+                _forget_gradients(params)
+                peers.agree("a step", ValueError(f"{wrong}; nothing was changed"))
+        self.take_step(params, 0.0, *args, **kwargs)
+
+    def take_step(self, params: Iterable[Tensor], loss: float, *args: Any, **kwargs: Any) -> float:
+        """A step with finite gradients, by their averages over all processes, and the average of losses."""
+        params = list(params)
+        peers = present_peers()
+        if peers is None:
+            self.optim(params, *args, **kwargs)
+            return loss
+        moved = {_name(param): self._moved(param) for param in sorted(params, key=_name)}
+        try:
+            table = peers.agree("a step", None, _digest(moved), len(self.rows), loss)
+            if len(table[:, 0].unique()) > 1:
+                moved = self._united(peers, moved)
+            weights = table[:, 1] / table[:, 1].sum()
+            if self._start_alike(peers, [each.param for each in moved.values() if each.is_new]):
+                is_start = not self.optim_objs and not waiting_states(self)
+                _average(peers, moved, float(weights[peers.rank]))
+                self.optim([each.param for each in moved.values()], *args, **kwargs)
+                if is_start:
+                    spread_random_state(peers.rank)
+        finally:
+            _forget_gradients([each.param for each in moved.values()])
+        return float((weights * table[:, 2]).sum())
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """A step of the schedule, for all parameters and in all processes alike.
+
+        :param args: Arguments of ``step`` of PyTorch's scheduler; a loss, which ``ReduceLROnPlateau`` takes, is
+            averaged over the processes.
+        :raises ValueError: if the optimiser is no scheduler.
+        """
+        if not isinstance(self.optim, PyroLRScheduler):
+            raise ValueError(f"optim: expected a scheduler of pyro.optim, got {self.optim!r}")
+        peers = present_peers()
+        if peers is not None:
+            given = float(args[0]) if args else float(kwargs.get("metrics", 0.0))
+            table = peers.agree("a step of the schedule", None, 0, len(self.rows), given)
+            mean = float((table[:, 1] * table[:, 2]).sum() / table[:, 1].sum())
+            args = (mean, *args[1:]) if args else args
+            kwargs = {**kwargs, "metrics": mean} if "metrics" in kwargs else kwargs
+        self.optim.step(*args, **kwargs)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Context of work that all processes do: an error inside of it is one in all of them."""
+        try:
+            yield
+        except BaseException as error:
+            peers = present_peers()
+            if peers is not None and error is not peers.shared:
+                peers.agree("a step", error)
+            raise
+
+    def _moved(self, param: Tensor) -> _Moved:
+        is_new = param not in self.optim_objs and _name(param) not in waiting_states(self)
+        return _Moved(param, param.grad is not None, is_new)
+
+    def _united(self, peers: PeerProcesses, moved: dict[str, _Moved]) -> dict[str, _Moved]:
+        """Parameters that any process moves, of which all processes have the values.
+
+        :raises ValueError: if some process has no such parameter, or one of another shape.
+        """
+        store = dict(pyro.get_param_store().named_parameters())
+        own = {name: self._moved(param).description() for name, param in store.items()}
+        said = peers.gather((own, list(moved)))
+        names = sorted({name for _, touched in said for name in touched})
+        for name in names:
+            kinds = [known.get(name, ("none",))[:2] for known, _ in said]
+            other = next((rank for rank, kind in enumerate(kinds) if kind != kinds[0]), None)
+            if other is not None:
+                peers.fail(
+                    ValueError(
+                        f"{name}: expected the same parameter in all processes, got {_shown(kinds[0])} in rank 0 and "
+                        f"{_shown(kinds[other])} in rank {other}; call pyro.param in every process and step"
+                    )
+                )
+        shared = {name: [known[name] for known, _ in said] for name in names}
+        return {
+            name: _Moved(store[name], any(each[2] for each in kinds), any(each[3] for each in kinds))
+            for name, kinds in shared.items()
+        }
+
+    def _start_alike(self, peers: PeerProcesses, new: list[Tensor]) -> bool:
+        """Gives new parameters the values of process 0, and returns whether they had these everywhere."""
+        if not new:
+            return True
+        firsts = []
+        for params in _by_kind(new).values():
+            firsts.append((params, torch.cat([param.detach().flatten() for param in params])))
+            peers.broadcast(firsts[-1][1])
+        same = all(
+            torch.equal(part, param.detach().flatten())
+            for params, first in firsts
+            for param, part in zip(params, first.split([param.numel() for param in params]), strict=True)
+        )
+        if bool(peers.agree("a start", None, 0, float(same), 0.0)[:, 1].all()):
+            return True
+        with torch.no_grad():
+            for params, first in firsts:
+                for param, part in zip(params, first.split([param.numel() for param in params]), strict=True):
+                    param.copy_(part.view_as(param))
+        return False
+
+
+def taking_part(optim: Any) -> AbstractContextManager[None]:
+    """Context of work that all processes do with an optimiser.
+
+    :raises ValueError: if there are several processes, and the optimiser does not keep them together.
+    """
+    if isinstance(optim, DistributedOptim):
+        return optim.attempt()
+    peers = present_peers()
+    if peers is not None:
+        instead = "L-BFGS (None), which learns in a single process only" if optim is None else repr(optim)
+        raise ValueError(
+            f"optim: expected DistributedOptim(optim, shard_rows(n)), as each of {peers.size} processes would learn "
+            f"other parameters without it, got {instead}"
+        )
+    return nullcontext()
+
+
+def _name(param: Tensor) -> str:
+    name = pyro.get_param_store().param_name(param)
+    if name is None:
+        raise ValueError(
+            "optim: expected parameters in Pyro's store, got one without a name; with the setting module_local_params "
+            "wrap the module in torch's DistributedDataParallel"
+        )
+    return str(name)
+
+
+def _digest(moved: dict[str, _Moved]) -> int:
+    text = repr([(name, each.description()) for name, each in moved.items()])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def _shown(kind: tuple[Any, ...]) -> str:
+    return "none" if kind == ("none",) else f"shape {kind[0]} and {kind[1]}"
+
+
+def _by_kind(params: Iterable[Tensor]) -> dict[tuple[Any, ...], list[Tensor]]:
+    """Parameters that fit into one tensor, by dtype and device."""
+    groups = defaultdict(list)
+    for param in params:
+        groups[param.dtype, param.device].append(param)
+    return groups
+
+
+@torch.no_grad()
+def _average(peers: PeerProcesses, moved: dict[str, _Moved], weight: float) -> None:
+    """Replaces gradients by their averages over all processes."""
+    for params in _by_kind(each.param for each in moved.values() if each.has_gradient).values():
+        gradients = [torch.zeros_like(param) if param.grad is None else param.grad for param in params]
+        total = torch.cat([gradient.flatten() for gradient in gradients]).mul_(weight)
+        peers.sum(total)
+        for param, part in zip(params, total.split([param.numel() for param in params]), strict=True):
+            param.grad = part.view_as(param)
+
+
+def _forget_gradients(params: Iterable[Tensor]) -> None:
+    for param in params:
+        param.grad = None

@@ -1,0 +1,221 @@
+"""Processes that learn together: what they agree on, and errors of one that are errors of all."""
+
+__all__ = ["PeerProcesses", "present_peers", "rank_and_size"]
+
+import atexit
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pyro_structured.foundation.inference.nonfinite_error import NonFiniteError
+from pyro_structured.foundation.ops.private_members import group_store
+
+# What processes do together, by number; all of them have to do the same.
+DOINGS = ("a step", "a score", "state_dict", "load_state_dict", "a step of the schedule", "a start")
+# Seconds between two signs of life; between two looks at the notes of other processes; and without a sign of life,
+# after a connection has broken, until a process counts as ended.
+BEAT, LOOK, SILENCE = 0.25, 0.1, 2.0
+# Seconds for which a wait looks again at once, and the pause between looks afterwards.
+EAGER, PAUSE = 1e-3, 2e-4
+NOTE = "failed"
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Number of this process among those that learn together, and their number; ``(0, 1)`` for a single process."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
+
+
+class PeerProcesses:
+    """The processes of PyTorch's default process group.
+
+    Whatever processes do together begins with an agreement, to which every process says whether it has failed. One that
+    fails elsewhere, or is interrupted while it waits, leaves a note in the group's store, at which waiting processes
+    look. One that ends without a word is known by its broken connection, and by signs of life that others give.
+
+    :ivar rank: Number of this process.
+    :ivar size: Number of processes.
+    :ivar group: The process group.
+    :ivar shared: The last error that is one of all processes, so that nobody has to be told.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.size = rank_and_size()
+        self.group: Any = dist.group.WORLD
+        self.shared: BaseException | None = None
+        self._store = group_store()
+        # NCCL moves tensors of CUDA devices only.
+        on_cpu = "gloo" in dist.get_backend_config() or "mpi" in dist.get_backend_config()
+        self._device = torch.device("cpu" if on_cpu else "cuda")
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends the signs of life; an error that ends the process is noted for others."""
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException) and error is not self.shared:
+            self._leave_note(error)
+        self._ends.set()
+        self._thread.join()
+        atexit.unregister(self.close)
+
+    def agree(self, doing: str, error: BaseException | None = None, digest: int = 0, *numbers: float) -> Tensor:
+        """Table of what all processes say, shape ``(size, 3)``: digests and two numbers.
+
+        :param str doing: What comes next, one of ``DOINGS``; of no meaning with an error.
+        :param error: An error by which this process has failed.
+        :param int digest: Number from 0 to 2^48 - 1, to be compared.
+        :param numbers: Two numbers; zeros, if they are left out.
+        :raises ValueError: if processes do different things.
+        :raises BaseException: ``error`` itself; in other processes an error of the same class, if it is a ValueError or
+            a NotImplementedError, and otherwise a RuntimeError, with the number of the process that has failed.
+        """
+        said = [float(DOINGS.index(doing)), float(error is not None), float(digest), *(numbers or (0.0, 0.0))]
+        own = torch.tensor(said, dtype=torch.double, device=self._device)
+        rows = [torch.empty_like(own) for _ in range(self.size)]
+        self._finish(lambda: dist.all_gather(rows, own, async_op=True))
+        table = torch.stack(rows).cpu()
+        if bool(table[:, 1].any()):
+            self._raise_first(error)
+        if len(table[:, 0].unique()) > 1:
+            got = ", ".join(f"{DOINGS[int(number)]} in rank {rank}" for rank, number in enumerate(table[:, 0]))
+            self.fail(ValueError(f"processes: expected all to do the same, got {got}"))
+        return table[:, 2:]
+
+    def gather(self, value: Any) -> list[Any]:
+        """What all processes have, in the order of their numbers; needs an agreement before."""
+        values: list[Any] = [None] * self.size
+        try:
+            dist.all_gather_object(values, value)
+        except RuntimeError as error:
+            self._raise_lost(error)
+        return values
+
+    def sum(self, tensor: Tensor) -> None:
+        """Replaces a tensor by its sum over all processes; needs an agreement before."""
+        self._finish(lambda: dist.all_reduce(tensor, async_op=True))
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Replaces a tensor by that of process 0; needs an agreement before."""
+        self._finish(lambda: dist.broadcast(tensor, 0, async_op=True))
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """Raises an error that all processes raise by themselves."""
+        self.shared = error
+        raise error
+
+    def _finish(self, start: Callable[[], Any]) -> None:
+        """Starts work of all processes, and waits for its end.
+
+        :raises RuntimeError: if a process has ended or left a note, with its number.
+        """
+        started = looked = time.monotonic()
+        try:
+            work = start()
+            while not work.is_completed():
+                now = time.monotonic()
+                time.sleep(0.0 if now - started < EAGER else PAUSE)
+                if now - looked > LOOK:
+                    looked = now
+                    self._read_note()
+            work.wait()
+        except KeyboardInterrupt as error:
+            # The work cannot be taken back, so that no agreement is possible any more.
+            self._leave_note(error)
+            self.fail(error)
+        except RuntimeError as error:
+            if error is self.shared:
+                raise
+            self._raise_lost(error)
+
+    def _raise_first(self, own: BaseException | None) -> NoReturn:
+        """Raises the error of this process, or that of the first one that has failed.
+
+        Errors of numbers that are not finite come last, as steps may be skipped for them.
+        """
+        said = self.gather(None if own is None else (_kind(own), _text(own), getattr(own, "loss", 0.0)))
+        failed = [(kind is NonFiniteError, rank) for rank, kind in enumerate(each and each[0] for each in said) if kind]
+        is_soft, rank = min(failed)
+        if own is not None and isinstance(own, NonFiniteError) == is_soft:
+            self.fail(own)
+        kind, text, loss = said[rank]
+        message = f"rank {rank}: {text}"
+        self.fail(NonFiniteError(message, loss) if kind is NonFiniteError else kind(message))
+
+    def _raise_lost(self, error: BaseException) -> NoReturn:
+        """Raises an error that says which process has ended."""
+        try:
+            self._read_note()
+            before, deadline = self._signs(), time.monotonic() + SILENCE
+            while time.monotonic() < deadline:
+                time.sleep(LOOK)
+                self._read_note()
+            silent = [rank for rank, sign in enumerate(self._signs()) if sign == before[rank] and rank != self.rank]
+        except dist.DistError:
+            silent = [0]
+            lost = "rank 0, or torchrun, which keeps the store of the process group: expected an answer, got none"
+        else:
+            names = " and ".join(f"rank {rank}" for rank in silent) or "a rank"
+            lost = f"{names}: expected a process that goes on, got a broken connection"
+            lost += " and no sign of life" if silent else ""
+        message = f"{lost}: it was killed, or it has ended; go on from the last state that was kept ({error})"
+        self.shared = RuntimeError(message)
+        raise self.shared from error
+
+    def _read_note(self) -> None:
+        if self._store.check([NOTE]):
+            rank, text = json.loads(self._store.get(NOTE))
+            self.fail(RuntimeError(f"rank {rank}: {text}"))
+
+    def _leave_note(self, error: BaseException) -> None:
+        # The store may have ended; connections then break.
+        with suppress(dist.DistError):
+            self._store.set(NOTE, json.dumps([self.rank, _text(error)]))
+
+    def _live(self) -> None:
+        """Gives signs of life, by a connection of its own."""
+        with suppress(dist.DistError):
+            store, number = self._store.clone(), 0
+            while not self._ends.wait(BEAT):
+                number += 1
+                store.set(f"life/{self.rank}", str(number))
+
+    def _signs(self) -> list[bytes]:
+        names = [f"life/{rank}" for rank in range(self.size)]
+        return [self._store.get(name) if self._store.check([name]) else b"" for name in names]
+
+
+def _kind(error: BaseException) -> type[Exception]:
+    """Class of the error that other processes raise: their callers can do the same about it."""
+    kinds = (NonFiniteError, ValueError, NotImplementedError)
+    return next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
+
+
+def _text(error: BaseException) -> str:
+    own = isinstance(error, ValueError | NotImplementedError)
+    return str(error) if own else f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+_LATEST: list[PeerProcesses] = []
+
+
+def present_peers() -> PeerProcesses | None:
+    """The processes that learn together, or ``None`` in a single process."""
+    if rank_and_size()[1] == 1:
+        return None
+    if _LATEST and _LATEST[0].group is not dist.group.WORLD:
+        _LATEST.pop().close()
+    if not _LATEST:
+        _LATEST.append(PeerProcesses())
+    return _LATEST[0]
