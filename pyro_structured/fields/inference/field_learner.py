@@ -113,9 +113,12 @@ def _check_value(name: str, field: FieldDistribution, node: Any, rows: dict[str,
             f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
         ) from None
     support: Any = field.support
-    if expanded.numel() and not bool(support.check(expanded).all()):
+    inside = support.check(expanded).reshape(node["fn"].batch_shape + (-1,)).all(-1)
+    if not bool(inside.all()):
         known = "zeros and ones" if field.value_dtype.is_floating_point else f"below {field.description.num_labels}"
-        raise ValueError(f"{name}: expected labels inside the support, {known}, got others")
+        raise ValueError(
+            f"{name}: expected labels inside the support, {known}, got others{_places_of(~inside, node, rows)}"
+        )
     possible = field.is_possible(expanded)
     possible = possible.reshape(node["fn"].batch_shape + (-1,)).all(-1)
     parameters = [
@@ -126,10 +129,15 @@ def _check_value(name: str, field: FieldDistribution, node: Any, rows: dict[str,
     if not bool(possible.all()) and any(bool(parameter.isnan().any()) for parameter in parameters):
         raise NonFiniteError(f"{name}: expected a field whose parameters are numbers, got nan; {ADVICE}", math.nan)
     if not bool(possible.all()):
-        wrong = (~possible).nonzero()[0].tolist()
-        places, _ = row_places(node, rows)
-        indices = [int(place.flatten()[number]) for place, number in zip(places, wrong, strict=True)]
         raise ValueError(
-            f"{name}: expected labels of positive probability, got others in {int((~possible).sum())} of "
-            f"{possible.numel()} rows" + (f", the first of which is number {str(indices)[1:-1]}" if indices else "")
+            f"{name}: expected labels of positive probability, got others{_places_of(~possible, node, rows)}"
         )
+
+
+def _places_of(wrong: Tensor, node: Any, rows: dict[str, Tensor]) -> str:
+    """Number of wrong rows, and which is the first."""
+    places, _ = row_places(node, rows)
+    first = wrong.nonzero()[0].tolist()
+    indices = [int(place.flatten()[number]) for place, number in zip(places, first, strict=True)]
+    counts = f" in {int(wrong.sum())} of {wrong.numel()} rows"
+    return counts + (f", the first of which is number {str(indices)[1:-1]}" if indices else "")

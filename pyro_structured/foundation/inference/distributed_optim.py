@@ -18,7 +18,7 @@ from pyro_structured.foundation.inference.peer_processes import PeerProcesses, p
 from pyro_structured.foundation.inference.random_state import spread_random_state
 from pyro_structured.foundation.ops.private_members import share_optimizers, waiting_states
 from pyro_structured.foundation.structures.argument_checks import checked_tensor
-from pyro_structured.foundation.structures.representation import Represented
+from pyro_structured.foundation.structures.representation import Represented, shortened
 
 
 class _Moved(NamedTuple):
@@ -167,6 +167,11 @@ class DistributedOptim(Represented, PyroOptim):
             kwargs = {**kwargs, "metrics": mean} if "metrics" in kwargs else kwargs
         self.optim.step(*args, **kwargs)
 
+    def mean_score(self, score: float) -> float:
+        """Mean of the scores of all processes."""
+        peers = present_peers()
+        return score if peers is None else float(peers.agree("a score", None, 0, score, 0.0)[:, 1].mean())
+
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Context of work that all processes do: an error inside of it is one in all of them."""
@@ -238,7 +243,7 @@ def taking_part(optim: Any) -> AbstractContextManager[None]:
         return optim.attempt()
     peers = present_peers()
     if peers is not None:
-        instead = "L-BFGS (None), which learns in a single process only" if optim is None else repr(optim)
+        instead = "L-BFGS (None), which learns in a single process only" if optim is None else shortened(optim)
         raise ValueError(
             f"optim: expected DistributedOptim(optim, shard_rows(n)), as each of {peers.size} processes would learn "
             f"other parameters without it, got {instead}"

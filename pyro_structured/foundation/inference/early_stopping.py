@@ -9,10 +9,13 @@ from typing import Any
 
 from pyro.infer import SVI
 
+from pyro_structured.foundation.inference.distributed_optim import DistributedOptim, taking_part
 from pyro_structured.foundation.inference.learner import Learner
 from pyro_structured.foundation.inference.learning_state import LearningState
+from pyro_structured.foundation.inference.peer_processes import rank_and_size
 from pyro_structured.foundation.inference.plain_data import plain_copy
-from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.foundation.inference.united_state import own_state, united_state
+from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.foundation.structures.representation import Represented
 
@@ -51,7 +54,11 @@ class EarlyStopping(Represented):
         the accuracy on validation data, for example. NaN counts as worst.
     :param int num_steps: Number of steps between scores, at least 1.
     :param int patience: Number of scores in a row that are no better than the best before the run ends, at least 1.
-    :raises ValueError: if an argument is of another kind.
+    :raises ValueError: if an argument is of another kind; in a run of several processes, if the learner has no
+        :class:`DistributedOptim`.
+
+    In several processes every one has to make the same calls; the score is the mean of theirs, so that all stop, and go
+    back, together. Let ``score`` look at all validation rows, or at as many rows in every process.
 
     Example::
 
@@ -76,7 +83,8 @@ class EarlyStopping(Represented):
         check_size("num_steps", num_steps)
         check_size("patience", patience)
         self.learner, self.score, self.num_steps, self.patience = learner, score, num_steps, patience
-        optim = learner.optim if isinstance(learner, SVI) else None
+        self._optim = getattr(learner, "optim", None)
+        optim = self._optim if isinstance(learner, SVI) else None
         is_ours = isinstance(learner, Learner)
         self._state = learner._state if is_ours else LearningState(learner.model, learner.guide, optim)
         self._progress: _Progress | None = None
@@ -93,25 +101,30 @@ class EarlyStopping(Represented):
         :return: Scores, the first of which is that of the start.
         """
         check_size("max_steps", max_steps)
-        self._state.prepare(args, kwargs)
-        progress = self._begin()
-        options = {"initial": progress.num_steps, "desc": type(self.learner).__name__, "leave": True}
-        with progress_bar(total=max_steps, **options) as bar:
-            try:
-                while True:
-                    if self._is_due(progress, max_steps):
-                        self._look(progress)
-                        bar.set_postfix(score=f"{progress.scores[-1]:.4g}", best=f"{progress.best:.4g}", refresh=False)
-                    if progress.num_steps >= max_steps or len(progress.scores) - progress.best_at >= self.patience:
-                        break
-                    self.learner.step(*args, **kwargs)
-                    progress.num_steps, progress.num_since = progress.num_steps + 1, (progress.num_since or 0) + 1
-                    bar.update()
-            finally:
-                if progress.kept is not None:
-                    progress.present = self._state.learned()
-                    self._state.put_back(progress.kept)
+        # Of several processes one shows its progress.
+        with taking_part(self._optim), verbosity(None if rank_and_size()[0] == 0 else False):
+            self._state.prepare(args, kwargs)
+            progress = self._begin()
+            options = {"initial": progress.num_steps, "desc": type(self.learner).__name__, "leave": True}
+            with progress_bar(total=max_steps, **options) as bar:
+                try:
+                    self._go_on(progress, max_steps, bar, args, kwargs)
+                finally:
+                    if progress.kept is not None:
+                        progress.present = self._state.learned()
+                        self._state.put_back(progress.kept)
         return progress.scores
+
+    def _go_on(self, progress: _Progress, max_steps: int, bar: Any, args: Any, kwargs: Any) -> None:
+        while True:
+            if self._is_due(progress, max_steps):
+                self._look(progress)
+                bar.set_postfix(score=f"{progress.scores[-1]:.4g}", best=f"{progress.best:.4g}", refresh=False)
+            if progress.num_steps >= max_steps or len(progress.scores) - progress.best_at >= self.patience:
+                return
+            self.learner.step(*args, **kwargs)
+            progress.num_steps, progress.num_since = progress.num_steps + 1, (progress.num_since or 0) + 1
+            bar.update()
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later run needs to go on as if there had been no interruption; plain data.
@@ -132,6 +145,11 @@ class EarlyStopping(Represented):
         :raises ValueError: if there is something that data cannot keep, with its name.
         :raises NotImplementedError: if the learner is neither ``SVI`` nor has a ``state_dict`` of its own.
         """
+        with taking_part(self._optim):
+            return united_state(self._optim, self._own_state())
+
+    def _own_state(self) -> dict[str, Any]:
+        """State of this process."""
         learner = self._state if isinstance(self.learner, SVI) else self.learner
         for name in ("state_dict", "load_state_dict"):
             if not callable(getattr(learner, name, None)):
@@ -140,14 +158,18 @@ class EarlyStopping(Represented):
                     "cannot be known from outside"
                 )
         progress = None if self._progress is None else plain_copy(asdict(self._progress), "progress")
-        return {"learner": learner.state_dict(), "progress": progress}
+        own = learner._own_state() if isinstance(learner, Learner) else learner.state_dict()
+        return {"learner": own, "progress": progress}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to a state, from which the next :meth:`run` goes on."""
         if not isinstance(state, dict) or not {"learner", "progress"} <= state.keys():
             raise ValueError(f"state: expected that of an EarlyStopping, got {type(state).__name__} of something else")
         learner = self._state if isinstance(self.learner, SVI) else self.learner
-        learner.load_state_dict(state["learner"])
+        with taking_part(self._optim):
+            state = own_state(self._optim, state)
+            load = learner._load_own_state if isinstance(learner, Learner) else learner.load_state_dict
+            load(state["learner"])
         progress = plain_copy(state["progress"], "progress")
         self._progress = None if progress is None else _Progress(**progress)
         self._goes_on = progress is not None
@@ -168,6 +190,8 @@ class EarlyStopping(Represented):
 
     def _look(self, progress: _Progress) -> None:
         score = float(self.score())
+        if isinstance(self._optim, DistributedOptim):
+            score = self._optim.mean_score(score)
         progress.scores.append(score)
         if progress.kept is None or score > progress.best:
             progress.best, progress.best_at = max(progress.best, score), len(progress.scores)

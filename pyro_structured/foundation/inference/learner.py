@@ -23,7 +23,9 @@ from pyro_structured.foundation.inference.nonfinite_error import (
     check_loss,
     check_values,
 )
+from pyro_structured.foundation.inference.peer_processes import rank_and_size
 from pyro_structured.foundation.inference.row_state import RowState
+from pyro_structured.foundation.inference.united_state import own_state, united_state
 from pyro_structured.foundation.ops.private_members import is_plate
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
 from pyro_structured.foundation.structures.representation import represent
@@ -132,7 +134,8 @@ class Learner(ABC, Generic[Batch]):
         """Runs some steps, with a progress bar on terminals, and returns their losses."""
         check_size("num_steps", num_steps, 0)
         losses = []
-        with trange(num_steps, desc=type(self).__name__, disable=None) as bar:
+        # Of several processes one shows its progress.
+        with trange(num_steps, desc=type(self).__name__, disable=None if rank_and_size()[0] == 0 else True) as bar:
             for _ in bar:
                 losses.append(self.step(*args, **kwargs))
                 bar.set_postfix(loss=f"{losses[-1]:.4g}", refresh=False)
@@ -166,8 +169,8 @@ class Learner(ABC, Generic[Batch]):
         :raises ValueError: if a parameter has a constraint of your own, or an optimiser has a state that is no data.
         :raises NotImplementedError: with the setting ``module_local_params`` of Pyro.
         """
-        state = {"learner": type(self).__name__, "num_skipped": self.num_skipped, **self._state.state_dict()}
-        return state if self._chains is None else {**state, "chains": self._chains.state_dict()}
+        with taking_part(self.optim):
+            return united_state(self.optim, self._own_state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state.
@@ -177,6 +180,17 @@ class Learner(ABC, Generic[Batch]):
 
         :raises ValueError: if it is the state of another kind of learner.
         """
+        with taking_part(self.optim):
+            if isinstance(state, dict):
+                state = own_state(self.optim, state)
+            self._load_own_state(state)
+
+    def _own_state(self) -> dict[str, Any]:
+        """State of this process."""
+        state = {"learner": type(self).__name__, "num_skipped": self.num_skipped, **self._state.state_dict()}
+        return state if self._chains is None else {**state, "chains": self._chains.state_dict()}
+
+    def _load_own_state(self, state: dict[str, Any]) -> None:
         if not isinstance(state, dict) or state.get("learner") != type(self).__name__:
             got = state.get("learner") if isinstance(state, dict) else state
             raise ValueError(f"state: expected that of a learner of class {type(self).__name__}, got {got!r}")

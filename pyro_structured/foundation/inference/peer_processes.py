@@ -169,7 +169,7 @@ class PeerProcesses:
             names = " and ".join(f"rank {rank}" for rank in silent) or "a rank"
             lost = f"{names}: expected a process that goes on, got a broken connection"
             lost += " and no sign of life" if silent else ""
-        message = f"{lost}: it was killed, or it has ended; go on from the last state that was kept ({error})"
+        message = f"{lost}: it was killed, or it has ended; go on from the last state that was kept"
         self.shared = RuntimeError(message)
         raise self.shared from error
 

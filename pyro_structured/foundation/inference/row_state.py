@@ -1,8 +1,8 @@
 """State of learners for every row of plates, from step to step."""
 
-__all__ = ["RowState", "row_places"]
+__all__ = ["RowState", "row_places", "rows_of_process"]
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,6 +140,33 @@ class RowState:
             seen = _SeenRows(slots, part["values"].clone(), part["observed"].clone(), 0)
             seen.places(tuple(part["rows"].unbind(-1)))
             self._seen[name] = seen
+
+
+def rows_of_process(
+    states: Sequence[Mapping[str, Mapping[str, Tensor]]], rows: Tensor | None, number: int, rank: int
+) -> dict[str, dict[str, Tensor]]:
+    """State of the rows that a process has now, from the states of all processes that were.
+
+    :param states: What :meth:`RowState.state_dict` returned in each process.
+    :param rows: Numbers of the rows of this process; ``None`` for all.
+    :param int number: Number of rows of all processes together. Plates of other sizes are whole in every process.
+    :param int rank: Number of the process.
+    """
+    shared = {}
+    for name in dict.fromkeys(name for state in states for name in state):
+        parts = [state[name] for state in states if name in state]
+        if parts[0]["observed"].dim() == 1:
+            # Values that belong to no row.
+            shared[name] = dict(parts[rank % len(parts)])
+            continue
+        joined = {key: torch.cat([part[key] for part in parts]) for key in ("rows", "values", "observed")}
+        sizes = torch.stack([part["sizes"] for part in parts]).amax(0)
+        axes = (sizes == number).nonzero().flatten()
+        if rows is not None and len(axes):
+            kept = torch.isin(joined["rows"][:, axes], rows).any(-1)
+            joined = {key: tensor[kept] for key, tensor in joined.items()}
+        shared[name] = {**joined, "sizes": sizes}
+    return shared
 
 
 def row_places(node: Any, rows: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], torch.Size]:

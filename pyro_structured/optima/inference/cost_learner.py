@@ -56,11 +56,11 @@ class CostLearner(Learner[CostBatch]):
         self._observed_model = self._named = NamedLatents(self._observed_model)
         self._has_dependents: bool | None = None
 
-    def state_dict(self) -> dict[str, Any]:  # noqa: D102
-        return {**super().state_dict(), "has_dependents": self._has_dependents}
+    def _own_state(self) -> dict[str, Any]:
+        return {**super()._own_state(), "has_dependents": self._has_dependents}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: D102
-        super().load_state_dict(state)
+    def _load_own_state(self, state: dict[str, Any]) -> None:
+        super()._load_own_state(state)
         self._has_dependents = state["has_dependents"]
 
     @abstractmethod

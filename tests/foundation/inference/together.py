@@ -11,6 +11,7 @@ import time
 import traceback
 import warnings
 from datetime import timedelta
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
@@ -18,7 +19,7 @@ import torch
 from pyro.distributions import constraints
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal
-from pyro.optim import SGD, Adam, ExponentialLR, ReduceLROnPlateau
+from pyro.optim import Adam, ExponentialLR, PyroLRScheduler, StepLR
 
 from pyro_structured.distributions import GridCRF, RandOM
 from pyro_structured.inference import (
@@ -94,12 +95,12 @@ def regression(rows):
         pyro.sample("y", dist.Normal(X[i] @ weights, scale), obs=Y[i])
 
 
-def fields(rows):
+def fields(rows, labels=LABELS):
     unary = pyro.param("unary", lambda: torch.randn(2, 2, dtype=torch.double))
     strength = pyro.sample("strength", dist.Gamma(X.new_tensor(2.0), 2.0))
     with pyro.plate("rows", NUM_ROWS, subsample=rows) as i:
         shift = X[i, 0, None, None]
-        pyro.sample("y", GridCRF(unary + shift, strength.expand(GRID.num_edges), GRID), obs=LABELS[i])
+        pyro.sample("y", GridCRF(unary + shift, strength.expand(GRID.num_edges), GRID), obs=labels[i])
 
 
 def one_field(rows):
@@ -172,6 +173,253 @@ def learned(names, num_steps, num_averaged):
             losses.append(learner.step(rows))
             last = [*last, values()][-num_averaged:]
         means = {key: torch.stack([each[key] for each in last]).mean(0) for key in last[0]}
-        seen = [part["rows"][:, 0] for part in learner.state_dict().get("chains", {}).values()]
+        seen = [] if learner._chains is None else [part["rows"][:, 0] for part in learner._chains.state_dict().values()]
         found[name] = (torch.tensor(losses[-num_averaged:]), means, seen, rows)
     return found
+
+
+def text_of(function, *arguments):
+    """Text and seconds of the error of a call."""
+    start = time.monotonic()
+    try:
+        function(*arguments)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - start
+    return "none", 0.0
+
+
+def apart():
+    """Errors of learners that would learn apart."""
+    begin()
+    rows, adam = shard_rows(NUM_ROWS), Adam({"lr": 0.1})
+    learners = [EXACT["PseudoLikelihood"](adam), EXACT["HardEM"](None), RANDOM["MCEM"](adam), RANDOM["PCD"](adam)]
+    svi = SVI(regression, AutoDelta(regression), adam, Trace_ELBO())
+    found = [text_of(learner.step, rows) for learner in learners]
+    found += [text_of(EarlyStopping(each, lambda: 0.0).run, 3, rows) for each in (learners[0], svi)]
+    return found + [text_of(learners[0].state_dict), text_of(shard_rows, 1)]
+
+
+class Failing:
+    """A model that fails in one step of one process."""
+
+    def __init__(self, model, kind, rank=1, at=3):
+        self.model, self.kind, self.rank, self.at, self.calls = model, kind, rank, at, 0
+
+    def __call__(self, rows):
+        # Guides and kernels run the model as well.
+        is_at = self.rank == torch.distributed.get_rank() and self.calls == self.at
+        if is_at and self.kind == "error":
+            raise FileNotFoundError("pictures.pt")
+        if is_at and self.kind == "interrupt":
+            raise KeyboardInterrupt
+        if is_at and self.kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if is_at and self.kind == "late":
+            time.sleep(2.0)
+        if is_at and self.kind == "nan":
+            # Finite itself, with a derivative that is not.
+            param = pyro.param("unary" if self.model is fields else "scale")
+            pyro.factor("factor", (0.0 * param.sum()).sqrt())
+        labels = LABELS
+        if is_at and self.kind == "row":
+            labels = LABELS.clone()
+            labels[rows[5]] = 7.0
+        return self.model(rows) if self.model is not fields else fields(rows, labels)
+
+
+def failures(kinds, on_nonfinite="raise"):
+    """For each kind of failure its text and seconds, whether it changed anything, and what is learned afterwards."""
+    found = {}
+    for kind in kinds:
+        begin()
+        rows, model = shard_rows(NUM_ROWS), Failing(fields, kind)
+        optim = DistributedOptim(Adam({"lr": 0.1}), rows)
+        learner = ContrastiveDivergence(model, AutoDelta(fields), optim, True, on_nonfinite=on_nonfinite)
+        for model.calls in range(3):
+            learner.step(rows)
+        before, model.calls = values(), 3
+        text = text_of(learner.step, rows)
+        same = all(torch.equal(value, before[name]) for name, value in values().items())
+        model.calls = 4
+        for _ in range(2):
+            learner.step(rows)
+        found[kind] = (*text, same, values(), learner.num_skipped)
+    return found
+
+
+def failures_of_svi(kind):
+    """Text and seconds of an error of SVI."""
+    begin()
+    rows, model = shard_rows(NUM_ROWS), Failing(regression, kind)
+    svi = SVI(model, AutoDelta(regression), DistributedOptim(Adam({"lr": 0.1}), rows), Trace_ELBO())
+    for model.calls in range(3):
+        svi.step(rows)
+    model.calls = 3
+    found = text_of(svi.step, rows)
+    if kind == "nan":
+        model.calls = 4
+        svi.step(rows)
+    return *found, values()
+
+
+def interrupted():
+    """Rank 0 is interrupted while it waits for rank 1."""
+    if torch.distributed.get_rank() == 0:
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        begin_alarm = lambda: signal.setitimer(signal.ITIMER_REAL, 1.0)  # noqa: E731
+    else:
+        begin_alarm = lambda: None  # noqa: E731
+    begin()
+    rows, model = shard_rows(NUM_ROWS), Failing(fields, "late")
+    learner = PseudoLikelihood(model, AutoDelta(fields), DistributedOptim(Adam({"lr": 0.1}), rows))
+    for model.calls in range(3):
+        learner.step(rows)
+    model.calls = 3
+    begin_alarm()
+    return text_of(learner.step, rows)
+
+
+def unlike_parameters():
+    """Steps with parameters that are not the same in all processes."""
+    rank = torch.distributed.get_rank()
+    begin()
+    pyro.set_rng_seed(rank)
+    rows = shard_rows(NUM_ROWS)
+
+    def model(number):
+        unary = pyro.param("unary", lambda: torch.randn(2, 2, dtype=torch.double))
+        if number >= 2 and (rank == 0 or number == 4):
+            unary = unary + pyro.param("shift", torch.zeros(2, 2).double())
+        if number == 5 and rank == 1:
+            unary = unary + pyro.param("late", torch.zeros(2, 2).double())
+        with pyro.plate("rows", NUM_ROWS, subsample=rows):
+            pyro.sample("y", GridCRF(unary, torch.zeros(GRID.num_edges).double(), GRID), obs=LABELS[rows])
+
+    optim = DistributedOptim(Adam({"lr": 0.1}), rows)
+    learner, found = PseudoLikelihood(model, no_guide, optim), []
+    for number in range(2):
+        learner.step(number)
+        found.append(values()["unary"])
+    if rank == 1:
+        pyro.param("shift", torch.ones(2, 2).double())
+    for number in (2, 3, 4):
+        learner.step(number)
+        found += values().values()
+    return found, text_of(learner.step, 5)
+
+
+def doing_other_things():
+    begin()
+    rows = shard_rows(NUM_ROWS)
+    learner = EXACT["PseudoLikelihood"](DistributedOptim(Adam({"lr": 0.1}), rows))
+    learner.step(rows)
+    return text_of(*([learner.state_dict] if torch.distributed.get_rank() == 0 else [learner.step, rows]))
+
+
+def stopping(kind):
+    """Scores and values of early stopping, whose scores differ between processes; one process may fail in a score."""
+    begin()
+    rows, rank = shard_rows(NUM_ROWS), torch.distributed.get_rank()
+    optim, scores = DistributedOptim(Adam({"lr": 0.05}), rows), iter([[0.0, 3, 0, 2, 0, 0], [0.0, 0, 4, 0, 0, 0]][rank])
+    learner = SVI(regression, AutoDelta(regression), optim, Trace_ELBO())
+    if kind == "PCD":
+        learner = RANDOM["PCD"](optim)
+    seen = []
+
+    def score():
+        if kind == "fails" and rank == 1 and len(seen) == 2:
+            raise ValueError("score: expected pictures, got none")
+        seen.append(values())
+        return next(scores)
+
+    early = EarlyStopping(learner, score, num_steps=2, patience=3)
+    text = text_of(lambda: seen.append(early.run(20, rows)))
+    return text, seen, values()
+
+
+def batches():
+    """A model of random parts of the rows, with a network, running means, dropout and a schedule."""
+    rows = shard_rows(NUM_ROWS)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.2), torch.nn.BatchNorm1d(3)).double()
+
+    def model():
+        pyro.module("network", network)
+        batch = rows[torch.randperm(len(rows))[:40]]
+        with pyro.plate("rows", NUM_ROWS, subsample=batch) as i:
+            loc = network(X[i])
+            pyro.sample("y", RandOM(dist.Normal(loc, 1.0).to_event(1), TopK(3, 1)), obs=CHOICES[i])
+
+    return MCEM(model, no_guide, DistributedOptim(scheduled(StepLR, step_size=2), rows)), ()
+
+
+def whole(kind, name):
+    rows = shard_rows(NUM_ROWS)
+    return kind[name](DistributedOptim(Adam({"lr": 0.1}), rows)), (rows,)
+
+
+def stopped():
+    rows = shard_rows(NUM_ROWS)
+    optim = DistributedOptim(Adam({"lr": 0.1}), rows)
+    svi = SVI(regression, AutoNormal(regression), optim, Trace_ELBO())
+    return EarlyStopping(svi, lambda: float(torch.rand(())), num_steps=2, patience=100), (rows,)
+
+
+RUNS = {
+    "MCEM": batches,
+    "PCD": lambda: whole(RANDOM, "PCD"),
+    "PCD, one field": lambda: whole(RANDOM, "PCD, one field"),
+    "PseudoLikelihood": lambda: whole(EXACT, "PseudoLikelihood"),
+    "EarlyStopping": stopped,
+}
+
+
+def go_on(learner, arguments, until):
+    if isinstance(learner, EarlyStopping):
+        learner.run(until, *arguments)
+        return
+    for _ in range(3):
+        learner.step(*arguments)
+        if hasattr(learner.optim, "optim") and isinstance(learner.optim.optim, PyroLRScheduler):
+            learner.optim.step()
+
+
+def keep(state, path):
+    if torch.distributed.get_rank() == 0:
+        torch.save(state, path)
+
+
+def kept_score(stopping, score, path):
+    """A score, before which the state is kept once."""
+    state = stopping.state_dict()
+    if state["progress"]["num_steps"] == 4:
+        keep(state, path)
+    return score()
+
+
+def killed_runs(folder):
+    """Keeps states in the middle and at the end; then one process is killed in a step."""
+    for name, make in RUNS.items():
+        begin()
+        learner, arguments = make()
+        if isinstance(learner, EarlyStopping):
+            learner.score = partial(kept_score, learner, learner.score, folder / f"{name}.state")
+        else:
+            go_on(learner, arguments, 4)
+            keep(learner.state_dict(), folder / f"{name}.state")
+        go_on(learner, arguments, 8)
+        keep(learner.state_dict(), folder / f"{name}.full")
+    return failures_of_svi("killed")[:2]
+
+
+def resumed_runs(folder):
+    """States of all learners, and after some further steps; numbers of the process' own rows."""
+    found = {}
+    for name, make in RUNS.items():
+        begin()
+        pyro.set_rng_seed(7)
+        learner, arguments = make()
+        learner.load_state_dict(torch.load(folder / f"{name}.state", weights_only=True))
+        loaded = learner.state_dict()
+        go_on(learner, arguments, 8)
+        found[name] = loaded, learner.state_dict()
+    return found, shard_rows(NUM_ROWS)
