@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -22,7 +23,7 @@ from pyro_structured.foundation.ops.private_members import group_store
 DOINGS = ("a step", "a score", "state_dict", "load_state_dict", "a step of the schedule", "a start")
 # Seconds between two signs of life; between two looks at the notes of other processes; and without a sign of life,
 # after a connection has broken, until a process counts as ended.
-BEAT, LOOK, SILENCE = 0.25, 0.1, 2.0
+BEAT, LOOK, SILENCE = 0.5, 0.1, 2.5
 # Seconds for which a wait looks again at once, and the pause between looks afterwards.
 EAGER, PAUSE = 1e-3, 2e-4
 NOTE = "failed"
@@ -44,13 +45,13 @@ class PeerProcesses:
 
     :ivar rank: Number of this process.
     :ivar size: Number of processes.
-    :ivar group: The process group.
+    :ivar group: Weak reference to the process group, whose connections end with it.
     :ivar shared: The last error that is one of all processes, so that nobody has to be told.
     """
 
     def __init__(self) -> None:
         self.rank, self.size = rank_and_size()
-        self.group: Any = dist.group.WORLD
+        self.group = weakref.ref(dist.group.WORLD)
         self.shared: BaseException | None = None
         self._store = group_store()
         # NCCL moves tensors of CUDA devices only.
@@ -59,16 +60,20 @@ class PeerProcesses:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
-        atexit.register(self.close)
+        atexit.register(self._exit)
 
     def close(self) -> None:
-        """Ends the signs of life; an error that ends the process is noted for others."""
+        """Ends the signs of life."""
+        self._ends.set()
+        self._thread.join()
+        atexit.unregister(self._exit)
+
+    def _exit(self) -> None:
+        """Notes an error that ends the process for others."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and error is not self.shared:
             self._leave_note(error)
-        self._ends.set()
-        self._thread.join()
-        atexit.unregister(self.close)
+        self.close()
 
     def agree(self, doing: str, error: BaseException | None = None, digest: int = 0, *numbers: float) -> Tensor:
         """Table of what all processes say, shape ``(size, 3)``: digests and two numbers.
@@ -166,9 +171,10 @@ class PeerProcesses:
             silent = [0]
             lost = "rank 0, or torchrun, which keeps the store of the process group: expected an answer, got none"
         else:
-            names = " and ".join(f"rank {rank}" for rank in silent) or "a rank"
-            lost = f"{names}: expected a process that goes on, got a broken connection"
-            lost += " and no sign of life" if silent else ""
+            if not silent:
+                self.fail(RuntimeError(f"processes: expected all to go on, got {error}"))
+            names = " and ".join(f"rank {rank}" for rank in silent)
+            lost = f"{names}: expected a process that goes on, got a broken connection and no sign of life"
         message = f"{lost}: it was killed, or it has ended; go on from the last state that was kept"
         self.shared = RuntimeError(message)
         raise self.shared from error
@@ -214,7 +220,7 @@ def present_peers() -> PeerProcesses | None:
     """The processes that learn together, or ``None`` in a single process."""
     if rank_and_size()[1] == 1:
         return None
-    if _LATEST and _LATEST[0].group is not dist.group.WORLD:
+    if _LATEST and _LATEST[0].group() is not dist.group.WORLD:
         _LATEST.pop().close()
     if not _LATEST:
         _LATEST.append(PeerProcesses())

@@ -17,7 +17,7 @@ def assert_close(first, second, tolerance=1e-6):
         assert torch.allclose(value, second[name], rtol=tolerance, atol=tolerance), name
 
 
-@pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule")])
+@pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule"), (2, "effects")])
 def test_variational_inference(size, kind, tmp_path):
     """Rows that do not share out evenly; random numbers differ afterwards."""
     single, _ = together.variational(kind)
@@ -28,9 +28,16 @@ def test_variational_inference(size, kind, tmp_path):
     assert len({float(number) for _, number in found}) == size
 
 
+def test_pyro_modules(tmp_path):
+    """ELBOs that are modules work inside of torch's DistributedDataParallel."""
+    single = together.data_parallel()
+    for found in outcomes(together.data_parallel, 2, tmp_path):
+        assert_close(found, single)
+
+
 def test_learners_without_random_numbers(tmp_path):
     """Parameters and losses of all rows are those of a single process."""
-    arguments = (list(together.EXACT), 6, 6)
+    arguments = (list(together.EXACT), 3, 3)
     single = together.learned(*arguments)
     for found in outcomes(together.learned, 2, tmp_path, *arguments):
         for name, (losses, learned, _, _) in found.items():

@@ -18,10 +18,12 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions import constraints
 from pyro.infer import SVI, Trace_ELBO
-from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.infer.autoguide import AutoDelta, AutoNormal, init_to_mean
+from pyro.nn import PyroModule, PyroParam
 from pyro.optim import Adam, ExponentialLR, PyroLRScheduler, StepLR
 
 from pyro_structured.distributions import GridCRF, RandOM
+from pyro_structured.foundation.inference.peer_processes import rank_and_size
 from pyro_structured.inference import (
     MCEM,
     ContrastiveDivergence,
@@ -109,6 +111,14 @@ def one_field(rows):
         pyro.sample("y", GridCRF(unary, torch.zeros(GRID.num_edges).double(), GRID), obs=LABELS[i])
 
 
+def with_effects(rows):
+    """A latent site in every row, whose parameters every process has for all rows and moves for its own."""
+    scale = pyro.sample("scale", dist.Gamma(X.new_tensor(2.0), 2.0))
+    with pyro.plate("rows", NUM_ROWS, subsample=rows) as i:
+        effect = pyro.sample("effect", dist.Normal(X.new_tensor(0.0), scale))
+        pyro.sample("y", dist.Normal(effect, 1.0), obs=Y[i])
+
+
 def choices(rows):
     shift = pyro.sample("shift", dist.Normal(X.new_zeros(3), 1.0).to_event(1))
     with pyro.plate("rows", NUM_ROWS, subsample=rows) as i:
@@ -132,12 +142,15 @@ def variational(kind="svi"):
     """Values after some steps of SVI without random numbers, with clipped gradients or a schedule; a random number."""
     begin()
     rows = shard_rows(NUM_ROWS)
-    inner = Adam({"lr": 0.05}, {"clip_norm": 20.0}) if kind == "svi" else scheduled(gamma=0.9)
+    inner = scheduled(gamma=0.9) if kind == "schedule" else Adam({"lr": 0.05}, {"clip_norm": 20.0})
     optim = DistributedOptim(inner, rows)
-    svi = SVI(regression, AutoDelta(regression), optim, Trace_ELBO())
+    model = with_effects if kind == "effects" else regression
+    plates = partial(pyro.plate, "rows", NUM_ROWS)
+    guide = AutoDelta(model, init_to_mean, create_plates=lambda rows: plates(subsample=rows))
+    svi = SVI(model, guide, optim, Trace_ELBO())
     for _ in range(15):
         svi.step(rows)
-        if kind != "svi":
+        if kind == "schedule":
             optim.step()
     return values(), torch.rand(())
 
@@ -423,3 +436,30 @@ def resumed_runs(folder):
         go_on(learner, arguments, 8)
         found[name] = loaded, learner.state_dict()
     return found, shard_rows(NUM_ROWS)
+
+
+class Regression(PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 1, dtype=torch.double)
+        self.scale = PyroParam(X.new_tensor(1.0), constraints.positive)
+
+    def forward(self, rows):
+        with pyro.plate("rows", NUM_ROWS, subsample=rows) as i:
+            pyro.sample("y", dist.Normal(self.linear(X[i]).squeeze(-1), self.scale), obs=Y[i])
+
+
+def data_parallel():
+    """PyTorch's own wrapper of an ELBO as a module."""
+    begin()
+    rows, (_, size) = shard_rows(NUM_ROWS), rank_and_size()
+    elbo = Trace_ELBO()(Regression(), no_guide)
+    elbo(rows)  # makes all parameters
+    wrapped = torch.nn.parallel.DistributedDataParallel(elbo) if size > 1 else elbo
+    optim = torch.optim.Adam(elbo.parameters(), lr=0.05)
+    for _ in range(15):
+        optim.zero_grad()
+        # The wrapper takes plain means over processes.
+        (wrapped(rows) * (size * len(rows) / NUM_ROWS)).backward()
+        optim.step()
+    return {name: param.detach().clone() for name, param in elbo.named_parameters()}
