@@ -42,9 +42,9 @@ PUBLIC = {
     """,
     "inference": """
         AnnealedImportanceSampling AnnealedMatching BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
-        CostsReparam CountMeanField EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave LoopyBP MCEM MaxMargin
-        MeanFieldLoss PerturbAndMAP PlainMonteCarlo PseudoLikelihood ShellSMC Splitting StepKernel
-        StructuredGibbs TreeReweighted restore_dtypes to_arviz
+        CostsReparam CountMeanField DistributedOptim EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave
+        LoopyBP MCEM MaxMargin MeanFieldLoss PerturbAndMAP PlainMonteCarlo PseudoLikelihood ShellSMC Splitting
+        StepKernel StructuredGibbs TreeReweighted restore_dtypes shard_rows to_arviz
     """,
     "models": """
         BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture

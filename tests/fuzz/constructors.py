@@ -491,6 +491,7 @@ EXAMPLES = {
         lambda: learner(persistent=True, num_sweeps=1, num_chains=2, on_nonfinite="raise")
     ],
     "inference.CostsReparam": [dict],
+    "inference.DistributedOptim": [lambda: {"optim": pyro.optim.Adam({"lr": 0.1}), "rows": torch.arange(3)}],
     "inference.EarlyStopping": [
         lambda: {
             "learner": SVI(model, score, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO()),
@@ -522,6 +523,7 @@ EXAMPLES = {
     "inference.PseudoLikelihood": [learner],
     "inference.ShellSMC": [lambda: {"num_particles": 20, "num_groups": 2}],
     "inference.Splitting": [lambda: {"num_particles": 20, "num_groups": 2, "num_sweeps": 1, "num_lines": 1}],
+    "inference.shard_rows": [lambda: {"n": 5}],
     "inference.restore_dtypes": [lambda: {"samples": {"x": torch.ones(3)}, "model": model}],
     "models.BayesianNetwork": [
         lambda: {

@@ -165,11 +165,13 @@ class EarlyStopping(Represented):
         """Goes back to a state, from which the next :meth:`run` goes on."""
         if not isinstance(state, dict) or not {"learner", "progress"} <= state.keys():
             raise ValueError(f"state: expected that of an EarlyStopping, got {type(state).__name__} of something else")
-        learner = self._state if isinstance(self.learner, SVI) else self.learner
         with taking_part(self._optim):
-            state = own_state(self._optim, state)
-            load = learner._load_own_state if isinstance(learner, Learner) else learner.load_state_dict
-            load(state["learner"])
+            self._load_own_state(own_state(self._optim, state))
+
+    def _load_own_state(self, state: dict[str, Any]) -> None:
+        learner = self._state if isinstance(self.learner, SVI) else self.learner
+        load = learner._load_own_state if isinstance(learner, Learner) else learner.load_state_dict
+        load(state["learner"])
         progress = plain_copy(state["progress"], "progress")
         self._progress = None if progress is None else _Progress(**progress)
         self._goes_on = progress is not None

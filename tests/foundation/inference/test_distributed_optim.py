@@ -1,6 +1,10 @@
 """Several processes learn what one learns, and fail together."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +13,8 @@ from pyro_structured.foundation.inference import united_state
 from tests.foundation.inference import together
 from tests.foundation.inference.test_resuming import differences
 from tests.foundation.inference.together import outcomes
+
+ROOT = Path(__file__).parents[3]
 
 
 def assert_close(first, second, tolerance=1e-6):
@@ -132,6 +138,22 @@ def test_processes_that_are_killed_are_named(size, tmp_path):
         text, seconds, _ = found[rank]
         assert text.startswith("RuntimeError: rank 1: expected a process that goes on, got a broken connection")
         assert seconds < 10
+
+
+def test_programs_that_end_with_an_error(tmp_path):
+    """Others say which process it was, and why, also of SVI, whose errors nobody catches."""
+    file = tmp_path / "group"
+    file.touch()
+    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "stderr": subprocess.PIPE, "text": True}
+    commands = [[sys.executable, together.__file__, str(rank), "2", file] for rank in range(2)]
+    programs = [subprocess.Popen(command, **options) for command in commands]
+    try:
+        first, second = [program.communicate(timeout=60)[1] for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+    assert "RuntimeError: rank 1: FileNotFoundError: pictures.pt" in first
+    assert second.rstrip().endswith("FileNotFoundError: pictures.pt")
 
 
 def test_interrupts_while_waiting(tmp_path):

@@ -1,12 +1,13 @@
 """Processes that learn together in tests, and what they do.
 
 ``outcomes(job, size, ...)`` runs a function of this file in each of some processes, and returns what they returned, or
-the text of their errors.
+the text of their errors. ``python together.py RANK SIZE FILE`` is a program that ends with an error in process 1.
 """
 
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import traceback
 import warnings
@@ -463,3 +464,15 @@ def data_parallel():
         (wrapped(rows) * (size * len(rows) / NUM_ROWS)).backward()
         optim.step()
     return {name: param.detach().clone() for name, param in elbo.named_parameters()}
+
+
+def main(rank, size, path):
+    torch.distributed.init_process_group("gloo", f"file://{path}", timedelta(seconds=60), int(size), int(rank))
+    rows, model = shard_rows(NUM_ROWS), Failing(regression, "error")
+    svi = SVI(model, AutoDelta(regression), DistributedOptim(Adam({"lr": 0.1}), rows), Trace_ELBO())
+    for model.calls in range(5):
+        svi.step(rows)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
