@@ -126,8 +126,13 @@ class DistributedOptim(Represented, PyroOptim):
                 peers.agree("a step", ValueError(f"{wrong}; nothing was changed"))
         self.take_step(params, 0.0, *args, **kwargs)
 
-    def take_step(self, params: Iterable[Tensor], loss: float, *args: Any, **kwargs: Any) -> float:
-        """A step with finite gradients, by their averages over all processes, and the average of losses."""
+    def take_step(
+        self, params: Iterable[Tensor], loss: float, *args: Any, sizes: Iterable[int] = (), **kwargs: Any
+    ) -> float:
+        """A step with finite gradients, by their averages over all processes, and the average of losses.
+
+        :param sizes: Sizes of the model's plates, as far as they are known.
+        """
         params = list(params)
         peers = present_peers()
         if peers is None:
@@ -136,12 +141,16 @@ class DistributedOptim(Represented, PyroOptim):
         moved = {_name(param): self._moved(param) for param in sorted(params, key=_name)}
         try:
             table = peers.agree("a step", None, _digest(moved), len(self.rows), loss)
-            if len(table[:, 0].unique()) > 1:
-                moved = self._united(peers, moved)
             weights = table[:, 1] / table[:, 1].sum()
-            if self._start_alike(peers, [each.param for each in moved.values() if each.is_new]):
+            with peers.exchange():
+                self._check_sizes(set(sizes), int(table[:, 1].sum()))
+                if len(table[:, 0].unique()) > 1:
+                    moved = self._united(peers, moved)
+                goes_on = self._start_alike(peers, [each.param for each in moved.values() if each.is_new])
+                if goes_on:
+                    _average(peers, moved, float(weights[peers.rank]))
+            if goes_on:
                 is_start = not self.optim_objs and not waiting_states(self)
-                _average(peers, moved, float(weights[peers.rank]))
                 self.optim([each.param for each in moved.values()], *args, **kwargs)
                 if is_start:
                     spread_random_state(peers.rank)
@@ -182,6 +191,14 @@ class DistributedOptim(Represented, PyroOptim):
             if peers is not None and error is not peers.shared:
                 peers.agree("a step", error)
             raise
+
+    def _check_sizes(self, sizes: set[int], number: int) -> None:
+        """Raises a ValueError if a plate has the size of this process' part, and none that of all rows."""
+        if len(self.rows) in sizes and number not in sizes:
+            raise ValueError(
+                f"model: expected a plate of all {number} rows, as in plate(name, {number}, subsample=rows), so that "
+                f"priors count once, got sizes {sorted(sizes)}, with the {len(self.rows)} rows of this process"
+            )
 
     def _moved(self, param: Tensor) -> _Moved:
         is_new = param not in self.optim_objs and _name(param) not in waiting_states(self)

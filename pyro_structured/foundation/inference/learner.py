@@ -233,7 +233,8 @@ class Learner(ABC, Generic[Batch]):
             if self.optim is None:
                 self._minimise(params, batch, inferred)
             elif isinstance(self.optim, DistributedOptim):
-                number = self.optim.take_step(params.values(), number)
+                plates = (node["fn"] for node in batch.trace.nodes.values() if is_plate(node.get("fn")))
+                number = self.optim.take_step(params.values(), number, sizes=[plate.size for plate in plates])
             else:
                 self.optim(list(params.values()))
         finally:

@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import torch
@@ -87,16 +87,31 @@ class PeerProcesses:
             a NotImplementedError, and otherwise a RuntimeError, with the number of the process that has failed.
         """
         said = [float(DOINGS.index(doing)), float(error is not None), float(digest), *(numbers or (0.0, 0.0))]
-        own = torch.tensor(said, dtype=torch.double, device=self._device)
-        rows = [torch.empty_like(own) for _ in range(self.size)]
-        self._finish(lambda: dist.all_gather(rows, own, async_op=True))
-        table = torch.stack(rows).cpu()
-        if bool(table[:, 1].any()):
-            self._raise_first(error)
-        if len(table[:, 0].unique()) > 1:
-            got = ", ".join(f"{DOINGS[int(number)]} in rank {rank}" for rank, number in enumerate(table[:, 0]))
-            self.fail(ValueError(f"processes: expected all to do the same, got {got}"))
+        with self.exchange():
+            own = torch.tensor(said, dtype=torch.double, device=self._device)
+            rows = [torch.empty_like(own) for _ in range(self.size)]
+            self._finish(lambda: dist.all_gather(rows, own, async_op=True))
+            table = torch.stack(rows).cpu()
+            if bool(table[:, 1].any()):
+                self._raise_first(error)
+            if len(table[:, 0].unique()) > 1:
+                got = ", ".join(f"{DOINGS[int(number)]} in rank {rank}" for rank, number in enumerate(table[:, 0]))
+                self.fail(ValueError(f"processes: expected all to do the same, got {got}"))
         return table[:, 2:]
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Context of an agreement and what follows from it: an error inside is a note for the others.
+
+        They are in the middle of it too, so that no other agreement is possible.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if error is not self.shared:
+                self._leave_note(error)
+                self.shared = error
+            raise
 
     def gather(self, value: Any) -> list[Any]:
         """What all processes have, in the order of their numbers; needs an agreement before."""
@@ -135,10 +150,6 @@ class PeerProcesses:
                     looked = now
                     self._read_note()
             work.wait()
-        except KeyboardInterrupt as error:
-            # The work cannot be taken back, so that no agreement is possible any more.
-            self._leave_note(error)
-            self.fail(error)
         except RuntimeError as error:
             if error is self.shared:
                 raise

@@ -29,7 +29,8 @@ def united_state(optim: Any, own: dict[str, Any]) -> dict[str, Any]:
     if peers is None or not isinstance(optim, DistributedOptim):
         return own
     peers.agree("state_dict")
-    first, *others = peers.gather(own)
+    with peers.exchange():
+        first, *others = peers.gather(own)
     return {**first, "others": [_difference(first, other) for other in others]}
 
 

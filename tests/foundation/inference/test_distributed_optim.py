@@ -162,6 +162,17 @@ def test_interrupts_while_waiting(tmp_path):
     assert second[1] < 10
 
 
+def test_interrupts_between_agreement_and_exchange(tmp_path):
+    first, second = outcomes(together.interrupted_exchange, 2, tmp_path)
+    assert (first[0], second[0]) == ("RuntimeError: rank 1: KeyboardInterrupt", "KeyboardInterrupt: ")
+    assert first[1] < 10
+
+
+def test_plates_of_a_part(tmp_path):
+    for rank, (text, _) in enumerate(outcomes(together.part_of_a_plate, 2, tmp_path)):
+        assert re.match(rf"ValueError: model: expected a plate of all 601 rows.* got sizes \[{301 - rank}\]", text)
+
+
 def test_parameters_that_are_not_alike(tmp_path):
     """The first values are those of process 0; parameters that one process does not use move all the same."""
     (found, error), (other, other_error) = outcomes(together.unlike_parameters, 2, tmp_path)
@@ -218,6 +229,11 @@ def test_runs_go_on_with_another_number_of_processes(size, killed, tmp_path):
     folder, _ = killed
     results = outcomes(together.resumed_runs, size, tmp_path, folder)
     for name in together.RUNS:
+        if size > 1:
+            shown = [found[name][0]["others"] for found, _ in results][0]
+            changes = [each["changes"] for each in shown]
+            changes = [each["learner"]["changes"] if name == "EarlyStopping" else each for each in changes]
+            assert all("random" in each for each in changes), name
         early = torch.load(folder / f"{name}.state")
         loaded = [found[name][0] for found, _ in results]
         assert all(differences(each, loaded[0]) == [] for each in loaded), name

@@ -24,6 +24,7 @@ from pyro.nn import PyroModule, PyroParam
 from pyro.optim import Adam, ExponentialLR, PyroLRScheduler, StepLR
 
 from pyro_structured.distributions import GridCRF, RandOM
+from pyro_structured.foundation.inference import distributed_optim
 from pyro_structured.foundation.inference.peer_processes import rank_and_size
 from pyro_structured.inference import (
     MCEM,
@@ -320,6 +321,29 @@ def unlike_parameters():
         learner.step(number)
         found += values().values()
     return found, text_of(learner.step, 5)
+
+
+def part_of_a_plate():
+    """A plate of the process' own rows only, which would count them less than priors."""
+    begin()
+    rows = shard_rows(NUM_ROWS)
+
+    def model():
+        with pyro.plate("rows", len(rows)):
+            pyro.sample("y", GridCRF(pyro.param("unary", torch.zeros(2, 2)), torch.zeros(4), GRID), obs=LABELS[rows])
+
+    return text_of(PseudoLikelihood(model, no_guide, DistributedOptim(Adam({"lr": 0.1}), rows)).step)
+
+
+def interrupted_exchange():
+    """Rank 1 is interrupted after an agreement, before what follows from it."""
+    begin()
+    rows = shard_rows(NUM_ROWS)
+    learner = EXACT["PseudoLikelihood"](DistributedOptim(Adam({"lr": 0.1}), rows))
+    learner.step(rows)
+    if torch.distributed.get_rank() == 1:
+        distributed_optim._average = lambda *_: signal.raise_signal(signal.SIGINT)
+    return text_of(learner.step, rows)
 
 
 def doing_other_things():
