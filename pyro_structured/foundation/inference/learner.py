@@ -60,8 +60,8 @@ class Learner(ABC, Generic[Batch]):
     :param model: A Pyro model.
     :param guide: A Pyro guide for the latent sites that the learner does not infer itself, whose sites are all Delta:
         ``AutoDelta``, or an empty function if the model has parameters only. Priors are part of the objective.
-    :param optim: A Pyro optimiser; or ``None``: every step minimises its loss by L-BFGS, to convergence or
-        100 iterations.
+    :param optim: A Pyro optimiser, in several processes a :class:`DistributedOptim`; or ``None``: every step minimises
+        its loss by L-BFGS, to convergence or 100 iterations.
     :param str on_nonfinite: Action of a step whose loss or gradient is infinite or not a number: ``"raise"`` a
         ValueError that names the parameter, or ``"skip"`` the step. Either way nothing is changed but random numbers.
     :ivar int num_skipped: Number of steps that were skipped.
@@ -110,7 +110,8 @@ class Learner(ABC, Generic[Batch]):
         :return: The loss before the parameters changed; of a skipped step, the loss that is not finite, or at which a
             gradient is not finite.
         :raises ValueError: if an observed value has no probability, or, unless such steps are skipped, if the loss or a
-            gradient is not finite. After any error parameters, buffers of modules, the optimiser and chains are as
+            gradient is not finite; in several processes, if this happens in any of them, or if there is no
+            :class:`DistributedOptim`. After any error parameters, buffers of modules, the optimiser and chains are as
             before.
         """
         if self._chains is not None:
@@ -165,6 +166,10 @@ class Learner(ABC, Generic[Batch]):
         and the states of PyTorch's, NumPy's and Python's generators, on CUDA devices too. On the processor a run that
         goes on gives the same numbers, bit for bit. What a model or its data keep elsewhere, as a data loader in the
         middle of an epoch, is not in it.
+
+        In several processes, all have to call it, and each has the state of all. One keeps it; all load it. As many
+        processes go on as if there had been no interruption; with another number each has the chains of its own rows,
+        the buffers of process 0, and new random numbers.
 
         :raises ValueError: if a parameter has a constraint of your own, or an optimiser has a state that is no data.
         :raises NotImplementedError: with the setting ``module_local_params`` of Pyro.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyro
 import pytest
 import torch
 
@@ -123,6 +124,14 @@ def test_steps_are_left_out_together(tmp_path):
         assert_close(learned, first["nan"][3], 0.0)
 
 
+def test_the_worse_of_two_failures_counts(tmp_path):
+    """A step is left out only if there is nothing worse than numbers that are not finite."""
+    first, second = outcomes(together.failures, 2, tmp_path, ["both"], "skip")
+    expected = "y: expected labels inside the support"
+    assert first["both"][0].startswith(f"ValueError: rank 1: {expected}") and first["both"][4] == 0
+    assert second["both"][0].startswith(f"ValueError: {expected}")
+
+
 def test_numbers_that_are_not_finite_in_svi(tmp_path):
     first, second = outcomes(together.failures_of_svi, 2, tmp_path, "nan")
     expected = "scale: expected a finite gradient, got nan in 1 of 1 entries; nothing was changed"
@@ -177,6 +186,9 @@ def test_parameters_that_are_not_alike(tmp_path):
     """The first values are those of process 0; parameters that one process does not use move all the same."""
     (found, error), (other, other_error) = outcomes(together.unlike_parameters, 2, tmp_path)
     assert all(map(torch.equal, found, other))
+    # The first step changes nothing but starts that differ.
+    pyro.set_rng_seed(0)
+    assert torch.equal(found[0], torch.randn(2, 2, dtype=torch.double))
     assert not torch.equal(found[0], found[1])
     assert error[0] == other_error[0]
     assert error[0].startswith("ValueError: late: expected the same parameter in all processes, got none in rank 0")
