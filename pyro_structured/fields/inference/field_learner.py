@@ -112,6 +112,8 @@ def _check_value(name: str, field: FieldDistribution, node: Any, rows: dict[str,
         raise ValueError(
             f"{name}: expected labels of shape {tuple(shape)}, got shape {tuple(value.shape)}: {error}"
         ) from None
+    if not expanded.numel():
+        return
     support: Any = field.support
     inside = support.check(expanded).reshape(node["fn"].batch_shape + (-1,)).all(-1)
     if not bool(inside.all()):
