@@ -3,7 +3,6 @@
 __all__ = ["PeerProcesses", "present_peers", "rank_and_size"]
 
 import atexit
-import json
 import sys
 import threading
 import time
@@ -72,7 +71,7 @@ class PeerProcesses:
         """Notes an error that ends the process for others."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and error is not self.shared:
-            self._leave_note(error)
+            self._leave_note(f"rank {self.rank}: {_text(error)}")
         self.close()
 
     def agree(self, doing: str, error: BaseException | None = None, digest: int = 0, *numbers: float) -> Tensor:
@@ -109,7 +108,7 @@ class PeerProcesses:
             yield
         except BaseException as error:
             if error is not self.shared:
-                self._leave_note(error)
+                self._leave_note(f"rank {self.rank}: {_text(error)}")
                 self.shared = error
             raise
 
@@ -187,26 +186,28 @@ class PeerProcesses:
             names = " and ".join(f"rank {rank}" for rank in silent)
             lost = f"{names}: expected a process that goes on, got a broken connection and no sign of life"
         message = f"{lost}: it was killed, or it has ended; go on from the last state that was kept"
+        self._leave_note(message)
         self.shared = RuntimeError(message)
         raise self.shared from error
 
     def _read_note(self) -> None:
         if self._store.check([NOTE]):
-            rank, text = json.loads(self._store.get(NOTE))
-            self.fail(RuntimeError(f"rank {rank}: {text}"))
+            self.fail(RuntimeError(self._store.get(NOTE).decode()))
 
-    def _leave_note(self, error: BaseException) -> None:
+    def _leave_note(self, text: str) -> None:
         # The store may have ended; connections then break.
         with suppress(dist.DistError):
-            self._store.set(NOTE, json.dumps([self.rank, _text(error)]))
+            self._store.set(NOTE, text)
+        # It may end with this process: others look before.
+        time.sleep(2 * LOOK)
 
     def _live(self) -> None:
-        """Gives signs of life, by a connection of its own."""
+        """Gives signs of life, until the store has ended."""
+        number = 0
         with suppress(dist.DistError):
-            store, number = self._store.clone(), 0
             while not self._ends.wait(BEAT):
                 number += 1
-                store.set(f"life/{self.rank}", str(number))
+                self._store.set(f"life/{self.rank}", str(number))
 
     def _signs(self) -> list[bytes]:
         names = [f"life/{rank}" for rank in range(self.size)]

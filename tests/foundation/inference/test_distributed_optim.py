@@ -24,7 +24,7 @@ def assert_close(first, second, tolerance=1e-6):
         assert torch.allclose(value, second[name], rtol=tolerance, atol=tolerance), name
 
 
-@pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule"), (2, "effects")])
+@pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule"), (2, "plateau"), (2, "effects")])
 def test_variational_inference(size, kind, tmp_path):
     """Rows that do not share out evenly; random numbers differ afterwards."""
     single, _ = together.variational(kind)
@@ -141,7 +141,7 @@ def test_numbers_that_are_not_finite_in_svi(tmp_path):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_processes_that_are_killed_are_named(size, tmp_path):
-    found = outcomes(together.failures_of_svi, size, tmp_path, "killed")
+    found = outcomes(together.failures_of_svi, size, tmp_path, "killed", by_tcp=size == 3)
     assert found[1] is None
     for rank in {0, size - 1} - {1}:
         text, seconds, _ = found[rank]

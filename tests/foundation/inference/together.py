@@ -7,6 +7,7 @@ the text of their errors. ``python together.py RANK SIZE FILE`` is a program tha
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -21,7 +22,7 @@ from pyro.distributions import constraints
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal, init_to_mean
 from pyro.nn import PyroModule, PyroParam
-from pyro.optim import Adam, ExponentialLR, PyroLRScheduler, StepLR
+from pyro.optim import Adam, ExponentialLR, PyroLRScheduler, ReduceLROnPlateau, StepLR
 
 from pyro_structured.distributions import GridCRF, RandOM
 from pyro_structured.foundation.inference import distributed_optim
@@ -51,14 +52,20 @@ LABELS = (torch.rand(NUM_ROWS, 2, 2, generator=DATA) < torch.tensor([[0.2, 0.4],
 CHOICES = TopK(3, 1).solve(X + torch.tensor([1.0, 0.0, -1.0]))
 
 
-def outcomes(job, size, folder, *arguments):
+def outcomes(job, size, folder, *arguments, by_tcp=False):
     """What each process returned, or its error's text; ``None`` for a process that was killed."""
     # One process imports everything, once, and has no threads when the others start as its copies.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     path = folder / f"group{len(list(folder.iterdir()))}"
     path.touch()
-    processes = [context.Process(target=_member, args=(job, rank, size, path, arguments)) for rank in range(size)]
+    place = f"file://{path}"
+    if by_tcp:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            place = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    processes = [
+        context.Process(target=_member, args=(job, rank, size, path, place, arguments)) for rank in range(size)
+    ]
     for process in processes:
         process.start()
     deadline = time.monotonic() + LONGEST_SECONDS
@@ -73,11 +80,11 @@ def outcomes(job, size, folder, *arguments):
     return [torch.load(file) if file.exists() else None for file in files]
 
 
-def _member(job, rank, size, path, arguments):
+def _member(job, rank, size, path, place, arguments):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     if size > 1:
-        torch.distributed.init_process_group("gloo", f"file://{path}", timedelta(seconds=60), size, rank)
+        torch.distributed.init_process_group("gloo", place, timedelta(seconds=60), size, rank)
     try:
         outcome = job(*arguments)
     except BaseException as error:
@@ -92,11 +99,12 @@ def no_guide(*args):
 
 
 def regression(rows):
-    """A model of rows with a prior, a positive parameter and a random start."""
+    """A model of rows with a prior, a positive parameter with a random start, and one of another dtype."""
     weights = pyro.sample("weights", dist.Normal(X.new_zeros(3), 1.0).to_event(1))
     scale = pyro.param("scale", lambda: torch.rand((), dtype=torch.double) + 0.5, constraint=constraints.positive)
+    bias = pyro.param("bias", torch.zeros(()))
     with pyro.plate("rows", NUM_ROWS, subsample=rows) as i:
-        pyro.sample("y", dist.Normal(X[i] @ weights, scale), obs=Y[i])
+        pyro.sample("y", dist.Normal(X[i] @ weights + bias, scale), obs=Y[i])
 
 
 def fields(rows, labels=LABELS):
@@ -144,16 +152,19 @@ def variational(kind="svi"):
     """Values after some steps of SVI without random numbers, with clipped gradients or a schedule; a random number."""
     begin()
     rows = shard_rows(NUM_ROWS)
-    inner = scheduled(gamma=0.9) if kind == "schedule" else Adam({"lr": 0.05}, {"clip_norm": 20.0})
-    optim = DistributedOptim(inner, rows)
+    inner = {
+        "schedule": lambda: scheduled(gamma=0.9),
+        "plateau": lambda: scheduled(ReduceLROnPlateau, factor=0.5, patience=0, threshold=30.0, threshold_mode="abs"),
+    }.get(kind, lambda: Adam({"lr": 0.05}, {"clip_norm": 20.0}))
+    optim = DistributedOptim(inner(), rows)
     model = with_effects if kind == "effects" else regression
     plates = partial(pyro.plate, "rows", NUM_ROWS)
     guide = AutoDelta(model, init_to_mean, create_plates=lambda rows: plates(subsample=rows))
     svi = SVI(model, guide, optim, Trace_ELBO())
     for _ in range(15):
-        svi.step(rows)
-        if kind == "schedule":
-            optim.step()
+        loss = svi.step(rows)
+        if kind in ("schedule", "plateau"):
+            optim.step(*([loss] if kind == "plateau" else []))
     return values(), torch.rand(())
 
 
