@@ -140,15 +140,14 @@ class DistributedOptim(Represented, PyroOptim):
             return loss
         moved = {_name(param): self._moved(param) for param in sorted(params, key=_name)}
         try:
-            table = peers.agree("a step", None, _digest(moved), len(self.rows), loss)
-            weights = table[:, 1] / table[:, 1].sum()
+            agreed = peers.agree("a step", digest=_digest(moved), num_rows=len(self.rows), number=loss)
             with peers.exchange():
-                self._check_sizes(set(sizes), int(table[:, 1].sum()))
-                if len(table[:, 0].unique()) > 1:
+                self._check_sizes(set(sizes), int(agreed.num_rows.sum()))
+                if not agreed.is_alike:
                     moved = self._united(peers, moved)
                 goes_on = self._start_alike(peers, [each.param for each in moved.values() if each.is_new])
                 if goes_on:
-                    _average(peers, moved, float(weights[peers.rank]))
+                    _average(peers, moved, float(agreed.weights[peers.rank]))
             if goes_on:
                 is_start = not self.optim_objs and not waiting_states(self)
                 self.optim([each.param for each in moved.values()], *args, **kwargs)
@@ -156,7 +155,7 @@ class DistributedOptim(Represented, PyroOptim):
                     spread_random_state(peers.rank)
         finally:
             _forget_gradients([each.param for each in moved.values()])
-        return float((weights * table[:, 2]).sum())
+        return agreed.mean
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """A step of the schedule, for all parameters and in all processes alike.
@@ -170,8 +169,7 @@ class DistributedOptim(Represented, PyroOptim):
         peers = present_peers()
         if peers is not None:
             given = float(args[0]) if args else float(kwargs.get("metrics", 0.0))
-            table = peers.agree("a step of the schedule", None, 0, len(self.rows), given)
-            mean = float((table[:, 1] * table[:, 2]).sum() / table[:, 1].sum())
+            mean = peers.agree("a step of the schedule", num_rows=len(self.rows), number=given).mean
             args = (mean, *args[1:]) if args else args
             kwargs = {**kwargs, "metrics": mean} if "metrics" in kwargs else kwargs
         self.optim.step(*args, **kwargs)
@@ -179,7 +177,7 @@ class DistributedOptim(Represented, PyroOptim):
     def mean_score(self, score: float) -> float:
         """Mean of the scores of all processes."""
         peers = present_peers()
-        return score if peers is None else float(peers.agree("a score", None, 0, score, 0.0)[:, 1].mean())
+        return score if peers is None else float(peers.agree("a score", number=score).numbers.mean())
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -237,17 +235,13 @@ class DistributedOptim(Represented, PyroOptim):
         for params in _by_kind(new).values():
             firsts.append((params, torch.cat([param.detach().flatten() for param in params])))
             peers.broadcast(firsts[-1][1])
-        same = all(
-            torch.equal(part, param.detach().flatten())
-            for params, first in firsts
-            for param, part in zip(params, first.split([param.numel() for param in params]), strict=True)
-        )
-        if bool(peers.agree("a start", None, 0, float(same), 0.0)[:, 1].all()):
+        pairs = [pair for params, first in firsts for pair in _parts(params, first)]
+        is_same = all(torch.equal(param.detach(), value) for param, value in pairs)
+        if bool(peers.agree("a start", number=is_same).numbers.all()):
             return True
         with torch.no_grad():
-            for params, first in firsts:
-                for param, part in zip(params, first.split([param.numel() for param in params]), strict=True):
-                    param.copy_(part.view_as(param))
+            for param, value in pairs:
+                param.copy_(value)
         return False
 
 
@@ -295,6 +289,12 @@ def _by_kind(params: Iterable[Tensor]) -> dict[tuple[Any, ...], list[Tensor]]:
     return groups
 
 
+def _parts(params: list[Tensor], flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Parameters, and their parts of a tensor of all their entries."""
+    parts = flat.split([param.numel() for param in params])
+    return ((param, part.view_as(param)) for param, part in zip(params, parts, strict=True))
+
+
 @torch.no_grad()
 def _average(peers: PeerProcesses, moved: dict[str, _Moved], weight: float) -> None:
     """Replaces gradients by their averages over all processes."""
@@ -302,8 +302,8 @@ def _average(peers: PeerProcesses, moved: dict[str, _Moved], weight: float) -> N
         gradients = [torch.zeros_like(param) if param.grad is None else param.grad for param in params]
         total = torch.cat([gradient.flatten() for gradient in gradients]).mul_(weight)
         peers.sum(total)
-        for param, part in zip(params, total.split([param.numel() for param in params]), strict=True):
-            param.grad = part.view_as(param)
+        for param, gradient in _parts(params, total):
+            param.grad = gradient
 
 
 def _forget_gradients(params: Iterable[Tensor]) -> None:

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -33,6 +33,34 @@ def rank_and_size() -> tuple[int, int]:
     if not (dist.is_available() and dist.is_initialized()):
         return 0, 1
     return dist.get_rank(), dist.get_world_size()
+
+
+class Agreement(NamedTuple):
+    """What all processes said, in the order of their numbers.
+
+    :ivar Tensor digests: Numbers that are to be compared.
+    :ivar Tensor num_rows: Numbers of rows.
+    :ivar Tensor numbers: Losses, scores, or whatever else.
+    """
+
+    digests: Tensor
+    num_rows: Tensor
+    numbers: Tensor
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether all digests are equal."""
+        return len(self.digests.unique()) == 1
+
+    @property
+    def weights(self) -> Tensor:
+        """Shares of the rows."""
+        return self.num_rows / self.num_rows.sum()
+
+    @property
+    def mean(self) -> float:
+        """Mean of the numbers, with these weights."""
+        return float((self.weights * self.numbers).sum())
 
 
 class PeerProcesses:
@@ -74,18 +102,26 @@ class PeerProcesses:
             self._leave_note(f"rank {self.rank}: {_text(error)}")
         self.close()
 
-    def agree(self, doing: str, error: BaseException | None = None, digest: int = 0, *numbers: float) -> Tensor:
-        """Table of what all processes say, shape ``(size, 3)``: digests and two numbers.
+    def agree(
+        self,
+        doing: str,
+        error: BaseException | None = None,
+        digest: int = 0,
+        num_rows: int = 0,
+        number: float = 0.0,
+    ) -> Agreement:
+        """What all processes say; to be called by all of them.
 
         :param str doing: What comes next, one of ``DOINGS``; of no meaning with an error.
         :param error: An error by which this process has failed.
         :param int digest: Number from 0 to 2^48 - 1, to be compared.
-        :param numbers: Two numbers; zeros, if they are left out.
+        :param int num_rows: Number of rows of this process.
+        :param float number: A number for the others.
         :raises ValueError: if processes do different things.
         :raises BaseException: ``error`` itself; in other processes an error of the same class, if it is a ValueError or
             a NotImplementedError, and otherwise a RuntimeError, with the number of the process that has failed.
         """
-        said = [float(DOINGS.index(doing)), float(error is not None), float(digest), *(numbers or (0.0, 0.0))]
+        said = (DOINGS.index(doing), error is not None, digest, num_rows, number)
         with self.exchange():
             own = torch.tensor(said, dtype=torch.double, device=self._device)
             rows = [torch.empty_like(own) for _ in range(self.size)]
@@ -96,7 +132,7 @@ class PeerProcesses:
             if len(table[:, 0].unique()) > 1:
                 got = ", ".join(f"{DOINGS[int(number)]} in rank {rank}" for rank, number in enumerate(table[:, 0]))
                 self.fail(ValueError(f"processes: expected all to do the same, got {got}"))
-        return table[:, 2:]
+        return Agreement(*table[:, 2:].unbind(1))
 
     @contextmanager
     def exchange(self) -> Iterator[None]:

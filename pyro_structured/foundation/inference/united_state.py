@@ -51,7 +51,7 @@ def own_state(optim: Any, state: Mapping[str, Any]) -> dict[str, Any]:
         rows = optim.rows
         if peers is not None:
             rank, size = peers.rank, peers.size
-            number = int(peers.agree("load_state_dict", None, 0, len(rows), 0.0)[:, 1].sum())
+            number = int(peers.agree("load_state_dict", num_rows=len(rows)).num_rows.sum())
     return parts[rank] if len(parts) == size else _shared_out(parts, rows, number, rank)
 
 
