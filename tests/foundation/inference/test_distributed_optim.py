@@ -263,6 +263,19 @@ def test_runs_go_on_with_another_number_of_processes(size, killed, tmp_path):
                 assert all(torch.equal(value, known[number % 2][number]) for number, value in each.items())
 
 
+def test_several_processes_go_on_from_one(killed, tmp_path):
+    """What one process has kept, of all rows, is shared out."""
+    ((single, _),) = outcomes(together.resumed_runs, 1, tmp_path, killed[0])
+    folder = tmp_path / "single"
+    folder.mkdir()
+    for name, (_, final) in single.items():
+        torch.save(final, folder / f"{name}.state")
+    for found, rows in outcomes(together.resumed_runs, 2, tmp_path, folder):
+        (known,), now = rows_of(single["PCD"][1], "y"), rows_of(found["PCD"][0], "y")
+        assert [len(each) for each in now] == [301, 300] and len(known) == 601 and len(rows) in (301, 300)
+        assert all(torch.equal(value, known[number]) for each in now for number, value in each.items())
+
+
 def rows_of(state, site):
     """For each process the values of its rows, by their numbers."""
     parts = [state["chains"][site], *(other["changes"]["chains"] for other in state.get("others", []))]

@@ -82,7 +82,7 @@ def outcomes(job, size, folder, *arguments, by_tcp=False):
 
 def _member(job, rank, size, path, place, arguments):
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+    warnings.simplefilter("error")
     if size > 1:
         torch.distributed.init_process_group("gloo", place, timedelta(seconds=60), size, rank)
     try:
