@@ -92,7 +92,8 @@ class PeerProcesses:
     def close(self) -> None:
         """Ends the signs of life."""
         self._ends.set()
-        self._thread.join()
+        # Without a connection it may wait for long.
+        self._thread.join(2 * BEAT)
         atexit.unregister(self._exit)
 
     def _exit(self) -> None:
@@ -183,12 +184,21 @@ class PeerProcesses:
                 time.sleep(0.0 if now - started < EAGER else PAUSE)
                 if now - looked > LOOK:
                     looked = now
-                    self._read_note()
+                    self._look_around(work)
             work.wait()
         except RuntimeError as error:
             if error is self.shared:
                 raise
             self._raise_lost(error)
+
+    def _look_around(self, work: Any) -> None:
+        """Raises a RuntimeError if another process has left a note, or the store has ended, in the middle of work."""
+        try:
+            self._read_note()
+        except RuntimeError:
+            # Others may be ready with the work, and end.
+            if not work.is_completed():
+                raise
 
     def _raise_first(self, own: BaseException | None) -> NoReturn:
         """Raises the error of this process, or that of the first one that has failed.

@@ -88,8 +88,7 @@ def _member(job, rank, size, path, place, arguments):
     try:
         outcome = job(*arguments)
     except BaseException as error:
-        if os.environ.get("TOGETHER_TRACEBACKS"):
-            traceback.print_exc()
+        traceback.print_exc()
         outcome = f"{type(error).__name__}: {error}"
     torch.save(outcome, path.with_suffix(f".{rank}"))
 
@@ -291,18 +290,15 @@ def failures_of_svi(kind):
 
 def interrupted():
     """Rank 0 is interrupted while it waits for rank 1."""
-    if torch.distributed.get_rank() == 0:
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        begin_alarm = lambda: signal.setitimer(signal.ITIMER_REAL, 1.0)  # noqa: E731
-    else:
-        begin_alarm = lambda: None  # noqa: E731
     begin()
     rows, model = shard_rows(NUM_ROWS), Failing(fields, "late")
     learner = PseudoLikelihood(model, AutoDelta(fields), DistributedOptim(Adam({"lr": 0.1}), rows))
     for model.calls in range(3):
         learner.step(rows)
     model.calls = 3
-    begin_alarm()
+    if torch.distributed.get_rank() == 0:
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
     return text_of(learner.step, rows)
 
 
