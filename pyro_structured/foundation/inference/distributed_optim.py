@@ -174,6 +174,18 @@ class DistributedOptim(Represented, PyroOptim):
             kwargs = {**kwargs, "metrics": mean} if "metrics" in kwargs else kwargs
         self.optim.step(*args, **kwargs)
 
+    def start(self) -> None:
+        """Gives parameters in Pyro's store that no step has moved yet the values of process 0."""
+        peers = present_peers()
+        if peers is None:
+            return
+        known = {name: self._moved(param) for name, param in sorted(pyro.get_param_store().named_parameters())}
+        agreed = peers.agree("a start", digest=_digest(known))
+        with peers.exchange():
+            if not agreed.is_alike:
+                known = self._united(peers, known)
+            self._start_alike(peers, [each.param for each in known.values() if each.is_new])
+
     def mean_score(self, score: float) -> float:
         """Mean of the scores of all processes."""
         peers = present_peers()

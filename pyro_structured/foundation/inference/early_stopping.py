@@ -104,6 +104,9 @@ class EarlyStopping(Represented):
         # Of several processes one shows its progress.
         with taking_part(self._optim), verbosity(None if rank_and_size()[0] == 0 else False):
             self._state.prepare(args, kwargs)
+            if isinstance(self._optim, DistributedOptim):
+                # Starts are scored, and kept if nothing is better.
+                self._optim.start()
             progress = self._begin()
             options = {"initial": progress.num_steps, "desc": type(self.learner).__name__, "leave": True}
             with progress_bar(total=max_steps, **options) as bar:

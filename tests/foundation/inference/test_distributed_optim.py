@@ -210,6 +210,14 @@ def test_early_stopping(kind, tmp_path):
             assert_close(mine, theirs, 0.0)
 
 
+def test_starts_that_are_kept(tmp_path):
+    """All go back to the same start, although each would have another one."""
+    (_, seen, first), (_, _, second) = outcomes(together.stopping, 2, tmp_path, "start")
+    assert_close(first, second, 0.0)
+    assert_close(first, seen[0], 0.0)
+    assert seen[-1] == [1.0, 0.0, 0.0, 0.0]
+
+
 def test_scores_that_fail(tmp_path):
     first, second = outcomes(together.stopping, 2, tmp_path, "fails")
     expected = "score: expected pictures, got none"

@@ -368,6 +368,9 @@ def stopping(kind):
     rows, rank = shard_rows(NUM_ROWS), torch.distributed.get_rank()
     optim, scores = DistributedOptim(Adam({"lr": 0.05}), rows), iter([[0.0, 3, 0, 2, 0, 0], [0.0, 0, 4, 0, 0, 0]][rank])
     learner = SVI(regression, AutoDelta(regression), optim, Trace_ELBO())
+    if kind == "start":
+        pyro.set_rng_seed(rank)
+        scores = iter([1.0, 0.0, 0.0, 0.0])
     if kind == "PCD":
         learner = RANDOM["PCD"](optim)
     seen = []
