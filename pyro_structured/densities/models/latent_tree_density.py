@@ -22,7 +22,7 @@ from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
-from pyro_structured.foundation.ops.progress import progress_bar, verbosity
+from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
 from pyro_structured.junction_trees.models.tree_fitting import parts_of_codes, without_rare_states
@@ -108,6 +108,7 @@ def _learn(*settings: Any) -> _Learned:
         for _ in progress_bar(range(start.max_iter), desc="passes", unit="pass"):
             order = torch.from_numpy(rng.permutation(number)).to(rows.device)
             for batch in order.tensor_split(size):
+                check_time()
                 learner.step(rows[batch], weights[batch], number / len(batch), share if size > 1 else 1.0)
             found = learner.log_probs(judged).double().cpu().numpy()
             history.append(float(shares @ found))

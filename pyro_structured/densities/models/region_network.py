@@ -18,6 +18,7 @@ from pyro_structured.densities.ops.region_passes import region_inward
 from pyro_structured.exchangeable.models.merge_partition import merge_labels
 from pyro_structured.exchangeable.ops.level_sets import log_binomial
 from pyro_structured.exchangeable.structures.partition import Partition
+from pyro_structured.foundation.ops.progress import check_time
 
 # Prior probability of the tree in a leaf, and number of rows that the prior counts for.
 TREE_SHARE, SHARE_ROWS = 0.7, 10.0
@@ -270,6 +271,7 @@ def _cluster(values: Tensor, weights: Tensor, members: Tensor, num_states: int, 
 
     :return: Weight of each training row in the state of its cluster, zeros elsewhere, shape ``(N, num_states)``.
     """
+    check_time()
     train = torch.nonzero(weights).squeeze(-1)
     scale = values.new_full(values.shape[1:], OUTSIDE_WEIGHT)
     scale[members] = 1.0

@@ -177,8 +177,8 @@ class StackedDensity(CategoricalDensity):
         }
         most = len(np.unique(codes, axis=0))
         members = [
-            ("Chow-Liu tree", ThinJunctionTree(treewidth=1, **columns), 0.05),
-            ("junction tree", ThinJunctionTree(**columns), 0.1),
+            ("Chow-Liu tree", ThinJunctionTree(treewidth=1, **columns), 0.2),
+            ("junction tree", ThinJunctionTree(**columns), 0.2),
             ("mixture of junction trees", JunctionTreeMixture(n_components=min(10, most), **columns), 0.2),
         ]
         if max(self._num_states) <= 2:

@@ -143,7 +143,9 @@ class StructuralEM:
             return labels
         weights, mixture = state.posterior * self.rows.weights, state.mixture
         filled = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
-        return np.stack([merge_labels(*arguments) for arguments in zip(filled, weights, labels, strict=True)])
+        classes = zip(filled, weights, labels, strict=True)
+        shown = progress_bar(classes, desc="blocks", unit="class", total=len(weights))
+        return np.stack([merge_labels(*arguments) for arguments in shown])
 
     def _welch_labels(self, state: _State) -> np.ndarray:
         """Labels by Welch's tests; variables that are never 1 in any class are left out, and are one block."""

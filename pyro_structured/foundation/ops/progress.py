@@ -1,6 +1,6 @@
 """Progress of long work, on terminals and in logs."""
 
-__all__ = ["TimeIsUp", "progress_bar", "time_limit", "verbosity"]
+__all__ = ["TimeIsUp", "check_time", "progress_bar", "time_limit", "verbosity"]
 
 import io
 import math
@@ -26,7 +26,8 @@ class TimeIsUp(KeyboardInterrupt):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Context in which every :func:`progress_bar` raises :class:`TimeIsUp` as it goes on, once time is up.
+    """Context in which every :func:`progress_bar`, as it goes on, and :func:`check_time` raise :class:`TimeIsUp`, once
+    time is up.
 
     :param float seconds: Largest time, in all of the work in the context; an earlier limit outside holds, too.
 
@@ -63,6 +64,12 @@ def verbosity(verbose: Any) -> Iterator[None]:
         _VERBOSE.reset(token)
 
 
+def check_time() -> None:
+    """Raises :class:`TimeIsUp` once the time of a :func:`time_limit` is up: for steps that take long."""
+    if time.monotonic() >= _DEADLINE.get():
+        raise TimeIsUp
+
+
 def progress_bar(*iterable: Any, **options: Any) -> "tqdm[Any]":
     """A progress bar on terminals, lines every ten seconds elsewhere, or nothing, depending on :func:`verbosity`.
 
@@ -88,22 +95,17 @@ class _Bar(tqdm):  # type: ignore[misc]
     _count = 0.0
 
     def __iter__(self) -> Iterator[Any]:
-        self._check_time()
+        check_time()
         for element in super().__iter__():
-            self._check_time()
+            check_time()
             yield element
 
     def update(self, n: float = 1) -> bool | None:
         shown: bool | None = super().update(n)
         self._count += n
         if self.total is None or self._count < self.total:
-            self._check_time()
+            check_time()
         return shown
-
-    @staticmethod
-    def _check_time() -> None:
-        if time.monotonic() >= _DEADLINE.get():
-            raise TimeIsUp
 
 
 class _Lines(_Bar):

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import xlogy
 
+from pyro_structured.foundation.ops.progress import check_time
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.chordal_graph import Neighbors
 
@@ -138,6 +139,7 @@ def grow_chordal_graph(
     heap: list[tuple[float, Pair, frozenset[int], float]] = []
 
     def push(pair: Pair) -> None:
+        check_time()
         first, second = pair
         separator = frozenset(neighbors[first] & neighbors[second])
         if second not in neighbors[first] and len(separator) < treewidth:

@@ -23,8 +23,8 @@ def random_rows(number=80):
     return torch.from_numpy(rows).double(), torch.from_numpy(generator.integers(4, size=len(rows))).double()
 
 
-def make_network(values, weights, largest=3, smoothing=1.0):
-    return RegionNetwork(values, weights, STATES, largest, smoothing, np.random.RandomState(0))
+def make_network(values, weights, largest=3, smoothing=1.0, seed=0):
+    return RegionNetwork(values, weights, STATES, largest, smoothing, np.random.RandomState(seed))
 
 
 def leaf_log_prob(tables, g, k, values):
@@ -83,9 +83,10 @@ def test_expectation(steps, monkeypatch):
 @pytest.mark.filterwarnings("ignore:no convergence")
 def test_distribution_has_the_network_s_log_probabilities():
     values, _ = random_rows()
-    model = ExchangeableSPN(n_networks=1, n_states=STATES, max_region_size=3, max_iter=3, random_state=0)
-    model.fit(values.numpy())
-    network = make_network(values.float(), torch.ones(len(values)), smoothing=model.smoothing)
+    options = {"n_states": STATES, "max_region_size": 3, "smoothing": 2.0}
+    model = ExchangeableSPN(n_networks=1, max_iter=3, random_state=0, **options).fit(values, X_val=values)
+    seed = np.random.RandomState(0).randint(2**31)
+    network = make_network(values.float(), torch.ones(len(values)), smoothing=2.0, seed=seed)
     found = [network.expect()[0]]
     for _ in range(3):
         network.maximize(*network.expect()[1:])

@@ -1,6 +1,7 @@
 """Averages of density estimators: weights, limits of time, interrupts, queries."""
 
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import MixtureOfDensities
 from pyro_structured.foundation.ops import progress
-from pyro_structured.models import JunctionTreeMixture, LatentTreeDensity, MEVMDensity, StackedDensity, ThinJunctionTree
+from pyro_structured.foundation.ops.progress import progress_bar
+from pyro_structured.models import LatentTreeDensity, MEVMDensity, StackedDensity, ThinJunctionTree
 
 
 @parametrize_with_checks(
@@ -89,21 +91,33 @@ def test_default_members():
     assert -np.inf < words.score_samples(strange)[0] < words.score_samples(X[:1])[0]
 
 
+class Slow(ThinJunctionTree):
+    """An estimator that improves for a million seconds, and keeps what it has when it is interrupted."""
+
+    clock = 0.0
+
+    def fit(self, X, y=None, *, X_val=None, sample_weight=None):
+        super().fit(X, X_val=X_val)
+        try:
+            for _ in progress_bar(range(10**6), desc="slow"):
+                Slow.clock += 1.0
+        except KeyboardInterrupt:
+            warnings.warn("fit was interrupted: the best so far is kept", stacklevel=2)
+        return self
+
+
 def test_time_budget(monkeypatch):
     """Members without time are left out; those whose time is up keep what they have."""
-    members = [("mixture", JunctionTreeMixture(n_components=2, n_init=3, random_state=0)), *SMALL[1:2]]
-    now, read = [0.0], time.monotonic
-
-    def clock():
-        now[0] += 1.0
-        return read() + now[0]
-
-    monkeypatch.setattr(progress.time, "monotonic", clock)
-    model = StackedDensity(members=members, time_budget=40.0, random_state=0).fit(rows())
-    assert [member.note for member in model.members_] == ["time was up", ""]
+    read = time.monotonic
+    monkeypatch.setattr(progress.time, "monotonic", lambda: read() + Slow.clock)
+    members = [("slow", Slow(treewidth=1)), SMALL[1], ("slow again", Slow(treewidth=1))]
+    model = StackedDensity(members=members, time_budget=3e4, random_state=0).fit(rows())
+    assert [member.note for member in model.members_] == ["time was up", "", "time was up"]
     assert np.isfinite([member.score for member in model.members_]).all()
+    taken = [member.seconds for member in model.members_]
+    assert 9e3 < taken[0] < 11e3 and taken[1] < 1e3 and 19e3 < taken[2] < 21e3
     with pytest.raises(ValueError, match=r"^time_budget: expected time for at least one member, got none in time"):
-        StackedDensity(members=members[:1], time_budget=1.5, random_state=0).fit(rows())
+        StackedDensity(members=SMALL[:1], time_budget=1e-9, random_state=0).fit(rows())
 
 
 class Interrupted(ThinJunctionTree):
