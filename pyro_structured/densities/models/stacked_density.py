@@ -33,6 +33,8 @@ from pyro_structured.junction_trees.models.junction_tree_mixture import Junction
 from pyro_structured.junction_trees.models.thin_junction_tree import ThinJunctionTree
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 
+# Seconds to learn in, and those for data with more columns than the number below.
+BUDGET, LONG_BUDGET, WIDE = 300.0, 900.0, 200
 # Members of smaller weight are left out.
 SMALLEST_WEIGHT = 1e-3
 INTERRUPTED = "fit was interrupted"
@@ -61,9 +63,9 @@ class StackedDensity(CategoricalDensity):
     .. math::
         p(x) = \sum_m w_m p_m(x).
 
-    Members are learned one after the other from the same rows, each with a share of the time, and with what the members
-    before have left of theirs: the tree of Chow and Liu, a junction tree, a mixture of junction trees, and, for columns
-    of two categories, a mixture of exchangeable blocks and a sum-product network, at last trees of latent variables.
+    Members are learned one after the other from the same rows, each with a share of the time that the members before have
+    left: trees of latent variables, which may take most of it, the tree of Chow and Liu, a junction tree, a mixture of
+    junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
     Weights are those that give validation rows the largest probability, which is a concave problem. On such rows, the
     average is never worse than the best member.
 
@@ -75,8 +77,8 @@ class StackedDensity(CategoricalDensity):
 
     :param members: Pairs of a name and an estimator of the package with ``to_pyro``, which learns from codes (places
         in ``categories_``) instead of the default members.
-    :param float time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds
-        more, at most. Members that would need more keep what they have.
+    :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more, at
+        most. Members that would need more keep what they have. ``None``: 300, and 900 for more than 200 columns.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
@@ -100,7 +102,7 @@ class StackedDensity(CategoricalDensity):
         >>> X = rng.integers(3, size=(600, 2)).repeat(2, axis=1)
         >>> model = StackedDensity(random_state=0).fit(X)
         >>> [member.name for member in model.members_]
-        ['Chow-Liu tree', 'junction tree', 'mixture of junction trees', 'latent trees']
+        ['latent trees', 'Chow-Liu tree', 'junction tree', 'mixture of junction trees']
         >>> round(float(np.exp(model.score_samples([[2, 2, 0, 0]])[0])), 1)
         0.1
     """
@@ -109,7 +111,7 @@ class StackedDensity(CategoricalDensity):
         self,
         *,
         members: Sequence[tuple[str, Any]] | None = None,
-        time_budget: float = 300.0,
+        time_budget: float | None = None,
         categories: str | int | Sequence[Any] = "auto",
         handle_unknown: str = "other",
         device: Any = None,
@@ -138,9 +140,12 @@ class StackedDensity(CategoricalDensity):
         :raises ValueError: if an argument is out of range, a column has no value, there is a category that
             ``handle_unknown`` makes an error, or no member is learned in time.
         """
-        check_positive("time_budget", self.time_budget)
-        end = time.monotonic() + self.time_budget
+        start = time.monotonic()
+        if self.time_budget is not None:
+            check_positive("time_budget", self.time_budget)
         codes, weights = self._learn_categories(X, sample_weight)
+        budget = LONG_BUDGET if codes.shape[1] > WIDE else BUDGET
+        end = start + (budget if self.time_budget is None else self.time_budget)
         generator = checked_generator(self.random_state)
         codes, weights, (judged, shares) = self._divide_codes(codes, weights, X_val, generator)
         options: dict[str, Any] = {"X_val": _with_gaps(judged)}
@@ -175,19 +180,20 @@ class StackedDensity(CategoricalDensity):
             "handle_unknown": "error",
             "random_state": seed,
         }
-        most = len(np.unique(codes, axis=0))
+        most, is_wide = len(np.unique(codes, axis=0)), codes.shape[1] > WIDE
+        latent = LatentTreeDensity(n_states=32 if is_wide else 64, n_trees=4, device=self.device, **columns)
         members = [
+            ("latent trees", latent, 0.6),
             ("Chow-Liu tree", ThinJunctionTree(treewidth=1, **columns), 0.2),
             ("junction tree", ThinJunctionTree(**columns), 0.2),
-            ("mixture of junction trees", JunctionTreeMixture(n_components=min(10, most), **columns), 0.2),
+            ("mixture of junction trees", JunctionTreeMixture(n_components=min(10, most), **columns), 0.4),
         ]
         if max(self._num_states) <= 2:
             options: dict[str, Any] = {"binarize": None, "random_state": seed}
-            members.append(("exchangeable blocks", MEVMDensity(n_components=min(20, most), n_init=1, **options), 0.1))
+            members.append(("exchangeable blocks", MEVMDensity(n_components=min(20, most), n_init=1, **options), 0.4))
             if (codes >= 0).all():
-                members.append(("sum-product network", ExchangeableSPN(**options), 0.4))
-        latent = LatentTreeDensity(n_states=64, n_trees=4, device=self.device, **columns)
-        return [*members, ("latent trees", latent, 1.0)]
+                members.append(("sum-product network", ExchangeableSPN(**options), 1.0))
+        return members
 
     def _weigh(self, learned: Sequence[Any], judged: np.ndarray, shares: np.ndarray) -> None:
         """Keeps the members that get a weight.
