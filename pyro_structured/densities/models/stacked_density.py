@@ -63,9 +63,9 @@ class StackedDensity(CategoricalDensity):
     .. math::
         p(x) = \sum_m w_m p_m(x).
 
-    Members are learned one after the other from the same rows, each with a share of the time that the members before have
-    left: trees of latent variables, which may take most of it, the tree of Chow and Liu, a junction tree, a mixture of
-    junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
+    Members are learned one after the other from the same rows, each with a share of the time that the members before
+    have left: trees of latent variables, which may take most of it, the tree of Chow and Liu, a junction tree, a mixture
+    of junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
     Weights are those that give validation rows the largest probability, which is a concave problem. On such rows, the
     average is never worse than the best member.
 
@@ -77,8 +77,8 @@ class StackedDensity(CategoricalDensity):
 
     :param members: Pairs of a name and an estimator of the package with ``to_pyro``, which learns from codes (places
         in ``categories_``) instead of the default members.
-    :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more, at
-        most. Members that would need more keep what they have. ``None``: 300, and 900 for more than 200 columns.
+    :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more,
+        at most. Members that would need more keep what they have. ``None``: 300, and 900 for more than 200 columns.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
