@@ -64,8 +64,8 @@ class StackedDensity(CategoricalDensity):
         p(x) = \sum_m w_m p_m(x).
 
     Members are learned one after the other from the same rows, each with a share of the time that the members before
-    have left: trees of latent variables, which may take most of it, the tree of Chow and Liu, a junction tree, a mixture
-    of junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
+    have left: trees of latent variables, which may take most, the tree of Chow and Liu, a junction tree, a mixture of
+    junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
     Weights are those that give validation rows the largest probability, which is a concave problem. On such rows, the
     average is never worse than the best member.
 
