@@ -163,9 +163,7 @@ def _clusters(rows: CategoricalRows, weights: np.ndarray, number: int, rng: np.r
 
 
 def _features(rows: CategoricalRows, chosen: np.ndarray) -> np.ndarray:
-    """Whether rows have each state of each variable, shape ``(number, states)``; for missing ones, equal
-    shares of all.
-    """
+    """Whether rows have each state of each variable, equal shares of missing ones, shape ``(number, states)``."""
     columns = []
     for column, size in zip(rows.values[:, chosen], rows.cardinalities, strict=True):
         hits = (column[:, None] == np.arange(size)).astype(np.float32)
@@ -203,7 +201,7 @@ class LatentTreeDensity(CategoricalDensity):
         time.
     :param int max_iter: Largest number of passes through the rows, at least 1.
     :param int n_iter_no_change: Number of passes without a better validation score after which a batch counts half as
-        much; the sixth time, learning ends.
+        much; the fifth time, learning ends.
     :param device: Device on which tables are learned and rows are scored, as for ``torch.device``; ``None``: the
         processor.
     :param categories: As for :class:`ThinJunctionTree`.
