@@ -19,7 +19,7 @@ from pyro_structured.densities.distributions.latent_tree import LatentTree
 from pyro_structured.densities.distributions.mixture_of_densities import MixtureOfDensities
 from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center_tree
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
-from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
+from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, checked_weights
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
@@ -30,6 +30,8 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows,
 
 # Shares of the counts that a batch replaces, at first and at last; and the factor between.
 FIRST_SHARE, LEAST_SHARE, FACTOR = 0.5, 0.02, 0.5
+# Power of the number of steps that is the share of a step, where rows come in pieces.
+DECAY = -0.6
 # Nats: a smaller gain on validation rows counts as none.
 SMALLEST_GAIN = 1e-4
 # Largest number of latent states: tables have a number for each pair of them, and each variable.
@@ -76,16 +78,14 @@ class _Start(NamedTuple):
 class _Learned(NamedTuple):
     """A tree.
 
-    :ivar Tensor transitions: Log-probabilities of latent states, shape ``(n, K, K)``.
-    :ivar Tensor emissions: Log-probabilities of observed states, shape ``(n, K, R)``.
+    :ivar LatentTreeEM learner: The learner, with the best tables.
     :ivar np.ndarray scores: Log-probabilities of the validation rows, shape ``(M,)``.
     :ivar history: Mean log-probability of the validation rows after each pass.
     :ivar bool converged: Whether the number of passes was sufficient.
     :ivar bool interrupted: Whether there was an interrupt from the keyboard.
     """
 
-    transitions: Tensor
-    emissions: Tensor
+    learner: LatentTreeEM
     scores: np.ndarray
     history: list[float]
     converged: bool
@@ -124,7 +124,7 @@ def _learn(*settings: Any) -> _Learned:
     except KeyboardInterrupt:
         interrupted = True
     learner.load(kept)
-    return _Learned(*learner.logits(), scores, history, converged, interrupted)
+    return _Learned(learner, scores, history, converged, interrupted)
 
 
 def _begin(start: _Start, rng: np.random.RandomState) -> tuple[LatentTreeEM, Tensor, Tensor]:
@@ -138,17 +138,26 @@ def _begin(start: _Start, rng: np.random.RandomState) -> tuple[LatentTreeEM, Ten
         # Half a row more for every state, those included that are only for values to come.
         counts = np.bincount(states[known], relative[known], sizes[d]) + 0.5
         frequencies[d, : sizes[d]] = torch.from_numpy(counts / counts.sum())
-    total = float(relative.sum())
-    options = frequencies, total, (smoothing, smoothing), start.device
+    options = frequencies, float(relative.sum()), (smoothing, smoothing), start.device
     learner = LatentTreeEM(start.parents, start.num_states, *options)
-    copies = np.ceil(relative / HEAVY).astype(int)
-    clusters = _clusters(rows, relative, start.num_states, rng).repeat(copies)
-    dealt = learner.read(rows.values.T.repeat(copies, axis=0))
-    weights = torch.from_numpy((relative / copies).repeat(copies)).to(start.device, torch.float32)
+    copies, dealt, weights = _deal(learner, rows, mean)
+    clusters = torch.from_numpy(_clusters(rows, relative, start.num_states, rng).repeat(copies))
     shape = len(sizes), start.num_states, start.num_states
-    noise = torch.from_numpy(rng.standard_exponential(shape).astype(np.float32)).to(start.device)
-    learner.start(dealt, weights, torch.from_numpy(clusters).to(start.device), noise)
+    noise = torch.from_numpy(rng.standard_exponential(shape).astype(np.float32))
+    learner.start(dealt, weights, clusters.to(start.device), noise.to(start.device))
     return learner, dealt, weights
+
+
+def _deal(learner: LatentTreeEM, rows: CategoricalRows, mean: float) -> tuple[np.ndarray, Tensor, Tensor]:
+    """How often each row comes, so that none is too heavy; rows and weights for a learner.
+
+    :param float mean: Weight that counts as 1.
+    """
+    relative = rows.weights / mean
+    copies = np.ceil(relative / HEAVY).astype(int)
+    weights = torch.from_numpy((relative / copies).repeat(copies))
+    dealt = learner.read(rows.values.T.repeat(copies, axis=0))
+    return copies, dealt, weights.to(dealt.device, torch.float32)
 
 
 def _clusters(rows: CategoricalRows, weights: np.ndarray, number: int, rng: np.random.RandomState) -> np.ndarray:
@@ -294,6 +303,51 @@ class LatentTreeDensity(CategoricalDensity):
         with verbosity(self.verbose):
             learned = self._learn_all(starts)
         self._keep_best(starts, learned, judged.weights / judged.total)
+        self._mean_weight = training.total / len(training.weights)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "LatentTreeDensity":
+        """Learns from some rows more, each in one step: for data that come in pieces.
+
+        The first call finds categories, trees and tables to start from in its rows: give ``categories`` where these may
+        lack some, and enough rows for clusters. Shares of the counts that batches replace fall with the number of all
+        steps, as its power -.6, so that passes over the same pieces go on improving tables. Settings are the first
+        ones, and several trees have equal weights. After :meth:`fit`, it goes on from the fitted tables.
+
+        :param X: Categories, shape ``(N, n)``.
+        :param y: Not used.
+        :param sample_weight: As for :meth:`fit`.
+        :raises ValueError: as :meth:`fit`.
+        """
+        generator = checked_generator(self.random_state)
+        if not hasattr(self, "_learners"):
+            (num_states, smoothing), *_ = self._settings()
+            device = _checked_device(self.device)
+            rows = self._rows(*self._learn_categories(X, sample_weight))
+            trees = self._trees(rows, generator)
+            limits = self.batch_size, self.max_iter, self.n_iter_no_change
+            seeds = generator.randint(2**31, size=self.n_trees)
+            pairs = zip(trees, seeds, strict=True)
+            starts = (_Start(rows, rows, tree, num_states, smoothing, *limits, device, seed) for tree, seed in pairs)
+            self._learners = [_begin(start, np.random.RandomState(start.seed))[0] for start in starts]
+            self.trees_ = [HiddenTree(each, num_states, self._num_states) for each in trees]
+            self.weights_ = np.full(self.n_trees, 1 / self.n_trees)
+            self.n_states_, self.smoothing_ = num_states, smoothing
+            self.scores_ = [list[float]() for _ in trees]
+            self._mean_weight = rows.total / len(rows.weights)
+        else:
+            codes = self._read(X)
+            weights = checked_weights(sample_weight, len(codes))
+            rows = self._rows(codes[weights > 0], weights[weights > 0])
+            for learner in self._learners:
+                learner.extend(rows.total / self._mean_weight)
+        for learner in self._learners:
+            _, dealt, row_weights = _deal(learner, rows, self._mean_weight)
+            order = torch.from_numpy(generator.permutation(len(dealt))).to(dealt.device)
+            for batch in order.tensor_split(max(1, round(len(order) / self.batch_size))):
+                share = (1.0 + learner.num_steps) ** DECAY
+                scale = learner.total / float(row_weights[batch].sum())
+                learner.step(dealt[batch], row_weights[batch], scale, share)
         return self
 
     def _settings(self) -> list[tuple[int, float]]:
@@ -347,13 +401,13 @@ class LatentTreeDensity(CategoricalDensity):
             if score > best or not first:
                 best, self.weights_ = score, weights
                 self.n_states_, self.smoothing_ = starts[first].num_states, starts[first].smoothing
-                self._tables = [(tree.transitions, tree.emissions) for tree in trees]
+                self._learners = [tree.learner for tree in trees]
                 parents = [start.parents for start in starts[first : first + len(trees)]]
                 self.scores_ = [tree.history for tree in trees]
         self.trees_ = [HiddenTree(each, self.n_states_, self._num_states) for each in parents]
 
     def _distributions(self, device: torch.device) -> list[LatentTree]:
-        members = zip(self._tables, self.trees_, strict=True)
+        members = ((learner.logits(), tree) for learner, tree in zip(self._learners, self.trees_, strict=True))
         return [LatentTree(table.to(device), other.to(device), tree) for (table, other), tree in members]
 
     def score_samples(self, X: Any) -> np.ndarray:
@@ -399,7 +453,7 @@ class LatentTreeDensity(CategoricalDensity):
         return MixtureOfDensities(torch.from_numpy(self.weights_).log(), members)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_tables")
+        return hasattr(self, "_learners")
 
 
 def _checked_device(device: Any) -> torch.device:

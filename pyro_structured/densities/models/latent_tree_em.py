@@ -52,6 +52,8 @@ class LatentTreeEM:
         neighbours, and of rows, distributed like all data, that are added to those of every latent state.
     :param torch.device device: Device of the tables.
     :param torch.dtype dtype: Precision of the tables.
+    :ivar float total: Number of rows for which the counts stand.
+    :ivar int num_steps: Number of steps so far.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class LatentTreeEM:
         self.order = levels.order.tolist()
         places = levels.places.tolist()
         self.levels = tree_levels([places[parents[v]] for v in self.order]).to(device)
-        self.num_states, self.total, self.smoothing = num_states, total, smoothing
+        self.num_states, self.total, self.smoothing, self.num_steps = num_states, total, smoothing, 0
         self.frequencies = frequencies[self.order].to(device, dtype)
         self._places = places
 
@@ -123,6 +125,12 @@ class LatentTreeEM:
         even, alike = self.smoothing
         return self.frequencies.new_tensor(even / self.num_states**2), alike * self.frequencies.unsqueeze(1)
 
+    def extend(self, number: float) -> None:
+        """Scales the counts to so many rows more."""
+        for counts in self.counts:
+            counts *= 1 + number / self.total
+        self.total += number
+
     def step(self, rows: Tensor, weights: Tensor, scale: float, share: float) -> None:
         """Replaces a share of the counts by those of some rows, and learns the tables anew.
 
@@ -134,6 +142,7 @@ class LatentTreeEM:
         pairs, single = expected_counts(self.tables.transitions[None], self.levels, self._infer(rows), weights)
         for counts, new in zip(self.counts, (pairs, self._observed(rows, single)), strict=True):
             counts.mul_(1 - share).add_(new, alpha=scale * share)
+        self.num_steps += 1
         self.maximize()
 
     @torch.no_grad()

@@ -73,6 +73,47 @@ def test_several_trees_are_a_mixture():
     assert model.score(X[800:]) >= float(max(alone)) - 1e-6
 
 
+def test_pieces():
+    """Every row once, in pieces, is better than the first piece alone; several times, nearly as good as ``fit``."""
+    d = known_tree()
+    torch.manual_seed(0)
+    X, held_out = d.sample((30_000,)).numpy(), d.sample((5000,)).numpy()
+    options = {"n_states": 4, "categories": 2, "random_state": 0}
+    model = LatentTreeDensity(**options)
+    assert model.partial_fit(X[:3000]) is model
+    first = model.score(held_out)
+    for piece in np.array_split(X[3000:], 9):
+        model.partial_fit(piece)
+    assert model.score(held_out) > first + 0.01
+    for piece in np.array_split(X, 10) * 5:
+        model.partial_fit(piece)
+    whole = LatentTreeDensity(**options).fit(X)
+    assert model.score(held_out) > whole.score(held_out) - 0.05
+    # After whole passes, further rows change little, and the counts stand for all rows.
+    before = whole.score(held_out)
+    whole.partial_fit(X[:1000])
+    assert abs(whole.score(held_out) - before) < 0.02
+    for piece in (X[:, :9], np.full((3, 10), 7)):
+        with pytest.raises(ValueError, match="features|X: expected categories of column 0"):
+            model.partial_fit(piece)
+
+
+def test_pieces_of_weights_and_trees():
+    d = known_tree()
+    torch.manual_seed(0)
+    X = d.sample((1200,)).numpy()
+    twice, weighted = (LatentTreeDensity(n_states=2, n_trees=2, random_state=0) for _ in range(2))
+    for piece in np.split(X, 3):
+        twice.partial_fit(piece.repeat(2, axis=0))
+        weighted.partial_fit(piece, sample_weight=np.full(len(piece), 2.0))
+    np.testing.assert_allclose(twice.score_samples(X), weighted.score_samples(X), rtol=1e-4)
+    assert len(weighted.to_pyro().members) == 2
+    again = LatentTreeDensity(n_states=2, n_trees=2, random_state=0)
+    for piece in np.split(X, 3):
+        again.partial_fit(piece, sample_weight=np.full(len(piece), 2.0))
+    np.testing.assert_array_equal(again.score_samples(X), weighted.score_samples(X))
+
+
 def test_settings_are_chosen_on_validation_rows():
     torch.manual_seed(0)
     X = known_tree().sample((1500,)).numpy()
