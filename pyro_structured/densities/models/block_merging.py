@@ -56,7 +56,7 @@ class _Blocks:
         self.known: dict[tuple[int, int], CategoryCounts] = {}
         self.members = [[d] for d in range(len(rows.cardinalities))]
         self.kinds = [self._kind(1, size) for size in rows.cardinalities]
-        columns = torch.from_numpy(rows.values).unsqueeze(-1)
+        columns = torch.from_numpy(rows.values).long().unsqueeze(-1)
         self.levels = [kind.value(column).numpy() for kind, column in zip(self.kinds, columns, strict=True)]
         self.counts = [self._count(*each) for each in zip(self.kinds, self.levels, strict=True)]
         self.worth = np.array([self._worth(*each) for each in zip(self.kinds, self.counts, strict=True)])

@@ -26,7 +26,7 @@ class BlockRows(TreeRows):
     """
 
     def __init__(self, rows: CategoricalRows, blocks: BlockTree) -> None:
-        levels = blocks.value(torch.from_numpy(rows.values.T).clamp(min=0))
+        levels = blocks.value(torch.from_numpy(rows.values.T).long().clamp(min=0))
         super().__init__(rows.recoded(levels.numpy().T, blocks.levels.cardinalities), blocks.levels)
         self.blocks, self._codes = blocks, rows.values.T if not rows.is_complete else None
         self._log_members: np.ndarray = blocks.log_sizes.gather(-1, levels.T).sum(0).numpy()

@@ -5,7 +5,7 @@ __all__ = ["HELD_OUT", "MOST_DEALT", "CategoricalDensity", "CategoricalEstimator
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from pyro_structured.foundation.models.argument_checks import (
     weighted_mean,
 )
 from pyro_structured.foundation.models.missing_values import find_missing
+from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 from pyro_structured.junction_trees.models.typed_columns import typed_columns
-from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
+from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, state_type
 
 UNKNOWN = -2
 # Largest integer up to which all are floating point numbers.
@@ -61,7 +62,8 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
         values = validate_data(self, typed_columns(X), **TABLES)
         weights = checked_weights(sample_weight, len(values))
-        values, weights = values[weights > 0], weights[weights > 0]
+        if not weights.all():
+            values, weights = values[weights > 0], weights[weights > 0]
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
@@ -80,13 +82,39 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         return self._codes(values, "X"), weights
 
     def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
-        codes = np.empty(values.shape, dtype=np.int64)
-        for place, (column, categories) in enumerate(zip(values.T, self.categories_, strict=True)):
-            codes[:, place] = _places(column, categories)
-        codes[find_missing(values)] = -1
-        unknown = codes == UNKNOWN
-        present = (codes != -1).sum(0)
-        strange = ((unknown.sum(0) == present) & (present >= FEWEST_STRANGE)).nonzero()[0]
+        """Codes of values, shape ``(N, n)``, column by column in memory, in the smallest signed dtype."""
+        columns: np.ndarray = np.empty(values.shape[::-1], dtype=state_type(self._num_states))
+        present, strange = np.zeros(len(columns), dtype=np.int64), np.zeros(len(columns), dtype=np.int64)
+        # What stands for unknown values: the reserve state, or a missing value.
+        reserve = np.full(len(columns), -1) if self.handle_unknown == "missing" else np.array(self._num_known)
+        allowed = (reserve < 0) | (np.array(self._num_states) > self._num_known)
+        refused: tuple[int, int] | None = None
+        for piece in row_pieces(len(values), values.shape[1]):
+            part = values[piece]
+            missing = find_missing(part)
+            for place, (column, categories) in enumerate(zip(part.T, self.categories_, strict=True)):
+                codes = _places(column, categories)
+                codes[missing[:, place]] = -1
+                unknown = codes == UNKNOWN
+                present[place] += np.count_nonzero(codes != -1)
+                strange[place] += np.count_nonzero(unknown)
+                columns[place, piece] = np.where(unknown, reserve[place], codes)
+                if not allowed[place] and unknown.any():
+                    first = piece.start + int(unknown.argmax()), place
+                    refused = first if refused is None else min(refused, first)
+        self._warn_of_strange(name, present, strange)
+        if refused is not None:
+            row, place = refused
+            raise ValueError(
+                f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
+                f"{values[row].tolist()[place]!r} in row {row}; give categories, or handle_unknown='missing'"
+            )
+        codes_of_rows: np.ndarray = columns.T
+        return codes_of_rows
+
+    def _warn_of_strange(self, name: str, present: np.ndarray, unknown: np.ndarray) -> None:
+        """Warns of columns none of whose values, of which there are several, is known."""
+        strange = ((unknown == present) & (present >= FEWEST_STRANGE)).nonzero()[0]
         if len(strange):
             first = strange[0]
             warnings.warn(
@@ -94,17 +122,6 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
                 f"such as {self.categories_[first].tolist()[0]!r}; are they of another type, unit or precision?",
                 stacklevel=frames_below_user(),
             )
-        if self.handle_unknown == "missing":
-            codes[unknown] = -1
-            return codes
-        refused = unknown & (np.array(self._num_states) == self._num_known)
-        if refused.any():
-            row, place = (int(index[0]) for index in refused.nonzero())
-            raise ValueError(
-                f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
-                f"{values[row].tolist()[place]!r} in row {row}; give categories, or handle_unknown='missing'"
-            )
-        return np.where(unknown, self._num_known, codes)
 
     def _read(self, X: Any) -> np.ndarray:
         """Codes of rows for a fitted estimator, shape ``(N, n)``."""
@@ -164,12 +181,7 @@ def _is_measured(column: np.ndarray) -> bool:
 def _present(values: np.ndarray) -> list[list[Any]]:
     """Sorted different values of each column, without missing ones."""
     columns = []
-    for place, column in enumerate(values.T):
-        try:
-            known = column[~find_missing(column)]
-            present = set((np.unique(known) if known.dtype.kind in "biuf" else known).tolist())
-        except TypeError as error:
-            raise ValueError(f"X: expected numbers, strings or other categories in column {place}: {error}") from None
+    for place, present in enumerate(_different(values)):
         if any(map(np.ndim, present)):
             raise ValueError(f"X: expected numbers, strings or other categories in column {place}, got sequences")
         if any(isinstance(value, float) and math.isinf(value) for value in present):
@@ -181,6 +193,23 @@ def _present(values: np.ndarray) -> list[list[Any]]:
             )
         columns.append(_sorted(present, place))
     return columns
+
+
+def _different(values: np.ndarray) -> Iterator[set[Any]]:
+    """Different values of each column, without missing ones."""
+    if values.dtype.kind in "biuf":
+        found: list[set[Any]] = [set() for _ in range(values.shape[1])]
+        # In a file, rows lie one after the other.
+        for piece in row_pieces(len(values), values.shape[1]):
+            for present, column in zip(found, values[piece].T, strict=True):
+                present.update(np.unique(column[~find_missing(column)]).tolist())
+        yield from found
+        return
+    for place, column in enumerate(values.T):
+        try:
+            yield set(column[~find_missing(column)].tolist())
+        except TypeError as error:
+            raise ValueError(f"X: expected numbers, strings or other categories in column {place}: {error}") from None
 
 
 def _sorted(values: set[Any], place: int) -> list[Any]:
@@ -262,14 +291,15 @@ class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[mi
         if X_val is not None:
             judged = self._read_held_out(X_val)
             return codes, weights, (judged, np.ones(len(judged)))
-        if (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:
+        if (weights != 1).any() and (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:
             codes, weights = codes.repeat(weights.astype(int), axis=0), np.ones(int(weights.sum()))
         if len(codes) == 1:
             return codes, weights, (codes, weights)
         order = generator.permutation(len(codes))
         number = max(1, round(HELD_OUT * len(codes)))
         held_out, training = order[:number], order[number:]
-        return codes[training], weights[training], (codes[held_out], weights[held_out])
+        # Column by column in memory, as the codes.
+        return codes.T[:, training].T, weights[training], (codes.T[:, held_out].T, weights[held_out])
 
     def _rows(self, codes: np.ndarray, weights: np.ndarray | None = None) -> CategoricalRows:
         return CategoricalRows(codes, self._num_states, weights, known=self._num_known)

@@ -1,6 +1,6 @@
 """Greedy search for chordal graphs of bounded cliques that fit data."""
 
-__all__ = ["ChordalScore", "EdgeScore", "SharedScore", "grow_chordal_graph", "polish_chordal_graph"]
+__all__ = ["ChordalScore", "CountSums", "EdgeScore", "SharedScore", "grow_chordal_graph", "polish_chordal_graph"]
 
 import heapq
 import math
@@ -32,6 +32,53 @@ class EdgeScore(Protocol):
         """Gain of an edge between variables with these common neighbours, in nats."""
 
 
+class CountSums:
+    r"""Sums :math:`\sum_{x_S} N(x_S) \log N(x_S)` over the joint states of variables in rows, each computed once.
+
+    :param CategoricalRows rows: The data.
+    """
+
+    def __init__(self, rows: CategoricalRows) -> None:
+        self.rows = rows
+        self._sums: dict[frozenset[int], tuple[float, int]] = {}
+        self._sums_of_complete: dict[tuple[Pair, frozenset[int]], tuple[float, list[tuple[int, float, int]]]] = {}
+
+    def of(self, variables: frozenset[int]) -> tuple[float, int]:
+        """Sum over the rows in which none of the variables is missing, and number of joint states."""
+        found = self._sums.get(variables)
+        if found is None:
+            counts = self.rows.counts(sorted(variables))
+            found = self._sums[variables] = float(xlogy(counts, counts).sum()), len(counts)
+        return found
+
+    @cached_property
+    def of_pairs(self) -> np.ndarray | None:
+        """Sums of all pairs, and of single variables on the diagonal, shape ``(n, n)``; ``None`` where entries are
+        missing.
+        """
+        if not (self.rows.is_complete and self.rows.counts_pairs_at_once):
+            return None
+        counts, starts = self.rows.pair_counts, self.rows.starts
+        sums: np.ndarray = np.add.reduceat(np.add.reduceat(xlogy(counts, counts), starts, 0), starts, 1)
+        return sums
+
+    def of_complete(self, pair: Pair, separator: frozenset[int]) -> tuple[float, list[tuple[int, float, int]]]:
+        """Weight of the rows in which neither the pair nor the separator is missing; and signs, sums over these rows,
+        and numbers of joint states, the gain of the pair's edge being the signed sum.
+        """
+        found = self._sums_of_complete.get((pair, separator))
+        if found is None:
+            variables = sorted(separator.union(pair))
+            table = self.rows.counts(variables).reshape([self.rows.cardinalities[d] for d in variables])
+            places = [variables.index(d) for d in pair]
+            terms = []
+            for left_out, sign in (((), 1), ((places[0],), -1), ((places[1],), -1), (tuple(places), 1)):
+                counts = table.sum(left_out)
+                terms.append((sign, float(xlogy(counts, counts).sum()), counts.size))
+            found = self._sums_of_complete[pair, separator] = float(table.sum()), terms
+        return found
+
+
 class ChordalScore:
     r"""Penalised log-likelihoods of decomposable models, as sums over cliques less sums over separators.
 
@@ -45,21 +92,18 @@ class ChordalScore:
 
     :param CategoricalRows rows: The data.
     :param float penalty: The factor c.
+    :param CountSums sums: Sums for the same rows, which scores with other penalties may have found; ``None``: new ones.
     """
 
-    def __init__(self, rows: CategoricalRows, penalty: float = 1.0) -> None:
+    def __init__(self, rows: CategoricalRows, penalty: float = 1.0, sums: CountSums | None = None) -> None:
         self.rows = rows
+        self._sums = CountSums(rows) if sums is None else sums
         self._penalty, self._price = penalty, penalty * 0.5 * math.log(max(rows.total, 2.0))
-        self._terms: dict[frozenset[int], float] = {}
-        self._gains: dict[tuple[Pair, frozenset[int]], float] = {}
 
     def term(self, variables: frozenset[int]) -> float:
         """Term T(S) of a clique or separator."""
-        value = self._terms.get(variables)
-        if value is None:
-            counts = self.rows.counts(sorted(variables))
-            value = self._terms[variables] = float(xlogy(counts, counts).sum()) - self._price * len(counts)
-        return value
+        value, states = self._sums.of(variables)
+        return value - self._price * states
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
         """Gain of an edge between variables with these common neighbours; -inf if their clique would be too large."""
@@ -67,42 +111,42 @@ class ChordalScore:
         if 1 in (self.rows.cardinalities[first], self.rows.cardinalities[second]):
             # Exactly zero: rounding errors are no reason for an edge.
             return 0.0
-        if not separator and self._pair_gains is not None:
-            return self._pair_gains[first][second]
+        if not separator and self.first_gains is not None:
+            return float(self.first_gains[first, second])
         every = separator | {first, second}
         if math.prod(self.rows.cardinalities[d] for d in every) > MOST_STATES:
             return -math.inf
-        if self.rows.is_complete:
+        if self._is_complete:
             joined = self.term(every) + self.term(separator)
             return joined - self.term(separator | {first}) - self.term(separator | {second})
-        gain_of_pair = self._gains.get((pair, separator))
-        if gain_of_pair is None:
-            gain_of_pair = self._gains[pair, separator] = self._gain_of_complete_rows(sorted(every), pair)
-        return gain_of_pair
+        total, terms = self._sums.of_complete(pair, separator)
+        price = self._penalty * 0.5 * math.log(max(total, 2.0))
+        gain = 0.0
+        for sign, value, states in terms:
+            gain += sign * (value - price * states)
+        return gain
 
     @cached_property
-    def _pair_gains(self) -> list[list[float]] | None:
-        """Gains of all pairs without common neighbours, ``n`` lists of n; ``None`` where entries are missing."""
-        if not (self.rows.is_complete and self.rows.counts_pairs_at_once):
+    def first_gains(self) -> np.ndarray | None:
+        """Gains of all pairs without common neighbours, shape ``(n, n)``; ``None`` where they have to be asked
+        for one by one.
+        """
+        joined = self._sums.of_pairs
+        if joined is None:
             return None
-        counts, starts, sizes = self.rows.pair_counts, self.rows.starts, np.array(self.rows.cardinalities)
-        joined = np.add.reduceat(np.add.reduceat(xlogy(counts, counts), starts, 0), starts, 1)
+        sizes = np.array(self.rows.cardinalities)
         terms = np.diag(joined) - self._price * sizes
         total = xlogy(self.rows.total, self.rows.total) - self._price
         states = np.outer(sizes, sizes)
-        gains = joined - self._price * states + total - terms[:, None] - terms
-        gain_lists: list[list[float]] = np.where(states > MOST_STATES, -math.inf, gains).tolist()
-        return gain_lists
+        gains: np.ndarray = joined - self._price * states + total - terms[:, None] - terms
+        gains[states > MOST_STATES] = -math.inf
+        # Exactly zero, as gains of constants are.
+        gains[sizes == 1] = gains[:, sizes == 1] = 0.0
+        return gains
 
-    def _gain_of_complete_rows(self, variables: list[int], pair: Pair) -> float:
-        table = self.rows.counts(variables).reshape([self.rows.cardinalities[d] for d in variables])
-        price = self._penalty * 0.5 * math.log(max(table.sum(), 2.0))
-        places = [variables.index(d) for d in pair]
-        gain = 0.0
-        for left_out, sign in (((), 1), ((places[0],), -1), ((places[1],), -1), (tuple(places), 1)):
-            counts = table.sum(left_out)
-            gain += sign * (float(xlogy(counts, counts).sum()) - price * counts.size)
-        return gain
+    @cached_property
+    def _is_complete(self) -> bool:
+        return self.rows.is_complete
 
 
 class SharedScore:
@@ -111,12 +155,23 @@ class SharedScore:
     :param scores: The scores.
     """
 
-    def __init__(self, scores: Iterable[EdgeScore]) -> None:
+    def __init__(self, scores: Iterable[ChordalScore]) -> None:
         self._scores = list(scores)
 
     def gain(self, pair: Pair, separator: frozenset[int]) -> float:
         """Sum of the gains."""
         return sum(score.gain(pair, separator) for score in self._scores)
+
+    @cached_property
+    def first_gains(self) -> np.ndarray | None:
+        """Sums of the gains of all pairs without common neighbours, shape ``(n, n)``; ``None`` where one is missing."""
+        total: np.ndarray | None = None
+        for score in self._scores:
+            gains = score.first_gains
+            if gains is None:
+                return None
+            total = gains if total is None else total + gains
+        return total
 
 
 def grow_chordal_graph(
@@ -125,6 +180,7 @@ def grow_chordal_graph(
     treewidth: int,
     pairs: Iterable[Pair] | None = None,
     noise: np.random.Generator | None = None,
+    first_gains: np.ndarray | None = None,
 ) -> float:
     """Adds the best edge that keeps a graph chordal, and its cliques small, until no edge has a positive gain.
 
@@ -134,6 +190,7 @@ def grow_chordal_graph(
     :param pairs: Pairs to begin with; ``None``: all.
     :param noise: Generator of log-normal random numbers of scale 0.2, by which gains are multiplied in the order of
         edges; ``None``: no noise.
+    :param first_gains: Gains of all pairs, shape ``(n, n)``, if they are known at once; the graph has no edges then.
     :return: Sum of the gains.
     """
     heap: list[tuple[float, Pair, frozenset[int], float]] = []
@@ -148,8 +205,14 @@ def grow_chordal_graph(
                 factor = 1.0 if noise is None else math.exp(0.2 * noise.standard_normal())
                 heapq.heappush(heap, (-gain * factor, pair, separator, gain))
 
-    for pair in combinations(range(len(neighbors)), 2) if pairs is None else pairs:
-        push(pair)
+    if first_gains is not None:
+        places = np.argwhere(np.triu(first_gains, 1) > 0)
+        gains = first_gains[tuple(places.T)].tolist()
+        heap = [(-gain, (d, e), frozenset(), gain) for (d, e), gain in zip(places.tolist(), gains, strict=True)]
+        heapq.heapify(heap)
+    else:
+        for pair in combinations(range(len(neighbors)), 2) if pairs is None else pairs:
+            push(pair)
     total, parts = 0.0, _parts(neighbors)
     while heap:
         _, (first, second), separator, gain = heapq.heappop(heap)

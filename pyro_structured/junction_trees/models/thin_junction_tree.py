@@ -29,6 +29,7 @@ from pyro_structured.junction_trees.models.counted_tree_fitting import (
 )
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.junction_trees.models.tree_fitting import (
+    TreeRows,
     even_shares,
     fit_tree_tables,
     improve_tree_tables,
@@ -220,8 +221,10 @@ class ThinJunctionTree(CategoricalDensity):
 
     def _warn_of_unknown(self, codes: np.ndarray, name: str) -> None:
         """Warns of columns with values that have probability 0 without smoothing."""
+        if self.smoothing_:
+            return
         columns = np.flatnonzero((codes >= np.array(self._num_known)).any(0))
-        if not self.smoothing_ and len(columns):
+        if len(columns):
             warnings.warn(
                 f"{name}: without smoothing, values that were not in the data learned from have probability 0, so that "
                 f"rows have log-probability -inf: {listed_columns(self, columns)}",
@@ -239,10 +242,10 @@ class ThinJunctionTree(CategoricalDensity):
 
         def try_tree(tree: CliqueTree, setting: TreeSetting) -> None:
             if tree not in known:
-                known[tree] = max(
-                    (_mean_log_prob(fit_tree_tables(training, tree, smoothed, self.max_iter)[0], judged), smoothed)
-                    for smoothed in smoothings
-                )
+                learned, scored = TreeRows(training, tree), TreeRows(judged, tree)
+                tables = (fit_tree_tables(learned, smoothed, self.max_iter)[0] for smoothed in smoothings)
+                scores = [float(np.average(scored.log_probs(each), weights=judged.weights)) for each in tables]
+                known[tree] = max(zip(scores, smoothings, strict=True))
             score, smoothing = known[tree]
             self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
 
@@ -266,7 +269,7 @@ class ThinJunctionTree(CategoricalDensity):
         """Tables of a tree, or of the last iteration before an interrupt, and the objective of each iteration."""
         learned: deque[tuple[JunctionTree, list[float]]] = deque(maxlen=1)
         try:
-            learned.extend(improve_tree_tables(rows, best.tree, best.smoothing, self.max_iter))
+            learned.extend(improve_tree_tables(TreeRows(rows, best.tree), best.smoothing, self.max_iter))
         except KeyboardInterrupt:
             if not learned:
                 raise
@@ -289,7 +292,7 @@ class ThinJunctionTree(CategoricalDensity):
             return
 
         def fits(rows: CategoricalRows, smoothing: float, prices: Iterable[float]) -> Iterator[CountedJunctionTree]:
-            plain, _ = fit_tree_tables(rows, best.tree, smoothing)
+            plain, _ = fit_tree_tables(TreeRows(rows, best.tree), smoothing)
             counting = CountedTreeRows(rows, best.tree, counted, smoothing, even_shares(rows))
             weights, start = torch.from_numpy(rows.weights).double(), counting.start(plain)
             return (counting.fit(weights, start, stiffness) for stiffness in prices)

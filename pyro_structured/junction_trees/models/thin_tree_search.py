@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from pyro_structured.junction_trees.models.chordal_search import (
     MOST_STATES,
     ChordalScore,
+    CountSums,
     SharedScore,
     grow_chordal_graph,
     polish_chordal_graph,
@@ -70,7 +71,8 @@ class TreeSearch:
         sizes = self._rows.cardinalities
         if setting.information is None:
             neighbors = neighbor_sets(len(sizes), [])
-            grow_chordal_graph(ChordalScore(self._rows, setting.penalty), neighbors, setting.treewidth)
+            score = ChordalScore(self._rows, setting.penalty, self._sums)
+            grow_chordal_graph(score, neighbors, setting.treewidth, first_gains=score.first_gains)
             return _tree_of(neighbors, self._cardinalities)
         weights = self._significant(setting)
         if setting.discount is None:
@@ -89,7 +91,7 @@ class TreeSearch:
     def polish(self, tree: CliqueTree, setting: TreeSetting, rng: np.random.Generator) -> CliqueTree:
         """Tree with improved penalised likelihood, by simulated annealing."""
         neighbors = neighbor_sets(tree.num_variables, tree.edges)
-        score = ChordalScore(self._rows, setting.penalty)
+        score = ChordalScore(self._rows, setting.penalty, self._sums)
         polish_chordal_graph(score, neighbors, setting.treewidth, setting.polish, rng)
         return _tree_of(neighbors, tree.cardinalities)
 
@@ -102,6 +104,10 @@ class TreeSearch:
             2 * total * weights > setting.penalty * np.log(total) * np.outer(degrees, degrees), weights, 0.0
         )
         return significant
+
+    @cached_property
+    def _sums(self) -> CountSums:
+        return CountSums(self._rows)
 
     @cached_property
     def _mutual(self) -> np.ndarray:
@@ -123,7 +129,7 @@ def shared_tree(parts: Sequence[CategoricalRows], treewidth: int, penalties: Seq
     """
     neighbors = neighbor_sets(len(parts[0].cardinalities), [])
     score = SharedScore(ChordalScore(rows.known, penalty) for rows, penalty in zip(parts, penalties, strict=True))
-    grow_chordal_graph(score, neighbors, treewidth)
+    grow_chordal_graph(score, neighbors, treewidth, first_gains=score.first_gains)
     return _tree_of(neighbors, parts[0].cardinalities)
 
 

@@ -61,15 +61,7 @@ class TreeRows:
     @cached_property
     def _entries(self) -> list[np.ndarray]:
         """Indices of the rows' entries in the table of each clique, each of shape ``(R,)``."""
-        all_entries = []
-        for clique, size in zip(self.tree.cliques, self.tree.table_sizes, strict=True):
-            entries = np.zeros(len(self.rows.weights), dtype=np.int64)
-            for d in clique:
-                entries *= self.tree.cardinalities[d]
-                entries += self.rows.values[d]
-            # The smallest dtype, since reading them is limited by memory bandwidth.
-            all_entries.append(entries.astype(np.min_scalar_type(size - 1)))
-        return all_entries
+        return [self.rows.joint_states(clique) for clique in self.tree.cliques]
 
     def density(self, distribution: JunctionTree) -> TreeDensity:
         """Distribution of codes with some tables: the tables' own."""
@@ -87,6 +79,11 @@ class TreeRows:
         for table, entries in zip(tables, self._entries, strict=True):
             log_probs += table.numpy().take(entries)
         return log_probs
+
+    @cached_property
+    def own_counts(self) -> Tensor:
+        """Counts of the joint states of all cliques, packed, with the rows' own weights, where no entry is missing."""
+        return torch.from_numpy(np.concatenate([self.rows.counts(clique) for clique in self.tree.cliques]))
 
     def counts(self, weights: np.ndarray) -> Tensor:
         """Weighted counts of the joint states of all cliques, packed, where no entry is missing.
@@ -154,21 +151,19 @@ def without_rare_states(distribution: Vector, known: Sequence[int], cardinalitie
 
 
 def fit_tree_tables(
-    rows: CategoricalRows,
-    tree: CliqueTree,
+    entries: TreeRows,
     smoothing: float,
     max_iter: int = 100,
     tol: float = 1e-6,
     singles: Sequence[np.ndarray] | None = None,
 ) -> tuple[JunctionTree, list[float]]:
     """Last result of :func:`improve_tree_tables`."""
-    (last,) = deque(improve_tree_tables(rows, tree, smoothing, max_iter, tol, singles), maxlen=1)
+    (last,) = deque(improve_tree_tables(entries, smoothing, max_iter, tol, singles), maxlen=1)
     return last
 
 
 def improve_tree_tables(
-    rows: CategoricalRows,
-    tree: CliqueTree,
+    entries: TreeRows,
     smoothing: float,
     max_iter: int,
     tol: float = 1e-6,
@@ -179,8 +174,7 @@ def improve_tree_tables(
     In closed form where nothing is missing; otherwise by expectation maximisation, from independent variables and the
     complete rows.
 
-    :param CategoricalRows rows: The data.
-    :param CliqueTree tree: The cliques.
+    :param TreeRows entries: The data, and the cliques.
     :param float smoothing: Pseudo-observations of the prior, at least 0.
     :param int max_iter: Largest number of iterations.
     :param float tol: Nats per row: a smaller increase of the objective ends the iterations.
@@ -190,10 +184,10 @@ def improve_tree_tables(
         of every iteration: the log-likelihood of the observed entries plus that of the prior, divided by the number of
         rows. It never falls.
     """
+    rows, tree = entries.rows, entries.tree
     prior = pseudo_counts(tree, smoothing, even_shares(rows) if singles is None else singles)
-    entries = TreeRows(rows, tree)
     if rows.is_complete:
-        yield entries.tables(entries.counts(rows.weights), prior), []
+        yield entries.tables(entries.own_counts, prior), []
         return
     distribution = _start(rows, tree)
     objectives: list[float] = []
@@ -225,7 +219,7 @@ def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
     singles = [rows.counts([d]) + 1.0 for d in range(tree.num_variables)]
     one = pseudo_counts(tree, 1.0, [counts / counts.sum() for counts in singles])
     complete = rows.observed.all(0)
-    values, weights = torch.from_numpy(rows.values.T[complete]), torch.from_numpy(rows.weights[complete])
+    values, weights = torch.from_numpy(rows.values.T[complete]).long(), torch.from_numpy(rows.weights[complete])
     return JunctionTree(log_conditionals(tree.plan, count_cliques(tree.plan, values, weights) + one), tree)
 
 
@@ -255,4 +249,4 @@ def parts_of_codes(codes: np.ndarray, size: int) -> Iterator[tuple[Tensor, Tenso
     :param int size: Number of values that are held for each row, which limits the size of batches.
     """
     for batch in torch.from_numpy(codes).split(max(1, HELD_AT_ONCE // size)):
-        yield batch.clamp(min=0), batch >= 0
+        yield batch.long().clamp(min=0), batch >= 0

@@ -226,7 +226,7 @@ class TreeMixtureEM:
 
     def _component(self, tree: CliqueTree, share: np.ndarray) -> TreeComponent:
         rows = self.training.reweighted(share)
-        distribution, _ = fit_tree_tables(rows, tree, self.smoothing, GAP_ITERATIONS, singles=self.singles)
+        distribution, _ = fit_tree_tables(TreeRows(rows, tree), self.smoothing, GAP_ITERATIONS, singles=self.singles)
         prior = pseudo_counts(tree, self.smoothing, self.singles)
         return TreeComponent(TreeRows(self.training, tree), TreeRows(self.judged, tree), distribution, prior)
 

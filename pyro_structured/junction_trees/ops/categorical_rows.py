@@ -1,16 +1,21 @@
 """Rows of categories, and counts of their joint states."""
 
-__all__ = ["CategoricalRows", "least_information", "mutual_information"]
+__all__ = ["CategoricalRows", "least_information", "mutual_information", "state_type"]
 
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
 
-# Largest number of entries of ``hits`` with which all pairs are counted at once.
-MOST_HITS = 2**22
+from pyro_structured.foundation.ops.row_pieces import distinct_rows, row_pieces
+
+# All pairs of states are counted at once if there are at most so many states, in whose table they take 512 MB, and at
+# most so many in a variable on average, beyond which most products of matrices would be of zeros; more in a variable if
+# ``hits`` have at most so many entries.
+MOST_COUNTED, MOST_IN_PAIRS, MOST_HITS = 2**13, 6, 2**22
 
 
 class CategoricalRows:
@@ -21,7 +26,7 @@ class CategoricalRows:
     :param np.ndarray weights: Weights of the rows, at least 0, shape ``(N,)``; ``None``: all are 1.
     :param known: Numbers of the first states that rows of training data can have; ``None``: all. The other states are
         for values to come.
-    :ivar values: Different rows, column by column, shape ``(n, R)``.
+    :ivar values: Different rows, column by column, in the smallest signed dtype, shape ``(n, R)``.
     :ivar weights: Weights of the different rows, shape ``(R,)``.
     """
 
@@ -35,9 +40,12 @@ class CategoricalRows:
         self.cardinalities = tuple(int(size) for size in cardinalities)
         self._known = self.cardinalities if known is None else tuple(int(size) for size in known)
         weights = np.ones(len(values)) if weights is None else weights
-        rows, inverse = np.unique(values, axis=0, return_inverse=True)
-        self.values = np.ascontiguousarray(rows.T.astype(np.int64))
-        self.weights = np.bincount(inverse.ravel(), weights, len(rows))
+        columns = ((column, -1, size + 1) for column, size in zip(values.T, self.cardinalities, strict=True))
+        first, place = distinct_rows(columns, len(values))
+        self.values = np.empty((len(self.cardinalities), len(first)), dtype=state_type(self.cardinalities))
+        for piece in row_pieces(len(first)):
+            self.values[:, piece] = values[first[piece]].T
+        self.weights = np.bincount(place, weights, len(first))
 
     def reweighted(self, weights: np.ndarray) -> "CategoricalRows":
         """The same rows with other weights, without rows of weight 0.
@@ -82,7 +90,7 @@ class CategoricalRows:
     @cached_property
     def is_complete(self) -> bool:
         """Whether no entry is missing."""
-        return bool(self.observed.all())
+        return all(bool((column >= 0).all()) for column in self.values)
 
     def counts(self, variables: Sequence[int]) -> np.ndarray:
         """Weighted counts of the joint states of some variables, the last one fastest, shape ``(states,)``.
@@ -93,20 +101,35 @@ class CategoricalRows:
             rows, columns = (slice(self.starts[d], self.starts[d] + self.cardinalities[d]) for d in variables)
             block: np.ndarray = self.pair_counts[rows, columns].ravel()
             return block
-        values, weights = self.values, self.weights
-        if not self.is_complete:
-            complete = self.observed[list(variables)].all(0)
-            values, weights = values[:, complete], weights[complete]
-        code = np.zeros(values.shape[1], dtype=np.int64)
-        for d in variables:
-            code = code * self.cardinalities[d] + values[d]
-        counts: np.ndarray = np.bincount(code, weights, math.prod(self.cardinalities[d] for d in variables))
+        counts = np.zeros(math.prod(self.cardinalities[d] for d in variables))
+        for piece in row_pieces(len(self.weights)):
+            states, weights = self.joint_states(variables, piece), self.weights[piece]
+            if not self.is_complete:
+                complete = (self.values[list(variables), piece] >= 0).all(0)
+                states, weights = states[complete], weights[complete]
+            counts += np.bincount(states, weights, len(counts))
         return counts
+
+    def joint_states(self, variables: Sequence[int], rows: slice = slice(None)) -> np.ndarray:
+        """Numbers of the rows' joint states of some variables, the last one fastest, in the smallest dtype; arbitrary
+        where one of them is missing.
+        """
+        number = math.prod(self.cardinalities[d] for d in variables)
+        # Reading them is limited by memory bandwidth.
+        kind = np.min_scalar_type(number - 1)
+        states = np.zeros(len(self.weights[rows]), dtype=kind)
+        for d in variables:
+            # A number of states that the dtype does not hold becomes 0: then, all states before this one are.
+            states *= np.array(self.cardinalities[d]).astype(kind)
+            states += self.values[d, rows].astype(kind)
+        return states
 
     @property
     def counts_pairs_at_once(self) -> bool:
         """Whether memory allows for :attr:`pair_counts`."""
-        return len(self.weights) * self._num_states <= MOST_HITS
+        number = self._num_states
+        few = number <= MOST_IN_PAIRS * len(self.cardinalities) or len(self.weights) * number <= MOST_HITS
+        return few and number <= MOST_COUNTED
 
     @property
     def _num_states(self) -> int:
@@ -121,16 +144,28 @@ class CategoricalRows:
     @cached_property
     def hits(self) -> np.ndarray:
         """Whether rows have single states, shape ``(R, states)``."""
-        hits = np.zeros((self.values.shape[1], self._num_states))
-        for start, column, known in zip(self.starts, self.values, self.observed, strict=True):
-            hits[known.nonzero()[0], start + column[known]] = 1.0
+        return self._hits_of(slice(None))
+
+    def _hits_of(self, rows: slice) -> np.ndarray:
+        hits = np.zeros((len(self.weights[rows]), self._num_states))
+        for start, column in zip(self.starts, self.values[:, rows], strict=True):
+            known = (column >= 0).nonzero()[0]
+            hits[known, start + column[known].astype(np.int64)] = 1.0
         return hits
 
     @cached_property
     def pair_counts(self) -> np.ndarray:
-        """Weighted counts of pairs of single states, by one product of matrices, shape ``(states, states)``."""
-        counts: np.ndarray = (self.hits * self.weights[:, None]).T @ self.hits
+        """Weighted counts of pairs of single states, by products of matrices, shape ``(states, states)``."""
+        counts = np.zeros((self._num_states, self._num_states))
+        for piece in row_pieces(len(self.weights), self._num_states):
+            hits = self._hits_of(piece)
+            counts += (hits * self.weights[piece, None]).T @ hits
         return counts
+
+
+def state_type(cardinalities: Sequence[int]) -> np.dtype[Any]:
+    """Smallest dtype of the variables' states, and of -1."""
+    return np.min_scalar_type(-max(cardinalities, default=1))
 
 
 def mutual_information(rows: CategoricalRows) -> np.ndarray:

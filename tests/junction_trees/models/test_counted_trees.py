@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from pyro_structured.distributions import CountedJunctionTree, JunctionTree
 from pyro_structured.junction_trees.models.counted_tree_fitting import STIFFNESS, CountedTreeRows, count_rare_states
-from pyro_structured.junction_trees.models.tree_fitting import fit_tree_tables
+from pyro_structured.junction_trees.models.tree_fitting import TreeRows, fit_tree_tables
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.models import ThinJunctionTree
 from pyro_structured.structures import CliqueTree
@@ -60,7 +60,7 @@ def test_tables_are_optimal(stiffness, smoothing):
     counted = count_rare_states(tree)
     assert [len(pairs) for pairs in counted] == [7] and (1, 2) in counted[0] and (5, 1) not in counted[0]
     singles = [RNG.dirichlet(np.ones(size)) for size in tree.cardinalities]
-    plain, _ = fit_tree_tables(rows, tree, smoothing, singles=singles)
+    plain, _ = fit_tree_tables(TreeRows(rows, tree), smoothing, singles=singles)
     counting = CountedTreeRows(rows, tree, counted, smoothing, singles)
     start = counting.start(plain)
     found = counting.fit(weights, start, stiffness)

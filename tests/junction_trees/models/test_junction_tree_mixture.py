@@ -142,7 +142,7 @@ def test_one_component_is_a_thin_junction_tree():
         assert model.trees_ == [tree] and model.weights_ == pytest.approx(1.0)
         weights = np.concatenate([np.ones(300), smoothing * independent(codes[:300], states)])
         rows = CategoricalRows(np.concatenate([codes[:300], states]), cardinalities, weights)
-        expected, _ = fit_tree_tables(rows, tree, 0.0, tol=1e-12)
+        expected, _ = fit_tree_tables(TreeRows(rows, tree), 0.0, tol=1e-12)
         found = log_probs_of_codes(expected, codes)
         assert model.score_samples(data) == pytest.approx(found, abs=1e-2 if missing else 1e-12)
 

@@ -12,9 +12,10 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import JunctionTree
+from pyro_structured.foundation.ops import row_pieces
 from pyro_structured.junction_trees.models import tree_fitting
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
-from pyro_structured.junction_trees.models.tree_fitting import fit_tree_tables
+from pyro_structured.junction_trees.models.tree_fitting import TreeRows, fit_tree_tables
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.models import ThinJunctionTree
 from pyro_structured.structures import CliqueTree
@@ -121,7 +122,7 @@ def test_objective_never_falls(seed, smoothing):
     _, values, cardinalities = random_data(seed, 5, 60, missing=0.3)
     rows = CategoricalRows(values, cardinalities)
     tree = TreeSearch(rows).tree(TreeSetting(2, 0.0))
-    found, objectives = fit_tree_tables(rows, tree, smoothing, max_iter=1000)
+    found, objectives = fit_tree_tables(TreeRows(rows, tree), smoothing, max_iter=1000)
     assert (np.diff(objectives) > -1e-12).all() and len(objectives) > 1
     if not smoothing:
         known = torch.from_numpy(rows.observed.T)
@@ -139,7 +140,7 @@ def test_missing_at_random_leads_to_the_same_tables():
         torch.manual_seed(0)
         values = true.sample((40_000,)).numpy()
     values = np.where(rng.random(values.shape) < 0.3, -1, values)
-    found, _ = fit_tree_tables(CategoricalRows(values, tree.cardinalities), tree, 1.0)
+    found, _ = fit_tree_tables(TreeRows(CategoricalRows(values, tree.cardinalities), tree), 1.0)
     assert (found.clique_marginals - true.clique_marginals).abs().max() < 0.01
 
 
@@ -147,12 +148,12 @@ def test_complete_rows_need_no_iterations():
     _, values, cardinalities = random_data(2)
     rows = CategoricalRows(values, cardinalities)
     tree = CliqueTree.from_edges([(0, 1), (1, 2)], cardinalities)
-    found, objectives = fit_tree_tables(rows, tree, 2.0)
+    found, objectives = fit_tree_tables(TreeRows(rows, tree), 2.0)
     assert objectives == []
     # The same rows, with one entry of a variable of one state missing.
     alone = values.copy()
     alone[0, cardinalities.index(1) if 1 in cardinalities else 5] = -1
-    again, _ = fit_tree_tables(CategoricalRows(alone, cardinalities), tree, 2.0, tol=0.0)
+    again, _ = fit_tree_tables(TreeRows(CategoricalRows(alone, cardinalities), tree), 2.0, tol=0.0)
     assert (found.clique_marginals - again.clique_marginals).abs().max() < 0.02
 
 
@@ -380,7 +381,7 @@ def test_reserve_states_and_gaps(missing):
     rows = CategoricalRows(values, [size + 1 for size in cardinalities], known=cardinalities)
     tree = TreeSearch(rows).tree(TreeSetting(2, 0.5))
     assert tree.edges == TreeSearch(CategoricalRows(values, cardinalities)).tree(TreeSetting(2, 0.5)).edges
-    found, objectives = fit_tree_tables(rows, tree, 5.0, tol=0.0)
+    found, objectives = fit_tree_tables(TreeRows(rows, tree), 5.0, tol=0.0)
     assert (np.diff(objectives) > -1e-12).all() and bool(objectives) == bool(missing)
     for marginals, size in zip(found.marginals, cardinalities, strict=True):
         least = 5 / (rows.total + 5) / (rows.total + size + 1)
@@ -528,3 +529,41 @@ def test_too_many_categories_for_cuts():
         NotImplementedError, match="method: 'graph_cut' counts pairs of all categories, .* 20000 in X, mo"
     ):
         ThinJunctionTree(treewidth=1, method="graph_cut", categories=10_000).fit([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_files_are_read_in_pieces(tmp_path, monkeypatch, missing):
+    """The same tree and tables as from an array of large integers, all rows of which are one piece."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(4, size=(400, 6))
+    X[:, 1::2] = np.where(rng.random((400, 3)) < 0.7, X[:, ::2], X[:, 1::2])
+    X[:380, 5] %= 3  # so that not all pieces have all categories
+    held_out = X[::7].copy()
+    held_out[-1, 0] = 9  # not among the categories
+    if missing:
+        X = np.where(rng.random(X.shape) < missing, np.nan, X)
+    path = tmp_path / "rows.npy"
+    np.save(path, X.astype("float32" if missing else "uint8"))
+    settings = {"treewidth": 2, "smoothing": (1.0, 10.0), "max_iter": 5}
+    whole = ThinJunctionTree(**settings, random_state=0).fit(X, X_val=held_out)
+    monkeypatch.setattr(row_pieces, "ROWS_AT_ONCE", 64)
+    pieces = ThinJunctionTree(**settings, random_state=0).fit(np.load(path, mmap_mode="r"), X_val=held_out)
+    assert pieces.tree_ == whole.tree_ and pieces.smoothing_ == whole.smoothing_
+    assert [each.setting for each in pieces.candidates_] == [each.setting for each in whole.candidates_]
+    for one, other in zip(pieces.categories_, whole.categories_, strict=True):
+        assert np.array_equal(one, other)
+    assert pieces.to_pyro().clique_logits == pytest.approx(whole.to_pyro().clique_logits, abs=1e-9)
+    assert pieces.score_samples(held_out) == pytest.approx(whole.score_samples(held_out), abs=1e-9)
+
+
+def test_the_first_unknown_value_is_named_in_pieces_too(monkeypatch):
+    monkeypatch.setattr(row_pieces, "ROWS_AT_ONCE", 3)
+    X = np.zeros((10, 3), dtype=int)
+    X[::2] = 1
+    model = ThinJunctionTree(treewidth=1, handle_unknown="error").fit(X)
+    X[[8, 7, 7], [0, 2, 1]] = [5, 6, 7]
+    with pytest.raises(ValueError, match=r"categories of column 1 among \[0, 1\], got 7 in row 7"):
+        model.score_samples(X)
+    X[:] = 2
+    with pytest.warns(UserWarning, match="none of 10 values"), pytest.raises(ValueError, match="got 2 in row 0"):
+        model.score_samples(X)
