@@ -260,7 +260,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :return: Float64, shape ``(N,)``.
         """
         check_is_fitted(self)
-        rows = self._binarized(read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan"))
+        numbers = read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan")
+        rows = self._binarized(numbers).astype(np.float64)
         missing = np.isnan(rows)
         values = torch.from_numpy(np.nan_to_num(rows))
         log_probs = torch.empty(len(values), dtype=torch.float64)

@@ -19,9 +19,12 @@ from pyro_structured.exchangeable.models.welch_partition import check_options
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights, listed_columns
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
+from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
 
+# What stands for a missing value among small integers.
+MISSING = 2
 SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
@@ -37,14 +40,15 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
-        return read_numbers(self, nan_for_missing(X), reset, **SPARSE_OR_NAN, **y)
+        X = nan_for_missing(X)
+        return read_numbers(self, X, reset, _kept_dtype(X), **SPARSE_OR_NAN, **y)
 
     @staticmethod
     def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
         return checked_weights(sample_weight, X.shape[0])
 
     def _binarized(self, values: Any, name: str = "X") -> Any:
-        """Zeros, ones and NaN in place of numbers, dense or sparse, in a copy."""
+        """Zeros, ones and NaN in place of numbers, dense or sparse, in a copy: dense ones in the smallest dtype."""
         automatic = isinstance(self.binarize, str) and self.binarize == "auto"
         number = 0.0 if automatic or self.binarize is None else self.binarize
         if not isinstance(number, Real) or np.isnan(float(number)):
@@ -53,29 +57,46 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
             values = csr_matrix(values, copy=True)
             values.sum_duplicates()
         data = values.data if issparse(values) else values
-        is_other = ~((data == 0) | (data == 1) | np.isnan(data))
-        if self.binarize is None and is_other.any():
-            raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
-        if automatic and is_other.any():
-            columns = np.unique(values.indices[is_other]) if issparse(values) else np.flatnonzero(is_other.any(0))
+        binary, missing = np.empty(data.shape, dtype=np.uint8), False
+        others: np.ndarray = np.zeros(values.shape[1], dtype=bool)
+        for piece in row_pieces(len(data), 1 if issparse(values) else values.shape[1]):
+            part = data[piece]
+            gaps = np.isnan(part)
+            is_other = ~((part == 0) | (part == 1) | gaps)
+            if self.binarize is None and is_other.any():
+                raise ValueError(f"{name}: expected zeros, ones and NaN, as binarize is None, got other numbers")
+            others |= (
+                np.isin(range(len(others)), values.indices[piece][is_other]) if issparse(values) else is_other.any(0)
+            )
+            binary[piece] = np.where(gaps, MISSING, part > number)
+            missing |= bool(gaps.any())
+        if automatic and others.any():
             warnings.warn(
                 f"{name}: numbers other than 0 and 1 are taken for 1 if they are above 0, otherwise for 0, in "
-                f"{listed_columns(self, columns)}; binarize=0.0 says that they should be",
+                f"{listed_columns(self, np.flatnonzero(others))}; binarize=0.0 says that they should be",
                 stacklevel=frames_below_user(),
             )
         if issparse(values) and number < 0:
             raise ValueError(f"binarize: expected at least 0 for sparse data, got {self.binarize!r}")
-        binary = np.where(np.isnan(data), np.nan, data > number)
+        small = np.where(binary == MISSING, np.float16(np.nan), binary.astype(np.float16)) if missing else binary
         if not issparse(values):
-            return binary
-        values.data = binary
+            return small
+        values.data = small.astype(np.float64)
         return values
 
     def _read(self, X: Any) -> BinaryRows:
         return BinaryRows.from_matrix(self._binarized(self._validate(X)))
 
     def _read_held_out(self, X_val: Any) -> BinaryRows:
-        return BinaryRows.from_matrix(self._binarized(read_held_out(self, X_val, **SPARSE_OR_NAN), "X_val"))
+        X_val = nan_for_missing(X_val, "X_val")
+        values = read_held_out(self, X_val, _kept_dtype(X_val), **SPARSE_OR_NAN)
+        return BinaryRows.from_matrix(self._binarized(values, "X_val"))
+
+
+def _kept_dtype(values: Any) -> np.dtype[Any]:
+    """Type in which values are read: arrays of numbers are not copied, which may be larger than the memory."""
+    known = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+    return values.dtype if known else np.dtype(np.float64)
 
 
 class BlockEstimator(BinaryEstimator):

@@ -166,7 +166,9 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         check_count("n_init", self.n_init)
         values = self._binarized(self._validate(X, reset=True))
         weights = self._check_weights(sample_weight, values)
-        rows, _ = BinaryRows.from_matrix(values[weights > 0], weights[weights > 0]).merged()
+        if not weights.all():
+            values, weights = values[weights > 0], weights[weights > 0]
+        rows, _ = BinaryRows.from_matrix(values, weights).merged()
         most = min(max(len(rows), FEW_CLASSES), MOST_SHARES // max(len(rows), rows.num_variables))
         check_count("n_components", self.n_components, most)
         held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]

@@ -8,7 +8,9 @@ from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse, vstack
+
+from pyro_structured.foundation.ops.row_pieces import distinct_rows, row_pieces
 
 Matrix: TypeAlias = np.ndarray | csr_matrix
 # Number of rows that are counted at once; their counts have to stay in the cache.
@@ -21,7 +23,8 @@ DENSE = 0.2
 class BinaryRows:
     """Weighted rows of zeros and ones, some of which are missing.
 
-    :ivar ones: Ones, shape ``(R, n)``, float64; zero where missing.
+    :ivar ones: Ones, shape ``(R, n)``, zero where missing: float64 in sparse matrices, small integers in arrays, which
+        become float64 chunk by chunk, as products need them.
     :ivar gaps: Ones where values are missing, shape ``(R, n)``, or ``None``.
     :ivar weights: Weights of the rows, at least 0, shape ``(R,)``.
     """
@@ -35,9 +38,13 @@ class BinaryRows:
         """Rows from zeros, ones and, for missing values, NaN, shape ``(R, n)``."""
         weights = np.ones(values.shape[0]) if weights is None else weights
         if not issparse(values):
-            missing = np.isnan(values)
-            gaps = _lighter(missing.astype(np.float64)) if missing.any() else None
-            return cls(_lighter(np.where(missing, 0.0, values)), gaps, weights)
+            if values.dtype.kind != "f":
+                return cls(_lighter(values), None, weights)
+            ones, missing = np.empty(values.shape, dtype=np.uint8), np.empty(values.shape, dtype=np.uint8)
+            for piece in row_pieces(len(values), values.shape[1]):
+                missing[piece] = np.isnan(values[piece])
+                ones[piece] = np.where(missing[piece], 0, values[piece])
+            return cls(_lighter(ones), _lighter(missing) if missing.any() else None, weights)
         ones, gaps = csr_matrix(values, dtype=np.float64, copy=True), None
         missing = np.isnan(ones.data)
         if missing.any():
@@ -66,35 +73,62 @@ class BinaryRows:
 
         :param np.ndarray groups: Integers of shape ``(R,)``; ``None``: all rows are of one group.
         """
-        keys: list[list[object]] = [_row_keys(matrix) for matrix in (self.ones, self.gaps) if matrix is not None]
-        keys += [] if groups is None else [groups.tolist()]
-        first: dict[object, int] = {}
-        place = np.array([first.setdefault(key, len(first)) for key in zip(*keys, strict=True)], dtype=np.int64)
-        kept = np.zeros(len(first), dtype=np.int64)
-        kept[place[::-1]] = np.arange(len(place))[::-1]
+        columns = [column for matrix in (self.ones, self.gaps) if matrix is not None for column in _key_columns(matrix)]
+        if groups is not None:
+            columns.append((groups, int(groups.min()), int(np.ptp(groups)) + 1))
+        first, place = distinct_rows(columns, len(self))
         weights = np.bincount(place, self.weights, len(first))
+        # In the order in which they occur.
+        order = first.argsort()
+        kept, place, weights = first[order], order.argsort()[place], weights[order]
+        if len(kept) == len(self):
+            return self, place
         return BinaryRows(self.ones[kept], None if self.gaps is None else self.gaps[kept], weights), place
 
     def chunks(self) -> Iterator[tuple[slice, "BinaryRows"]]:
         """Yields slices of the rows, and the rows in these."""
-        if len(self) <= ROWS_AT_ONCE:
-            yield slice(None), self  # slices of sparse matrices would be copies
-            return
-        for start in range(0, len(self), ROWS_AT_ONCE):
+        for start in range(0, max(len(self), 1), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
-            yield rows, BinaryRows(self.ones[rows], None if self.gaps is None else self.gaps[rows], self.weights[rows])
+            gaps = None if self.gaps is None else _numbers(self.gaps, rows)
+            yield rows, BinaryRows(_numbers(self.ones, rows), gaps, self.weights[rows])
+
+
+def _numbers(values: Matrix, rows: slice) -> Matrix:
+    """Some rows, for products."""
+    if isinstance(values, np.ndarray):
+        return values[rows].astype(np.float64)
+    # Slices of sparse matrices are copies.
+    return values if rows.stop - rows.start >= values.shape[0] else values[rows]
 
 
 def _lighter(values: Matrix) -> Matrix:
     """The matrix in the form, dense or sparse, in which products are faster."""
     if isinstance(values, np.ndarray):
-        return values if np.count_nonzero(values) > DENSE * values.size else csr_matrix(values)
-    return values.toarray() if values.nnz > DENSE * np.prod(values.shape) else values
+        if np.count_nonzero(values) > DENSE * values.size:
+            return values
+        pieces = row_pieces(len(values), values.shape[1])
+        return vstack([csr_matrix(values[piece], dtype=np.float64) for piece in pieces], "csr")
+    return values.astype(np.uint8).toarray() if values.nnz > DENSE * np.prod(values.shape) else values
 
 
-def _row_keys(matrix: Matrix) -> list[object]:
-    """Hashable keys of rows, equal for equal rows: their bits, or their columns in order."""
+def _key_columns(matrix: Matrix) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Integer columns, the smallest integers and the numbers of integers, equal for equal rows: bits, or numbers of
+    rows' keys.
+    """
     if isinstance(matrix, np.ndarray):
-        return [row.tobytes() for row in np.packbits(matrix.astype(bool), axis=1)]
+        for column in np.packbits(matrix.astype(bool, copy=False), axis=1).T:
+            yield column, 0, 256
+        return
+    numbers: dict[bytes, int] = {}
+    yield (
+        np.array([numbers.setdefault(key, len(numbers)) for key in _row_keys(matrix)], dtype=np.int64),
+        0,
+        len(numbers),
+    )
+
+
+def _row_keys(matrix: csr_matrix) -> Iterator[bytes]:
+    """Columns of the ones of each row, in order."""
     matrix.sort_indices()
-    return [matrix.indices[start:end].tobytes() for start, end in pairwise(matrix.indptr.tolist())]
+    for start, end in pairwise(matrix.indptr.tolist()):
+        yield matrix.indices[start:end].tobytes()

@@ -15,28 +15,30 @@ from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
 
 
-def read_numbers(estimator: Any, X: Any, reset: bool, **options: Any) -> Any:
-    """X in float64, after scikit-learn's ``validate_data``: perhaps a view of X, which must not be changed.
+def read_numbers(estimator: Any, X: Any, reset: bool, dtype: Any = np.float64, **options: Any) -> Any:
+    """X after scikit-learn's ``validate_data``: perhaps a view of X, which must not be changed.
 
     :param estimator: The estimator, which keeps the names of the columns.
     :param X: An array, a tensor, a data frame, a sparse matrix or lists.
     :param bool reset: Whether the estimator learns from X.
+    :param dtype: The type of the result.
     :param options: Options of ``validate_data``.
     """
     with named_conversions("X"):
-        return validate_data(estimator, plain_array(X), reset=reset, dtype=np.float64, **options)
+        return validate_data(estimator, plain_array(X), reset=reset, dtype=dtype, **options)
 
 
-def read_held_out(estimator: Any, X_val: Any, **options: Any) -> Any:
-    """Validation rows in float64; errors name ``X_val``, where those of ``validate_data`` would name X.
+def read_held_out(estimator: Any, X_val: Any, dtype: Any = np.float64, **options: Any) -> Any:
+    """Validation rows; errors name ``X_val``, where those of ``validate_data`` would name X.
 
     :param estimator: The estimator, which has seen X.
     :param X_val: As for :func:`read_numbers`.
+    :param dtype: The type of the result.
     :param options: Options of ``check_array``.
     """
     X_val = nan_for_missing(X_val, "X_val")
     try:
-        values = check_array(X_val, input_name="X_val", dtype=np.float64, **options)
+        values = check_array(X_val, input_name="X_val", dtype=dtype, **options)
         if values.shape[1] != estimator.n_features_in_:
             raise ValueError(f"expected {estimator.n_features_in_} columns, as in X, got {values.shape[1]}")
         validate_data(estimator, X_val, reset=False, skip_check_array=True)  # the columns' names

@@ -59,7 +59,7 @@ def test_columns_of_very_many_ones_are_told_apart():
         indptr=np.array([number - 2, number - 1, number + 1], dtype=np.int32),
         sort_indices=lambda: None,
     )
-    assert _row_keys(stored) == [np.array(row, dtype=np.int32).tobytes() for row in ([3], [3, 3])]
+    assert list(_row_keys(stored)) == [np.array(row, dtype=np.int32).tobytes() for row in ([3], [3, 3])]
 
 
 def test_chunks_are_all_rows():
