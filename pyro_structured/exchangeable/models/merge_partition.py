@@ -2,8 +2,11 @@
 
 __all__ = ["merge_labels", "merge_partition"]
 
+from itertools import pairwise
+
 import numpy as np
 import torch
+from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import gammaln
 from torch import Tensor
 
@@ -11,13 +14,14 @@ from pyro_structured.exchangeable.ops.binary_rows import Matrix
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_weights
 from pyro_structured.foundation.models.argument_checks import check_binary, plain_array
+from pyro_structured.foundation.ops.row_pieces import row_pieces
 
 # Share of all weights whose rows, the lightest, are left out.
 NEGLIGIBLE = 1e-4
 # Number of rows that are enough; of more, a sample is taken.
 ENOUGH_ROWS = 2**14
-# Ends of ranges of largest counts: the blocks of one range are compared with a block at once.
-MAGNITUDES = np.array([1, 4, 16, 64, 256])
+# Share of positive counts below which lists of them are faster than matrices.
+LISTED = 0.1
 
 
 def merge_partition(values: Tensor, weights: Tensor | None = None, start: Partition | None = None) -> Partition:
@@ -76,9 +80,8 @@ def merge_labels(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.
         return labels
     rows, weights = _telling_rows(weights)
     names, index = np.unique(labels, return_inverse=True)
-    members = np.equal.outer(index, np.arange(len(names)))
-    counts = np.asarray(values[rows] @ members.astype(np.float64)).astype(np.int64)
-    blocks = _Blocks(counts, members.sum(0), weights)
+    members = csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), index)))
+    blocks = _Blocks(csc_matrix(values[rows] @ members), np.bincount(index), weights)
     _merge_best(blocks, np.log(len(labels)))
     return names[blocks.name[index]]
 
@@ -100,17 +103,13 @@ def _telling_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _merge_best(blocks: "_Blocks", price: float) -> None:
     """Merges the best pair, as long as it gains more than its price."""
-    gains = np.empty((len(blocks.sizes), len(blocks.sizes)))
-    magnitude = np.searchsorted(MAGNITUDES, blocks.largest)
-    for group in np.unique(magnitude):
-        chosen = np.flatnonzero(magnitude == group)
-        gains[chosen] = blocks.gains(chosen)
+    gains = blocks.all_gains()
     best, gain = gains.argmax(1), gains.max(1)
     while gain.max() > price:
         first, second = sorted((int(gain.argmax()), int(best[gain.argmax()])))
         blocks.merge(first, second)
         gains[second], gains[:, second], gain[second] = -np.inf, -np.inf, -np.inf
-        gains[first] = gains[:, first] = blocks.gains(np.array([first]))[0]
+        gains[first] = gains[:, first] = blocks.gains(first)
         # Only a block whose best partner has changed has to look at all others again.
         stale = np.flatnonzero(np.isfinite(gain) & ((best == first) | (best == second)))
         stale = np.append(stale, first)
@@ -121,104 +120,165 @@ def _merge_best(blocks: "_Blocks", price: float) -> None:
 
 
 class _Blocks:
-    """Blocks, and indicators of their counts in all rows.
+    """Blocks, and the rows in which their counts are positive.
 
-    Every positive count that occurs in a block has a column of indicators of the rows where it occurs. A merged block
-    takes the columns of its two parts, some of which may stay unused (owner -1).
+    Every positive count that occurs in a block has a column. A merged block takes the columns of its two parts, some of
+    which may stay unused (owner -1). Which column a row's positive counts have is known from a list for all
+    rows, or, if there are many, from a matrix of indicators.
     """
 
-    def __init__(self, counts: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> None:
+    def __init__(self, counts: csc_matrix, sizes: np.ndarray, weights: np.ndarray) -> None:
         self.weights, self.total, self.sizes = weights, weights.sum(), sizes.copy()
         self.name = np.arange(len(sizes))
-        self.largest = counts.max(0)
+        parts = list(pairwise(counts.indptr.tolist()))
+        self.rows = [counts.indices[start:end].astype(np.int64) for start, end in parts]
+        self.counts = [counts.data[start:end].astype(np.int64) for start, end in parts]
+        self.largest = np.array([block_counts.max(initial=0) for block_counts in self.counts])
         ends = np.cumsum(self.largest)
         self.columns = [np.arange(end - top, end) for end, top in zip(ends, self.largest, strict=True)]
         self.owner = np.repeat(self.name, self.largest)
         self.count = np.arange(ends[-1]) - (ends - self.largest)[self.owner] + 1
-        self.rows = [np.flatnonzero(column) for column in counts.T]
-        self.counts = [column[rows] for column, rows in zip(counts.T, self.rows, strict=True)]
-        self.indicators = np.zeros((len(counts), ends[-1]))
-        for rows, block_counts, columns in zip(self.rows, self.counts, self.columns, strict=True):
-            self.indicators[rows, columns[block_counts - 1]] = 1
-        self.mass = weights @ self.indicators
+        columns = np.concatenate([own[each - 1] for own, each in zip(self.columns, self.counts, strict=True)])
+        rows = np.concatenate(self.rows)
+        self.mass = np.bincount(columns, weights[rows], ends[-1])
+        self.indicators: np.ndarray | None = None
+        if len(rows) > LISTED * len(weights) * len(sizes):
+            self.indicators = np.zeros((len(weights), ends[-1]))
+            self.indicators[rows, columns] = 1
+        order = np.argsort(rows, kind="stable")
+        self.starts = np.searchsorted(rows[order], np.arange(len(weights) + 1))
+        self.entries = columns[order]
+        places = np.empty(len(rows), dtype=np.int64)
+        places[order] = np.arange(len(rows))
+        self.places = [places[start:end] for start, end in parts]
         self.log_factorials = gammaln(np.arange(2 * sizes.sum() + 1) + 1.0)
-        histograms = np.zeros((len(sizes), self.largest.max() + 1))
-        histograms[self.owner, self.count] = self.mass
-        histograms[:, 0] = self.total - histograms.sum(1)
-        self.evidence = self._evidence(histograms, sizes)
+        # Terms of the evidence that depend on sizes alone.
+        self.log_sizes = self.log_factorials - gammaln(self.total + np.arange(2 * sizes.sum() + 1) + 1)
+        histograms = [np.append(0.0, self.mass[own]) for own in self.columns]
+        self.evidence = self._evidence(np.concatenate(histograms), self.largest + 1, sizes)
 
-    def _evidence(self, histograms: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Log evidence of blocks; histograms ``(blocks, counts)`` may leave out counts that do not occur."""
-        counts, top = np.arange(histograms.shape[1]), sizes[:, None]
-        choices = self.log_factorials[top] - self.log_factorials[counts]
-        choices = choices - self.log_factorials[np.maximum(top - counts, 0)]
-        terms, present = -histograms * choices, histograms > 0
+    def _evidence(self, histograms: np.ndarray, widths: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Log evidence of blocks.
+
+        :param np.ndarray histograms: Weights of the counts 0, 1, ..., block after block; those of 0 are what the others
+            leave of all weights, and are written to it.
+        :param np.ndarray widths: Numbers of counts of the blocks.
+        """
+        starts = np.cumsum(widths) - widths
+        histograms[starts] = 0
+        histograms[starts] = np.maximum(self.total - np.add.reduceat(histograms, starts), 0)
+        top, counts = np.repeat(sizes, widths), np.arange(len(histograms)) - np.repeat(starts, widths)
+        choices = self.log_factorials[top] - self.log_factorials[counts] - self.log_factorials[top - counts]
+        terms, present = -histograms * choices, np.flatnonzero(histograms)
         terms[present] += gammaln(histograms[present] + 1)
-        evidence: np.ndarray = terms.sum(1)
-        evidence += self.log_factorials[sizes] - gammaln(self.total + sizes + 1)
+        evidence: np.ndarray = np.add.reduceat(terms, starts) + self.log_sizes[sizes]
         return evidence
 
     def merge(self, first: int, second: int) -> None:
         """Joins two blocks under the name of the first."""
-        counts = np.zeros(len(self.weights), dtype=np.int64)
-        for block in (first, second):
-            counts[self.rows[block]] += self.counts[block]
+        place = np.full(len(self.weights), -1)
+        place[self.rows[first]] = np.arange(len(self.rows[first]))
+        place = place[self.rows[second]]
+        both, alone = place >= 0, place < 0
+        counts = self.counts[first].copy()
+        counts[place[both]] += self.counts[second][both]
+        self.counts[first] = counts = np.concatenate([counts, self.counts[second][alone]])
+        self.rows[first] = rows = np.concatenate([self.rows[first], self.rows[second][alone]])
+        unused = self.places[second][both]
+        self.places[first] = np.concatenate([self.places[first], self.places[second][alone]])
         free = np.concatenate([self.columns[first], self.columns[second]])
-        self.rows[first] = np.flatnonzero(counts)
-        self.counts[first] = counts[self.rows[first]]
-        largest = counts.max()
+        largest = counts.max(initial=0)
         used = free[:largest]
-        self.indicators[:, free] = 0
-        self.indicators[self.rows[first], used[self.counts[first] - 1]] = 1
-        histogram = np.bincount(counts, weights=self.weights)
+        self.entries[unused], self.entries[self.places[first]] = -1, used[counts - 1]
+        if self.indicators is not None:
+            self.indicators[:, free] = 0
+            self.indicators[rows, used[counts - 1]] = 1
+        histogram = np.bincount(counts, self.weights[rows], largest + 1)
         self.owner[free], self.owner[used] = -1, first
         self.count[used], self.mass[used] = np.arange(1, largest + 1), histogram[1:]
         self.columns[first], self.largest[first] = used, largest
         self.name[self.name == second] = first
         self.sizes[first] += self.sizes[second]
         self.sizes[second] = 0
-        self.evidence[first] = self._evidence(histogram[None], self.sizes[first : first + 1])[0]
+        self.evidence[first] = self._evidence(histogram, np.array([largest + 1]), self.sizes[first : first + 1])[0]
 
-    def gains(self, chosen: np.ndarray) -> np.ndarray:
-        """Gains of merging the chosen blocks with all others, shape ``(chosen, blocks)``; -inf where there is none."""
-        mine = np.concatenate([self.columns[block] for block in chosen])
-        rows = self.rows[chosen[0]] if len(chosen) == 1 else np.arange(len(self.weights))
-        selected = self.indicators[rows]
-        joint = (selected[:, mine] * self.weights[rows, None]).T @ selected
-        gains = np.full((len(chosen), len(self.sizes)), -np.inf)
-        # Blocks with small counts apart from those with large ones, which would make all histograms long.
-        magnitude = np.searchsorted(MAGNITUDES, self.largest)
-        for group in np.unique(magnitude[self.sizes > 0]):
-            others = np.flatnonzero((magnitude == group) & (self.sizes > 0))
-            theirs = np.flatnonzero((self.owner >= 0) & (magnitude[self.owner] == group))
-            histograms = self._joined_histograms(chosen, mine, others, theirs, joint[:, theirs])
-            sizes = self.sizes[chosen][:, None] + self.sizes[others]
-            joined = self._evidence(histograms.reshape(-1, histograms.shape[-1]), sizes.ravel()).reshape(sizes.shape)
-            gains[:, others] = joined - self.evidence[chosen][:, None] - self.evidence[others]
-        gains[np.equal.outer(chosen, np.arange(len(self.sizes)))] = -np.inf
+    def all_gains(self) -> np.ndarray:
+        """Gains of merging all pairs of blocks, shape ``(blocks, blocks)``; -inf on the diagonal."""
+        gains = np.full((len(self.sizes), len(self.sizes)), -np.inf)
+        narrow, wide = np.flatnonzero(self.largest <= 1), np.flatnonzero(self.largest > 1)
+        for block in wide:
+            gains[block] = gains[:, block] = self.gains(block)
+        seen = narrow[self.largest[narrow] == 1]
+        joint = np.zeros((len(narrow), len(narrow)))
+        joint[np.ix_(self.largest[narrow] == 1, self.largest[narrow] == 1)] = self._joint_ones(seen)
+        mass = np.zeros(len(narrow))
+        mass[self.largest[narrow] == 1] = self.mass[[self.columns[block][0] for block in seen]]
+        for piece in row_pieces(len(narrow), 64 * len(narrow)):
+            one, others = narrow[piece], narrow[piece.start :]
+            two = joint[piece, piece.start :]
+            sizes = self.sizes[one][:, None] + self.sizes[others]
+            single = np.maximum(mass[piece, None] + mass[piece.start :] - 2 * two, 0)
+            joined = self.log_sizes[sizes] - single * np.log(sizes)
+            for weights in (two, single, np.maximum(self.total - single - two, 0)):
+                present = weights > 0
+                joined[present] += gammaln(weights[present] + 1)
+            joined -= two * np.log(sizes * (sizes - 1) / 2)
+            joined -= self.evidence[one][:, None] + self.evidence[others]
+            gains[np.ix_(one, others)] = joined
+            gains[np.ix_(others, one)] = joined.T
+        np.fill_diagonal(gains, -np.inf)
         return gains
 
-    def _joined_histograms(
-        self, chosen: np.ndarray, mine: np.ndarray, others: np.ndarray, theirs: np.ndarray, joint: np.ndarray
-    ) -> np.ndarray:
-        """Weights of the counts of the chosen blocks together with others, shape ``(chosen, others, counts)``.
+    def _joint_ones(self, blocks: np.ndarray) -> np.ndarray:
+        """Weights of the rows in which both of two blocks, whose largest count is 1, have it."""
+        columns = np.concatenate([self.columns[block] for block in blocks]) if len(blocks) else blocks
+        if self.indicators is not None:
+            ones = self.indicators[:, columns]
+            weighted: np.ndarray = (ones * self.weights[:, None]).T @ ones
+            return weighted
+        rows = [self.rows[block] for block in blocks]
+        ends = np.append(0, np.cumsum([len(each) for each in rows]))
+        index = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
+        shape = len(self.weights), len(blocks)
+        heavy = csc_matrix((self.weights[index], index, ends), shape)
+        joint: np.ndarray = (heavy.T @ csc_matrix((np.ones(len(index)), index, ends), shape)).toarray()
+        return joint
 
-        :param mine: Columns of the chosen blocks.
-        :param theirs: Columns of the others.
-        :param joint: Weights of the rows where both of two columns are 1, shape ``(mine, theirs)``.
-        """
-        place, owner = np.searchsorted(chosen, self.owner[mine]), np.searchsorted(others, self.owner[theirs])
-        count, their_count = self.count[mine], self.count[theirs]
-        width = count.max(initial=0) + their_count.max(initial=0) + 1
-        histograms = np.zeros((len(chosen), len(others), width))
+    def gains(self, block: int) -> np.ndarray:
+        """Gains of merging a block with each of the others, shape ``(blocks,)``; -inf where there is none."""
+        others, theirs = np.flatnonzero(self.sizes), np.flatnonzero(self.owner >= 0)
+        widths = self.largest[block] + self.largest[others] + 1
+        starts = np.cumsum(widths) - widths
+        histograms = np.zeros(widths.sum())
         # At first as if one of the two had no ones in any row, then corrected where both have.
-        histograms[place, :, count] += self.mass[mine][:, None]
-        histograms[:, owner, their_count] += self.mass[theirs]
-        pairs = ((place * len(others))[:, None] + owner) * width
-        for sign, mine_too, theirs_too in ((1, 1, 1), (-1, 1, 0), (-1, 0, 1)):
-            cells = pairs + (mine_too * count[:, None] + theirs_too * their_count)
-            added = np.bincount(cells.ravel(), joint.ravel(), histograms.size)
-            histograms += sign * added.reshape(histograms.shape)
-        histograms = np.maximum(histograms, 0)
-        histograms[..., 0] = np.maximum(self.total - histograms[..., 1:].sum(-1), 0)
-        return histograms
+        count = np.arange(1, self.largest[block] + 1)
+        histograms[starts[:, None] + count] = self.mass[self.columns[block]]
+        start, their_count = starts[np.searchsorted(others, self.owner[theirs])], self.count[theirs]
+        histograms[start + their_count] += self.mass[theirs]
+        joint = self._joint(block)[:, theirs]
+        mine, place = joint.nonzero()
+        weights, start, their_count, count = joint[mine, place], start[place], their_count[place], count[mine]
+        cells = np.concatenate([start + count + their_count, start + count, start + their_count])
+        histograms += np.bincount(cells, np.concatenate([weights, -weights, -weights]), len(histograms))
+        np.maximum(histograms, 0, out=histograms)
+        joined = self._evidence(histograms, widths, self.sizes[block] + self.sizes[others])
+        gains = np.full(len(self.sizes), -np.inf)
+        gains[others] = joined - self.evidence[block] - self.evidence[others]
+        gains[block] = -np.inf
+        return gains
+
+    def _joint(self, block: int) -> np.ndarray:
+        """Weights of the rows where a block has a positive count and a column is 1, shape ``(counts, columns)``."""
+        rows, number = self.rows[block], len(self.owner)
+        if self.indicators is not None:
+            mine = self.indicators[:, self.columns[block]]
+            joint: np.ndarray = (mine * self.weights[:, None]).T @ self.indicators
+            return joint
+        lengths = self.starts[rows + 1] - self.starts[rows]
+        ends = np.cumsum(lengths)
+        # Unused entries have the column after the last.
+        column = self.entries[np.repeat(self.starts[rows] - ends + lengths, lengths) + np.arange(lengths.sum())]
+        cells = np.repeat((self.counts[block] - 1) * (number + 1), lengths) + np.where(column < 0, number, column)
+        weights = np.repeat(self.weights[rows], lengths)
+        found = np.bincount(cells, weights, self.largest[block] * (number + 1))
+        return found.reshape(-1, number + 1)[:, :number]

@@ -24,7 +24,7 @@ def row_pieces(number: int, width: int = 1) -> Iterator[slice]:
         >>> list(row_pieces(100_000))
         [slice(0, 65536, None), slice(65536, 100000, None)]
     """
-    size = min(ROWS_AT_ONCE, max(1, HELD_AT_ONCE // width))
+    size = min(ROWS_AT_ONCE, max(1, HELD_AT_ONCE // max(width, 1)))
     for start in range(0, max(number, 1), size):
         yield slice(start, min(start + size, number))
 

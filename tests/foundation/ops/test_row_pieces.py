@@ -30,7 +30,7 @@ def test_pieces_are_all_rows_and_hold_few_numbers(monkeypatch):
     monkeypatch.setattr(row_pieces, "ROWS_AT_ONCE", 10)
     monkeypatch.setattr(row_pieces, "HELD_AT_ONCE", 12)
     for number in (0, 1, 10, 11, 35):
-        for width, most in ((1, 10), (3, 4), (100, 1)):
+        for width, most in ((0, 10), (1, 10), (3, 4), (100, 1)):
             pieces = list(row_pieces.row_pieces(number, width))
             assert [row for piece in pieces for row in range(number)[piece]] == list(range(number))
             assert len(pieces) == max(1, -(-number // most))
