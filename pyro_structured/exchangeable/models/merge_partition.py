@@ -206,7 +206,7 @@ class _Blocks:
         """Gains of merging all pairs of blocks, shape ``(blocks, blocks)``; -inf on the diagonal."""
         gains = np.full((len(self.sizes), len(self.sizes)), -np.inf)
         narrow, wide = np.flatnonzero(self.largest <= 1), np.flatnonzero(self.largest > 1)
-        for block in wide:
+        for block in wide.tolist():
             gains[block] = gains[:, block] = self.gains(block)
         seen = narrow[self.largest[narrow] == 1]
         joint = np.zeros((len(narrow), len(narrow)))

@@ -3,6 +3,8 @@
 __all__ = ["MEVMDensity"]
 
 import warnings
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,9 @@ from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 # Bounds of the number of classes: more than rows are empty, and more probabilities do not fit into memory.
 FEW_CLASSES, MOST_SHARES = 2**12, 2**30
+# Number of starts whose blocks are merged, of those whose parameters have settled, if the table of the data has more
+# entries: there, merging takes most of the time.
+MERGED_STARTS, MOST_ENTRIES = 3, 2**22
 
 
 class _Start(NamedTuple):
@@ -41,16 +46,21 @@ class _Start(NamedTuple):
 
 
 def _run_start(
-    learner: StructuralEM, posterior: np.ndarray, held_out: BinaryRows | None, rng: np.random.Generator
+    learner: StructuralEM,
+    begin: np.ndarray | Phase,
+    held_out: BinaryRows | None,
+    rng: np.random.Generator,
+    most: int | None = None,
 ) -> _Start:
     """The best of all mixtures whose parameters had settled.
 
-    :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
+    :param begin: Probabilities of the classes to start from, shape ``(K, R)``, or the first phase to go on from.
     :param BinaryRows held_out: Validation rows, or ``None``.
+    :param int most: Largest number of these mixtures; ``None``: all.
     """
     best, reached, converged = None, -np.inf, True
     try:
-        for phase in learner.run(posterior, rng):
+        for phase in islice(learner.run(begin, rng), most):
             converged, score = phase.converged, phase.log_likelihood
             if held_out is not None:
                 score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
@@ -87,7 +97,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     :param float tol: Nats per row, positive: a smaller increase of the objective ends the iterations.
     :param int max_iter: Largest number of iterations, at least 1.
     :param int n_init: Number of random starts, at least 1. The best mixture has the largest log-likelihood: of the
-        validation rows, if there are any.
+        validation rows, if there are any. In tables of more than :math:`2^{22}` entries, blocks are merged only in the
+        three starts that are best when their parameters have settled for the first time.
     :param binarize: Number above which values are ones. ``"auto"``: 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param float level: Significance level of Welch's tests, between 0 and 1.
@@ -181,25 +192,38 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
 
     def _best_of_starts(self, learner: StructuralEM, held_out: BinaryRows | None, rng: np.random.Generator) -> Phase:
         rows = learner.rows
-        tasks = ((learner, self._deal(len(rows), rng), held_out, rng) for _ in range(self.n_init))
+        begins: Iterable[np.ndarray | Phase] = (self._deal(len(rows), rng) for _ in range(self.n_init))
+        number, starts = self.n_init, list[_Start]()
         draws = rows.gaps is not None and "merge" in self.structure
-        best, reached, converged = None, -np.inf, True
+        n_jobs = 1 if draws else self.n_jobs
+
+        def run(most: int | None, unit: str) -> None:
+            tasks = ((learner, begin, held_out, rng, most) for begin in begins)
+            for start in in_parallel(_run_start, tasks, number, n_jobs, desc=f"{unit}s", unit=unit):
+                starts.append(start)
+                if start.interrupted:
+                    raise KeyboardInterrupt
+
         try:
             with verbosity(self.verbose):
-                shown = {"desc": "starts", "unit": "start"}
-                for start in in_parallel(_run_start, tasks, self.n_init, 1 if draws else self.n_jobs, **shown):
-                    if best is None or start.score > reached:
-                        best, reached = start.best, start.score
-                    converged &= start.converged
-                    if start.interrupted:
-                        raise KeyboardInterrupt
+                if (
+                    "merge" in self.structure
+                    and number > MERGED_STARTS
+                    and len(rows) * rows.num_variables > MOST_ENTRIES
+                ):
+                    run(1, "settling")
+                    number = MERGED_STARTS
+                    best_first = sorted(starts, key=lambda start: -start.score)
+                    begins = [start.best for start in best_first[:number] if start.best is not None]
+                run(None, "start")
         except KeyboardInterrupt:
-            if best is None:
+            if all(start.best is None for start in starts):
                 raise
             warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=frames_below_user())
-        if not converged:
+        if not all(start.converged for start in starts):
             message = f"no convergence in {self.max_iter} iterations"
             warnings.warn(message, ConvergenceWarning, stacklevel=frames_below_user())
+        best = max(starts, key=lambda start: start.score).best
         assert best is not None
         return best
 

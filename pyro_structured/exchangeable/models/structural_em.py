@@ -35,12 +35,14 @@ class Phase(NamedTuple):
     :ivar BlockMixture mixture: The mixture.
     :ivar float log_likelihood: Log-likelihood of the training rows.
     :ivar int num_iterations: Number of iterations since the start.
+    :ivar BlockMixture previous: The mixture before the last iteration, from which a run can go on.
     :ivar bool converged: Whether there were enough iterations.
     """
 
     mixture: BlockMixture
     log_likelihood: float
     num_iterations: int
+    previous: BlockMixture
     converged: bool = True
 
 
@@ -89,23 +91,25 @@ class StructuralEM:
             self.log_allowed = None if allowed is None else np.log(allowed)
         self.largest_gap = rows.largest_gap
 
-    def run(self, posterior: np.ndarray, rng: np.random.Generator) -> Iterator[Phase]:
+    def run(self, start: np.ndarray | Phase, rng: np.random.Generator) -> Iterator[Phase]:
         """Yields mixtures whose parameters have settled, one after each change of the structure.
 
-        :param np.ndarray posterior: Probabilities of the classes to start from, shape ``(K, R)``.
+        :param start: Probabilities of the classes to start from, shape ``(K, R)``; or the first phase of a run that was
+            not continued, which comes again.
         :return: The last mixture has the largest objective. An interrupt from the keyboard is raised after the
             mixture of the last iteration.
         """
-        state = self._start(self._single_labels(len(posterior)), posterior)
-        if "welch" in self.structure:
-            state = self._start(self._labels(state, rng), posterior)
-        iteration, tried, reached = 0, None, -np.inf
+        if isinstance(start, Phase):
+            state, done = self._evaluate(start.previous), start.num_iterations - start.converged
+        else:
+            state, done = self._begin(start, rng), 0
+        iteration, tried, reached = done, None, -np.inf
         try:
-            for iteration in progress_bar(range(self.max_iter), desc="EM", unit="iteration"):
+            for iteration in progress_bar(range(done, self.max_iter), desc="EM", unit="iteration"):
                 best = self._advance(state)
                 settled = best.objective - state.objective < self.smallest
                 if settled:
-                    yield Phase(best.mixture, best.log_likelihood, iteration + 1)
+                    yield Phase(best.mixture, best.log_likelihood, iteration + 1, state.mixture)
                     if "merge" in self.structure and best.objective - reached < WORTHWHILE * self.smallest:
                         return
                     reached = best.objective
@@ -119,9 +123,13 @@ class StructuralEM:
                     return
                 state = best
         except KeyboardInterrupt:
-            yield Phase(state.mixture, state.log_likelihood, iteration)
+            yield Phase(state.mixture, state.log_likelihood, iteration, state.mixture)
             raise
-        yield Phase(state.mixture, state.log_likelihood, self.max_iter, converged=False)
+        yield Phase(state.mixture, state.log_likelihood, self.max_iter, state.mixture, converged=False)
+
+    def _begin(self, posterior: np.ndarray, rng: np.random.Generator) -> _State:
+        state = self._start(self._single_labels(len(posterior)), posterior)
+        return self._start(self._labels(state, rng), posterior) if "welch" in self.structure else state
 
     def _start(self, labels: np.ndarray, posterior: np.ndarray) -> _State:
         """State with the best parameters for a structure and probabilities of the classes."""

@@ -9,7 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import ExchangeablePartition
-from pyro_structured.exchangeable.models.structural_em import STRUCTURES, StructuralEM
+from pyro_structured.exchangeable.models import mevm_density
+from pyro_structured.exchangeable.models.structural_em import STRUCTURES, Phase, StructuralEM
+from pyro_structured.exchangeable.ops import binary_rows
+from pyro_structured.foundation.ops import row_pieces
 from pyro_structured.models import MEVMDensity
 from pyro_structured.structures import Partition
 
@@ -213,6 +216,54 @@ def test_validation_data_may_have_gaps_and_be_sparse():
     gappy = csr_matrix(np.where(np.random.default_rng(0).random(values.shape) < 0.2, np.nan, values))
     density = MEVMDensity(n_components=2, n_init=2, random_state=0).fit(values, X_val=gappy)
     assert np.isfinite(density.score(gappy))
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_blocks_of_large_tables_are_merged_in_the_best_starts_alone(monkeypatch, held_out):
+    values, _ = planted(300)
+    settled, merged = [], []
+
+    def recorded(learner, begin, *arguments):
+        start = run_start(learner, begin, *arguments)
+        (merged if isinstance(begin, Phase) else settled).append((begin, start))
+        return start
+
+    run_start = mevm_density._run_start
+    monkeypatch.setattr(mevm_density, "_run_start", recorded)
+    density = MEVMDensity(n_components=3, n_init=5, random_state=0)
+    options = {"X_val": planted(100, 1)[0]} if held_out else {}
+    density.fit(values, **options)
+    assert len(settled) == 5 and not merged
+    settled.clear()
+    monkeypatch.setattr(mevm_density, "MOST_ENTRIES", 0)
+    density.fit(values, **options)
+    best_first = sorted((start for _, start in settled), key=lambda start: -start.score)
+    assert len(best_first) == 5 and all(
+        (start.best.mixture.counts.labels == np.arange(8)).all() for start in best_first
+    )
+    assert [begin for begin, _ in merged] == [start.best for start in best_first[:3]]
+    judged = options.get("X_val", values)
+    assert density.score(judged) * len(judged) == pytest.approx(max(start.score for _, start in merged))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_files_are_read_in_pieces(tmp_path, monkeypatch, missing, share):
+    """The same mixture as from large integers, all rows of which are one piece."""
+    rng = np.random.default_rng(0)
+    values = (rng.random((500, 8)) < share).astype(float)
+    values[:, 4:] = values[:, :4]
+    values[rng.random(values.shape) < missing] = np.nan
+    np.save(tmp_path / "rows.npy", values.astype("float32" if missing else "uint8"))
+    density = MEVMDensity(n_components=3, n_init=2, random_state=0)
+    whole = clone(density).fit(values if missing else values.astype(int))
+    monkeypatch.setattr(row_pieces, "ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(binary_rows, "ROWS_AT_ONCE", 100)
+    file = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    pieces = clone(density).fit(file)
+    assert pieces.n_iter_ == whole.n_iter_
+    assert torch.equal(pieces.partition_.labels, whole.partition_.labels)
+    np.testing.assert_allclose(pieces.score_samples(file), whole.score_samples(values), rtol=0, atol=1e-9)
 
 
 def test_too_few_iterations():

@@ -113,6 +113,18 @@ def test_merging_makes_a_phase_of_its_own():
     assert independent[0].log_likelihood == pytest.approx(first.log_likelihood)
 
 
+@pytest.mark.parametrize("structure, max_iter", [("merge", 500), ("welch+merge", 500), ("merge", 2)])
+def test_a_run_goes_on_from_its_first_phase(structure, max_iter):
+    values, _ = random_values()
+    learner = make_learner(BinaryRows.from_matrix(values), structure, max_iter)
+    posterior = np.random.default_rng(0).dirichlet(np.ones(2), len(values)).T
+    phases = list(learner.run(posterior, np.random.default_rng(0)))
+    again = list(learner.run(phases[0], np.random.default_rng(0)))
+    assert [each.log_likelihood for each in again] == pytest.approx([each.log_likelihood for each in phases])
+    assert [each[2::2] for each in again] == [each[2::2] for each in phases]
+    assert len(phases) > 1 or structure != "merge" or max_iter == 2
+
+
 def test_no_convergence():
     values, _ = random_values()
     rows = BinaryRows.from_matrix(values)
