@@ -140,7 +140,8 @@ class _Blocks:
         self.count = np.arange(ends[-1]) - (ends - self.largest)[self.owner] + 1
         columns = np.concatenate([own[each - 1] for own, each in zip(self.columns, self.counts, strict=True)])
         rows = np.concatenate(self.rows)
-        self.mass = np.bincount(columns, weights[rows], ends[-1])
+        # Counts of nothing would be integers.
+        self.mass = np.bincount(columns, weights[rows], ends[-1]).astype(np.float64, copy=False)
         self.indicators: np.ndarray | None = None
         if len(rows) > LISTED * len(weights) * len(sizes):
             self.indicators = np.zeros((len(weights), ends[-1]))
@@ -193,7 +194,7 @@ class _Blocks:
         if self.indicators is not None:
             self.indicators[:, free] = 0
             self.indicators[rows, used[counts - 1]] = 1
-        histogram = np.bincount(counts, self.weights[rows], largest + 1)
+        histogram = np.bincount(counts, self.weights[rows], largest + 1).astype(np.float64, copy=False)
         self.owner[free], self.owner[used] = -1, first
         self.count[used], self.mass[used] = np.arange(1, largest + 1), histogram[1:]
         self.columns[first], self.largest[first] = used, largest

@@ -27,7 +27,7 @@ from pyro_structured.foundation.ops.user_frame import frames_below_user
 FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 # Number of starts whose blocks are merged, of those whose parameters have settled, if the table of the data has more
 # entries: there, merging takes most of the time.
-MERGED_STARTS, MOST_ENTRIES = 3, 2**22
+MERGED_STARTS, MOST_ENTRIES = 2, 2**22
 
 
 class _Start(NamedTuple):
@@ -98,7 +98,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     :param int max_iter: Largest number of iterations, at least 1.
     :param int n_init: Number of random starts, at least 1. The best mixture has the largest log-likelihood: of the
         validation rows, if there are any. In tables of more than :math:`2^{22}` entries, blocks are merged only in the
-        three starts that are best when their parameters have settled for the first time.
+        two starts that are best when their parameters have settled for the first time.
     :param binarize: Number above which values are ones. ``"auto"``: 0, with a warning if there are others than 0
         and 1. ``None``: values have to be zeros and ones.
     :param float level: Significance level of Welch's tests, between 0 and 1.

@@ -1,16 +1,24 @@
 """Merged blocks against a loop that evaluates the evidence from its definition."""
 
+import importlib
 import math
 from collections import Counter
 from itertools import combinations
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csc_matrix
 
 from pyro_structured.models import merge_partition
 from pyro_structured.structures import Partition
+
+# Functions of the name of their module hide it.
+merge_partition_module = importlib.import_module("pyro_structured.exchangeable.models.merge_partition")
+_Blocks = merge_partition_module._Blocks
 
 
 def log_evidence(rows, weights, block):
@@ -66,6 +74,34 @@ def test_loop(data):
         blocks, margin = merge_by_loop(rows.long().tolist(), weights[k].tolist())
         if margin > 1e-9:
             assert found[k] == Partition.from_blocks(blocks, n)
+
+
+@pytest.mark.parametrize("listed", [0.0, 1.0])
+@given(st.integers(0, 2**30), st.sampled_from([0.05, 0.3]))
+def test_gains_are_those_of_the_definition(listed, seed, density):
+    """After some mergers, too, whether positive counts are listed or marked in a matrix, and rare counts or not."""
+    rng = np.random.default_rng(seed)
+    values, weights = (rng.random((30, 7)) < density).astype(int), rng.random(30) + 0.1
+    index = np.unique(rng.integers(5, size=7), return_inverse=True)[1]
+    counts = csc_matrix(values @ np.equal.outer(index, np.arange(index.max() + 1)).astype(float))
+    with mock.patch.object(merge_partition_module, "LISTED", listed):
+        blocks = _Blocks(counts, np.bincount(index), weights)
+    assert (blocks.indicators is None) == (listed == 1.0 or not counts.nnz)
+    members = [np.flatnonzero(index == block).tolist() for block in range(index.max() + 1)]
+    gains = blocks.all_gains()
+    while True:
+        for one, other in combinations([block for block, variables in enumerate(members) if variables], 2):
+            parts = [log_evidence(values.tolist(), weights, members[block]) for block in (one, other)]
+            gain = log_evidence(values.tolist(), weights, members[one] + members[other]) - sum(parts)
+            assert gains[one, other] == pytest.approx(gain) == gains[other, one]
+        if sum(map(bool, members)) < 2:
+            break
+        first, second = sorted(
+            rng.choice([block for block, own in enumerate(members) if own], 2, replace=False).tolist()
+        )
+        blocks.merge(first, second)
+        members[first], members[second] = members[first] + members[second], []
+        gains = np.stack([blocks.gains(block) for block in range(len(members))])
 
 
 def test_exchangeable_variables_are_one_block():

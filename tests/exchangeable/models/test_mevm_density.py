@@ -241,7 +241,7 @@ def test_blocks_of_large_tables_are_merged_in_the_best_starts_alone(monkeypatch,
     assert len(best_first) == 5 and all(
         (start.best.mixture.counts.labels == np.arange(8)).all() for start in best_first
     )
-    assert [begin for begin, _ in merged] == [start.best for start in best_first[:3]]
+    assert [begin for begin, _ in merged] == [start.best for start in best_first[:2]]
     judged = options.get("X_val", values)
     assert density.score(judged) * len(judged) == pytest.approx(max(start.score for _, start in merged))
 
@@ -253,7 +253,7 @@ def test_files_are_read_in_pieces(tmp_path, monkeypatch, missing, share):
     rng = np.random.default_rng(0)
     values = (rng.random((500, 8)) < share).astype(float)
     values[:, 4:] = values[:, :4]
-    values[rng.random(values.shape) < missing] = np.nan
+    values[:200][rng.random((200, 8)) < missing] = np.nan
     np.save(tmp_path / "rows.npy", values.astype("float32" if missing else "uint8"))
     density = MEVMDensity(n_components=3, n_init=2, random_state=0)
     whole = clone(density).fit(values if missing else values.astype(int))
