@@ -78,7 +78,8 @@ class LatentTreeEM:
     def read(self, codes: np.ndarray) -> Tensor:
         """Rows for the other methods, in a small type, from states of shape ``(N, n)``, -1 where one is missing."""
         missing = self.frequencies.shape[-1]
-        states = np.where(codes < 0, missing, codes)[:, self.order].astype(np.uint8 if missing < 256 else np.int32)
+        states = np.where(codes < 0, np.int64(missing), codes)[:, self.order]
+        states = states.astype(np.uint8 if missing < 256 else np.int32)
         return torch.from_numpy(states).to(self.frequencies.device)
 
     def start(self, rows: Tensor, weights: Tensor, clusters: Tensor, noise: Tensor) -> None:

@@ -133,6 +133,18 @@ def test_weights_of_any_size():
     assert np.isfinite(scores).all() and scores[2] > scores[0] - 1e-3
 
 
+@pytest.mark.parametrize("size", [127, 128, 129, 300])
+def test_many_categories(size):
+    """Whatever type the codes have, missing values have a code of their own."""
+    X = np.arange(2 * size).reshape(-1, 1) % size + np.array([[0, 0]])
+    X = X.astype(float)
+    X[0, 1] = np.nan
+    model = LatentTreeDensity(n_states=2, n_iter_no_change=1, random_state=0).fit(X)
+    scores = model.score_samples([[np.nan, np.nan], [3.0, np.nan], [3.0, 3.0]])
+    assert scores[0] == pytest.approx(0.0, abs=1e-6) and scores[1] == pytest.approx(-np.log(size), abs=0.5)
+    assert np.isfinite(scores[2])
+
+
 def test_constant_columns_and_few_rows():
     X = np.ones((5, 3), dtype=int)
     X[0, 2] = 0
