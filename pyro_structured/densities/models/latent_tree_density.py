@@ -21,11 +21,11 @@ from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, checked_weights
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
-from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
-from pyro_structured.junction_trees.models.tree_fitting import parts_of_codes, without_rare_states
+from pyro_structured.junction_trees.models.tree_fitting import parts_of_codes
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, mutual_information
 
 # Shares of the counts that a batch replaces, at first and at last; and the factor between.
@@ -427,20 +427,6 @@ class LatentTreeDensity(CategoricalDensity):
             scores.append(torch.stack(rows, -1).cpu().numpy())
         log_probs: np.ndarray = logsumexp(np.concatenate(scores), axis=1, b=self.weights_)
         return log_probs
-
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
-
-        :param int n_samples: Number of rows, at least 1.
-        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
-            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is of another kind.
-        """
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        known = without_rare_states(self.to_pyro(), self._num_known, self._num_states)
-        with torch_draws(self.random_state if random_state is None else random_state):
-            return self._decode(known.sample((n_samples,)).numpy())
 
     def to_pyro(self) -> LatentTree | MixtureOfDensities:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown

@@ -22,8 +22,7 @@ from pyro_structured.densities.models.latent_tree_density import (
     stacking_weights,
 )
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity
-from pyro_structured.foundation.models.argument_checks import check_count
-from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.ops.progress import progress_bar, time_limit, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_positive
@@ -31,7 +30,6 @@ from pyro_structured.foundation.structures.representation import shortened
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
 from pyro_structured.junction_trees.models.junction_tree_mixture import JunctionTreeMixture
 from pyro_structured.junction_trees.models.thin_junction_tree import ThinJunctionTree
-from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 
 # Seconds to learn in, and those for data with more columns than the number below.
 BUDGET, LONG_BUDGET, WIDE = 300.0, 900.0, 200
@@ -227,20 +225,6 @@ class StackedDensity(CategoricalDensity):
         scores = np.stack([estimator.score_samples(rows) for estimator in self.estimators_.values()], 1)
         log_probs: np.ndarray = logsumexp(scores, axis=1, b=self.weights_)
         return log_probs
-
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
-
-        :param int n_samples: Number of rows, at least 1.
-        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
-            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is of another kind.
-        """
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        known = without_rare_states(self.to_pyro(), self._num_known, self._num_states)
-        with torch_draws(self.random_state if random_state is None else random_state):
-            return self._decode(known.sample((n_samples,)).numpy())
 
     def to_pyro(self) -> MixtureOfDensities:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown

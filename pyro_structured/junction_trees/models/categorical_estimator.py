@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.models.argument_checks import (
+    check_count,
     checked_weights,
     listed_columns,
     plain_array,
     weighted_mean,
 )
 from pyro_structured.foundation.models.missing_values import find_missing
+from pyro_structured.foundation.models.random_states import torch_draws
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
+from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 from pyro_structured.junction_trees.models.typed_columns import typed_columns
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, state_type
 
@@ -263,9 +267,29 @@ MOST_DEALT = 2**26
 class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[misc]
     """Base class of densities that choose settings on validation rows, and score rows by log-probabilities."""
 
+    random_state: Any
+
     @abstractmethod
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-probabilities of rows, in nats, shape ``(N,)``."""
+
+    @abstractmethod
+    def to_pyro(self) -> CategoricalVector:
+        """Density as a Pyro distribution of codes."""
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
+
+        :param int n_samples: Number of rows, at least 1.
+        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
+            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
+        :raises ValueError: if an argument is of another kind.
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        known = without_rare_states(self.to_pyro(), self._num_known, self._num_states)
+        with torch_draws(self.random_state if random_state is None else random_state):
+            return self._decode(known.sample((n_samples,)).numpy())
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Mean log-probability of rows, in nats.

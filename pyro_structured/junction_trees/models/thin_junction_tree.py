@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings, warn_of_old_name
-from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_flag
@@ -35,7 +35,6 @@ from pyro_structured.junction_trees.models.tree_fitting import (
     improve_tree_tables,
     log_probs_of_codes,
     parts_of_codes,
-    without_rare_states,
 )
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
@@ -378,20 +377,6 @@ class ThinJunctionTree(CategoricalDensity):
         """Old name of :meth:`predict_missing_proba`."""
         warn_of_old_name("predict_proba", "predict_missing_proba")
         return self.predict_missing_proba(X)
-
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws rows of categories, shape ``(n_samples, n)``, given that no value is an unknown one.
-
-        :param int n_samples: Number of rows, at least 1.
-        :param random_state: Seed, with which two calls draw the same, or ``numpy.random.RandomState``; torch's
-            generator stays as it is. ``None``: that of the constructor; if this is ``None``, too, torch's generator.
-        :raises ValueError: if an argument is of another kind.
-        """
-        check_is_fitted(self)
-        check_count("n_samples", n_samples)
-        known = without_rare_states(self._distribution, self._num_known, self._num_states)
-        with torch_draws(self.random_state if random_state is None else random_state):
-            return self._decode(known.sample((n_samples,)).numpy())
 
     def to_pyro(self) -> JunctionTree | CountedJunctionTree:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
