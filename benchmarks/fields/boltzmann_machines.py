@@ -32,7 +32,7 @@ in view. Batches of `SVI` and chains of PCD with Adam were settled with test fig
 view: batches of 100 give `SVI` -19.3, one chain gives PCD -19.65.
 
 The table compares learners of the same model. Where the likelihood is what counts, a density without hidden units is
-the stronger control: `ExchangeableSPN` has -16.22 in the demo's table of the README, on other parts of these digits.
+the stronger control: `ExchangeableSPN` has -16.43 in the demo's table of the README, on other parts of these digits.
 """
 RATES = {"scikit-learn": (0.1, 0.03, 0.01), "PCD": (0.03, 0.01, 0.003), "SVI": (0.1, 0.03)}
 # Learning rates of plain steps, for the same places.
