@@ -397,7 +397,7 @@ class LatentTreeDensity(CategoricalDensity):
             trees = learned[first : first + self.n_trees]
             log_probs = np.stack([tree.scores for tree in trees], 1)
             weights = stacking_weights(log_probs, shares)
-            score = float(shares @ logsumexp(log_probs, axis=1, b=weights))
+            score = average_score(log_probs, shares, weights)
             if score > best or not first:
                 best, self.weights_ = score, weights
                 self.n_states_, self.smoothing_ = starts[first].num_states, starts[first].smoothing
@@ -453,10 +453,12 @@ def _checked_device(device: Any) -> torch.device:
 
 
 def stacking_weights(log_probs: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Weights of a mixture that give rows the largest probability, by expectation maximisation; a concave problem.
+    """Weights of a mixture that give rows the largest probability, by expectation maximisation, a concave problem; or
+    the weight 1 of the best member, where that gives them more.
 
-    :param np.ndarray log_probs: Log-probabilities of the rows under each member, shape ``(N, M)``.
-    :param np.ndarray shares: Weights of the rows, of sum 1, shape ``(N,)``.
+    :param np.ndarray log_probs: Log-probabilities of the rows under each member, shape ``(N, M)``. Rows that all
+        members exclude do not count.
+    :param np.ndarray shares: Weights of the rows, more than 0, of sum 1, shape ``(N,)``.
     :return: Shape ``(M,)``.
 
     Example::
@@ -464,9 +466,24 @@ def stacking_weights(log_probs: np.ndarray, shares: np.ndarray) -> np.ndarray:
         >>> stacking_weights(np.log([[0.2, 0.1], [0.2, 0.1], [0.1, 0.4]]), np.full(3, 1 / 3)).round(2)
         array([0.56, 0.44])
     """
-    weights = np.full(log_probs.shape[1], 1 / log_probs.shape[1])
+    number = log_probs.shape[1]
+    weights = np.full(number, 1 / number)
+    possible = (log_probs > -np.inf).any(1)
+    if not possible.any():
+        return weights
+    log_probs, shares = log_probs[possible], shares[possible] / shares[possible].sum()
     relative = np.exp(log_probs - log_probs.max(1, keepdims=True))
     for _ in range(WEIGHT_ITERATIONS):
         joint = relative * weights
         weights = shares @ (joint / joint.sum(1, keepdims=True))
-    return weights
+    # Weights of members that are almost alike have a long way to go.
+    scores = shares @ log_probs
+    best: np.ndarray = np.eye(number)[scores.argmax()]
+    return weights if average_score(log_probs, shares, weights) >= scores.max() else best
+
+
+def average_score(log_probs: np.ndarray, shares: np.ndarray, weights: np.ndarray) -> float:
+    """Mean log-probability of rows under a mixture; arguments as for :func:`stacking_weights`, and weights of the
+    members.
+    """
+    return float(shares @ logsumexp(log_probs, axis=1, b=weights))

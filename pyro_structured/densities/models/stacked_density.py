@@ -19,6 +19,7 @@ from pyro_structured.densities.distributions.mixture_of_densities import Mixture
 from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.densities.models.latent_tree_density import (
     LatentTreeDensity,
+    average_score,
     stacking_weights,
 )
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity
@@ -65,7 +66,7 @@ class StackedDensity(CategoricalDensity):
     have left: trees of latent variables, which may take most, the tree of Chow and Liu, a junction tree, a mixture of
     junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
     Weights are those that give validation rows the largest probability, which is a concave problem. On such rows, the
-    average is never worse than the best member.
+    average is never worse than the best member. Rows that are impossible under all members do not count for weights.
 
     Columns may have any categories, and missing values (NaN, None or pandas' NA). A sum-product network is only learned
     from complete rows.
@@ -74,7 +75,8 @@ class StackedDensity(CategoricalDensity):
     fit into the time depends on the machine: results are the same again if no member's time was up.
 
     :param members: Pairs of a name and an estimator of the package with ``to_pyro``, which learns from codes (places
-        in ``categories_``) instead of the default members.
+        in ``categories_``) instead of the default members. Their ``categories`` are set to all codes; those that have
+        no such parameter are for columns of two categories.
     :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more,
         at most. Members that would need more keep what they have. ``None``: 300, and 900 for more than 200 columns.
     :param categories: As for :class:`ThinJunctionTree`.
@@ -127,7 +129,7 @@ class StackedDensity(CategoricalDensity):
     def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "StackedDensity":
         """Learns the members and their weights.
 
-        An interrupt from the keyboard ends learning: the members so far are averaged.
+        An interrupt from the keyboard ends learning: the members so far are averaged; without any, it is raised again.
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
@@ -160,6 +162,8 @@ class StackedDensity(CategoricalDensity):
                 learned.append(estimator if outcome.is_learned else None)
                 self.members_.append(StackedMember(name, 0.0, math.nan, seconds, outcome.note))
                 if outcome.is_interrupted:
+                    if not any(estimator is not None for estimator in learned):
+                        raise KeyboardInterrupt
                     warnings.warn(
                         f"{INTERRUPTED}: {len(learned)} of {len(members)} members were tried",
                         stacklevel=frames_below_user(),
@@ -172,12 +176,9 @@ class StackedDensity(CategoricalDensity):
         """Names of the members, estimators, and the share that each may take of the time that is left."""
         if self.members is not None:
             given = _checked_members(self.members)
-            return [(name, clone(each), 1 / (len(given) - place)) for place, (name, each) in enumerate(given)]
-        columns: dict[str, Any] = {
-            "categories": [list(range(number)) for number in self._num_states],
-            "handle_unknown": "error",
-            "random_state": seed,
-        }
+            own = [(name, self._of_codes(name, clone(each))) for name, each in given]
+            return [(name, each, 1 / (len(own) - place)) for place, (name, each) in enumerate(own)]
+        columns: dict[str, Any] = {"categories": self._all_codes, "handle_unknown": "error", "random_state": seed}
         most, is_wide = len(np.unique(codes, axis=0)), codes.shape[1] > WIDE
         latent = LatentTreeDensity(n_states=32 if is_wide else 64, n_trees=4, device=self.device, **columns)
         members = [
@@ -186,12 +187,30 @@ class StackedDensity(CategoricalDensity):
             ("junction tree", ThinJunctionTree(**columns), 0.2),
             ("mixture of junction trees", JunctionTreeMixture(n_components=min(10, most), **columns), 0.4),
         ]
-        if max(self._num_states) <= 2:
+        if set(self._num_states) == {2}:
             options: dict[str, Any] = {"binarize": None, "random_state": seed}
             members.append(("exchangeable blocks", MEVMDensity(n_components=min(20, most), n_init=1, **options), 0.4))
             if (codes >= 0).all():
                 members.append(("sum-product network", ExchangeableSPN(**options), 1.0))
         return members
+
+    @property
+    def _all_codes(self) -> list[list[int]]:
+        """Codes of all columns, those of unknown values too."""
+        return [list(range(number)) for number in self._num_states]
+
+    def _of_codes(self, name: str, estimator: Any) -> Any:
+        """The estimator with the codes as its categories, also those that training rows lack: without them, its states
+        would be others than those of the average.
+        """
+        if "categories" in estimator.get_params(deep=False):
+            return estimator.set_params(categories=self._all_codes)
+        if set(self._num_states) != {2}:
+            raise ValueError(
+                "members: expected estimators with a parameter categories, as columns have "
+                f"{shortened(self._num_states)} states, got {type(estimator).__name__} for {name!r}"
+            )
+        return estimator
 
     def _weigh(self, learned: Sequence[Any], judged: np.ndarray, shares: np.ndarray) -> None:
         """Keeps the members that get a weight.
@@ -205,10 +224,14 @@ class StackedDensity(CategoricalDensity):
             notes = [f"{member.name}: {member.note}" for member in self.members_]
             raise ValueError(f"time_budget: expected time for at least one member, got none in time: {notes}")
         log_probs = np.stack([learned[place].score_samples(judged) for place in known], 1)
+        scores = shares @ log_probs
         weights = stacking_weights(log_probs, shares)
-        weights = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
-        weights = weights / weights.sum()
-        for place, weight, score in zip(known, weights, shares @ log_probs, strict=True):
+        fewer = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+        fewer = fewer / fewer.sum()
+        # A member of small weight may be the only one that gives some row a probability.
+        if average_score(log_probs, shares, fewer) >= scores.max():
+            weights = fewer
+        for place, weight, score in zip(known, weights, scores, strict=True):
             self.members_[place] = self.members_[place]._replace(weight=float(weight), score=float(score))
         self.weights_ = weights[weights > 0]
         kept = [place for place, weight in zip(known, weights, strict=True) if weight > 0]

@@ -91,6 +91,64 @@ def test_default_members():
     assert -np.inf < words.score_samples(strange)[0] < words.score_samples(X[:1])[0]
 
 
+def test_members_have_the_codes_of_the_average():
+    """Also those that only validation rows have; others would be counted from other places."""
+    letters = np.random.default_rng(0).choice(list("acd"), size=(200, 1)).repeat(2, axis=1)
+    members = [("tree", ThinJunctionTree(treewidth=1)), ("latent", LatentTreeDensity(n_states=2, max_iter=3))]
+    options = {"members": members, "categories": list("abcd"), "random_state": 0}
+    model = StackedDensity(**options).fit(letters[20:], X_val=np.concatenate([letters[:20], [["b", "b"]]]))
+    scores = model.score_samples([[letter, letter] for letter in "abcd"])
+    assert scores[1] < scores[[0, 2, 3]].min() - 1
+    codes = torch.arange(4).unsqueeze(-1).expand(4, 2)
+    assert np.allclose(model.to_pyro().log_prob(codes).numpy(), scores)
+    assert set(model.sample(100, random_state=0).ravel()) >= set("acd")
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_members_for_two_categories(constant):
+    """A column of one or three states is none of theirs, although they take it for one."""
+    X = rows(100)
+    X[:, 0] = 0 if constant else np.arange(100) % 3
+    with pytest.raises(ValueError, match="^members: expected estimators with a parameter categories, as columns have"):
+        StackedDensity(members=SMALL, handle_unknown="error", random_state=0).fit(X)
+    model = StackedDensity(handle_unknown="error", time_budget=0.5, random_state=0).fit(X)
+    assert not any(member.name in ("exchangeable blocks", "sum-product network") for member in model.members_)
+
+
+class Scored(ThinJunctionTree):
+    """Log-probabilities that are a function of the first entry."""
+
+    def __init__(self, scores=()):
+        super().__init__(treewidth=1)
+        self.scores = scores
+
+    def score_samples(self, X):
+        return np.array(self.scores)[np.asarray(X)[:, 0].astype(int)]
+
+
+def weigh(X_val, *scores):
+    members = [(str(place), Scored(each)) for place, each in enumerate(scores)]
+    return StackedDensity(members=members, random_state=0).fit(rows(50), X_val=X_val)
+
+
+def test_weights_where_rows_are_impossible():
+    X_val = rows(2000)
+    X_val[:, 0] = np.arange(2000) == 0
+    # A single row needs the first member.
+    rare = weigh(X_val, (-3.0, -3.0), (-1.0, -np.inf))
+    assert -np.inf < rare.members_[0].score < rare.score(X_val)
+    # A row that no member allows leaves weights to the others.
+    X_val[1::2, 0] = 1
+    none = weigh(X_val, (-3.0, -np.inf), (-1.0, -np.inf))
+    assert none.members_[1].weight > 0.9 and (none.score_samples(X_val[1::2]) == -np.inf).all()
+
+
+def test_members_that_are_almost_alike():
+    X_val = rows(100)
+    close = weigh(X_val, (-1.0, -1.0), (-1.0, -1.001))
+    assert close.score(X_val) >= max(member.score for member in close.members_)
+
+
 class Slow(ThinJunctionTree):
     """An estimator that improves for a million seconds, and keeps what it has when it is interrupted."""
 
@@ -132,6 +190,8 @@ def test_an_interrupt_keeps_the_members_so_far():
     with pytest.warns(UserWarning, match="fit was interrupted: 2 of 3 members were tried"):
         model = StackedDensity(members=members, random_state=0).fit(rows())
     assert list(model.estimators_) == ["tree"] and len(model.members_) == 2
+    with pytest.raises(KeyboardInterrupt):
+        StackedDensity(members=members[1:], random_state=0).fit(rows())
 
 
 @pytest.mark.parametrize(
