@@ -420,7 +420,9 @@ class LatentTreeDensity(CategoricalDensity):
         codes, device = self._read(X), _checked_device(self.device)
         members = self._distributions(device)
         scores = []
-        for values, observed in parts_of_codes(codes, len(self._num_states) * self.n_states_):
+        # Rows with gaps have a number for every state of a column.
+        held = self.n_states_ if (codes >= 0).all() else max(self.n_states_, *self._num_states)
+        for values, observed in parts_of_codes(codes, len(self._num_states) * held):
             values, observed = values.to(device), observed.to(device)
             whole = bool(observed.all())
             rows = [d.log_prob(values) if whole else d.marginal_log_prob(values, observed) for d in members]

@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.densities.models.latent_tree_density import stacking_weights
 from pyro_structured.distributions import LatentTree, MixtureOfDensities
+from pyro_structured.junction_trees.models import tree_fitting
 from pyro_structured.models import LatentTreeDensity
 from pyro_structured.structures import HiddenTree
 
@@ -143,6 +144,23 @@ def test_many_categories(size):
     scores = model.score_samples([[np.nan, np.nan], [3.0, np.nan], [3.0, 3.0]])
     assert scores[0] == pytest.approx(0.0, abs=1e-6) and scores[1] == pytest.approx(-np.log(size), abs=0.5)
     assert np.isfinite(scores[2])
+
+
+def test_rows_with_gaps_and_many_categories_come_in_batches(monkeypatch):
+    """Evidence about a row is a number for each category, not only for each latent state."""
+    X = np.arange(300).reshape(-1, 1) % 100 + np.array([[0.0, 0.0]])
+    X[0, 1] = np.nan
+    model = LatentTreeDensity(n_states=2, n_iter_no_change=1, random_state=0).fit(X)
+    scores, found, sizes = model.score_samples(X), LatentTree.marginal_log_prob, []
+
+    def spy(distribution, value, observed):
+        sizes.append(len(value))
+        return found(distribution, value, observed)
+
+    monkeypatch.setattr(LatentTree, "marginal_log_prob", spy)
+    monkeypatch.setattr(tree_fitting, "HELD_AT_ONCE", 10_000)
+    np.testing.assert_allclose(model.score_samples(X)[1:], scores[1:])
+    assert sizes and 2 * 101 * max(sizes) <= 10_000
 
 
 def test_constant_columns_and_few_rows():
