@@ -42,8 +42,8 @@ HEAVY = 4.0
 MOST_SMOOTHING = 1e20
 # Number of iterations that find the weights of several trees.
 WEIGHT_ITERATIONS = 200
-# Largest number of rows among which clusters are found.
-MOST_CLUSTERED = 20_000
+# Largest number of rows among which clusters are found, and of numbers that are held for these.
+MOST_CLUSTERED, MOST_FEATURES = 20_000, 2**28
 # Weights of rows that a random weight does not leave out, for all that.
 SMALLEST_SHAKEN = 1e-9
 
@@ -162,11 +162,12 @@ def _deal(learner: LatentTreeEM, rows: CategoricalRows, mean: float) -> tuple[np
 
 def _clusters(rows: CategoricalRows, weights: np.ndarray, number: int, rng: np.random.RandomState) -> np.ndarray:
     """Clusters of similar rows, integers below ``number``, shape ``(R,)``; found among some of the rows."""
-    chosen = rng.permutation(len(weights))[:MOST_CLUSTERED]
+    at_once = max(number, min(MOST_CLUSTERED, MOST_FEATURES // sum(rows.cardinalities)))
+    chosen = rng.permutation(len(weights))[:at_once]
     options = {"n_init": 3, "random_state": rng}
     means = MiniBatchKMeans(min(number, len(chosen)), **options)
     means.fit(_features(rows, chosen), sample_weight=weights[chosen])
-    parts = np.array_split(np.arange(len(weights)), max(1, len(weights) // MOST_CLUSTERED))
+    parts = np.array_split(np.arange(len(weights)), max(1, len(weights) // at_once))
     labels: np.ndarray = np.concatenate([means.predict(_features(rows, part)) for part in parts]).astype(np.int64)
     return labels
 

@@ -5,6 +5,7 @@ __all__ = ["CategoricalRows", "least_information", "mutual_information", "state_
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -169,11 +170,12 @@ def state_type(cardinalities: Sequence[int]) -> np.dtype[Any]:
 
 
 def mutual_information(rows: CategoricalRows) -> np.ndarray:
-    r"""Mutual information of all pairs of variables, in nats, from one pass through the data.
+    r"""Mutual information of all pairs of variables, in nats.
 
     The information of two variables is that of the rows in which neither of them is missing; zero if there are none.
 
-    :return: Symmetric, shape ``(n, n)``, entropies on the diagonal. Cost :math:`O(N (\sum_d r_d)^2)`.
+    :return: Symmetric, shape ``(n, n)``, entropies on the diagonal. Cost :math:`O(N (\sum_d r_d)^2)` where memory
+        allows for :attr:`CategoricalRows.pair_counts`; else :math:`O(n^2 N + (\sum_d r_d)^2)`, a pair at a time.
 
     Example::
 
@@ -183,7 +185,16 @@ def mutual_information(rows: CategoricalRows) -> np.ndarray:
                [0.693, 0.693, 0.   ],
                [0.   , 0.   , 0.693]])
     """
-    return _mean_information(*_information(rows.pair_counts, rows.starts))
+    if rows.counts_pairs_at_once:
+        return _mean_information(*_information(rows.pair_counts, rows.starts))
+    sizes = rows.cardinalities
+    information = np.zeros((len(sizes), len(sizes)))
+    for first, second in combinations(range(len(sizes)), 2):
+        counts = rows.counts([first, second]).reshape(sizes[first], sizes[second])
+        information[first, second] = information[second, first] = _information_of(counts)
+    for d in range(len(sizes)):
+        information[d, d] = _information_of(np.diag(rows.counts([d])))
+    return information
 
 
 def least_information(rows: CategoricalRows) -> np.ndarray:
@@ -234,6 +245,13 @@ def _information(counts: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np
     owner = np.searchsorted(starts, np.arange(len(counts)), side="right") - 1
     terms = add_up(xlogy(counts, counts) - xlogy(counts, single.T[owner])) - xlogy(single, single)
     return add_up(terms.T).T + xlogy(rows, rows), rows
+
+
+def _information_of(counts: np.ndarray) -> float:
+    """Mutual information of two variables from the counts of their joint states, shape ``(r, s)``."""
+    first, second, total = counts.sum(1), counts.sum(0), counts.sum()
+    terms = xlogy(counts, counts).sum() - xlogy(first, first).sum() - xlogy(second, second).sum()
+    return float(max(terms + xlogy(total, total), 0.0) / total) if total else 0.0
 
 
 def _mean_information(information: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pyro_structured.densities.models import latent_tree_density
 from pyro_structured.densities.models.latent_tree_density import stacking_weights
 from pyro_structured.distributions import LatentTree, MixtureOfDensities
 from pyro_structured.junction_trees.models import tree_fitting
@@ -161,6 +163,21 @@ def test_rows_with_gaps_and_many_categories_come_in_batches(monkeypatch):
     monkeypatch.setattr(tree_fitting, "HELD_AT_ONCE", 10_000)
     np.testing.assert_allclose(model.score_samples(X)[1:], scores[1:])
     assert sizes and 2 * 101 * max(sizes) <= 10_000
+
+
+def test_clusters_are_found_among_as_many_rows_as_fit_into_memory(monkeypatch):
+    sizes = []
+
+    class Spy(MiniBatchKMeans):
+        def fit(self, X, y=None, sample_weight=None):
+            sizes.append(X.size)
+            return super().fit(X, y, sample_weight)
+
+    monkeypatch.setattr(latent_tree_density, "MiniBatchKMeans", Spy)
+    monkeypatch.setattr(latent_tree_density, "MOST_FEATURES", 2000)
+    X = np.arange(300).reshape(-1, 1) % [20, 30]
+    model = LatentTreeDensity(n_states=3, n_iter_no_change=1, random_state=0).fit(X)
+    assert len(sizes) == 1 and 1000 < sizes[0] <= 2000 and np.isfinite(model.score(X))
 
 
 def test_constant_columns_and_few_rows():

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyro_structured.junction_trees.ops import categorical_rows
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, least_information, mutual_information
 
 
@@ -39,6 +41,10 @@ def test_information(seed):
     values, cardinalities, weights = random_rows(seed)
     rows = CategoricalRows(values, cardinalities, weights)
     information, least = mutual_information(rows), least_information(rows)
+    with mock.patch.object(categorical_rows, "MOST_COUNTED", 0):
+        single = CategoricalRows(values, cardinalities, weights)
+        np.testing.assert_allclose(mutual_information(single), information, atol=1e-12)
+        assert "pair_counts" not in vars(single)
     for one, other in itertools.combinations(range(len(cardinalities)), 2):
         expected, _ = plain_information(values, weights, one, other)
         assert information[one, other] == information[other, one] == pytest.approx(expected, abs=1e-12)
