@@ -40,6 +40,8 @@ MOST_STATES = 2**12
 HEAVY = 4.0
 # Largest and smallest number of pseudo-observations, relative to the mean weight of a row, in single precision.
 MOST_SMOOTHING = 1e20
+# Largest mean weight of further rows, and 1 / smallest, relative to that of the first ones, likewise.
+MOST_RELATIVE = 1e20
 # Number of iterations that find the weights of several trees.
 WEIGHT_ITERATIONS = 200
 # Largest number of rows among which clusters are found, and of numbers that are held for these.
@@ -153,9 +155,8 @@ def _deal(learner: LatentTreeEM, rows: CategoricalRows, mean: float) -> tuple[np
 
     :param float mean: Weight that counts as 1.
     """
-    relative = rows.weights / mean
-    copies = np.ceil(relative / HEAVY).astype(int)
-    weights = torch.from_numpy((relative / copies).repeat(copies))
+    copies = np.ceil(rows.weights / (HEAVY * rows.total / len(rows.weights))).astype(int)
+    weights = torch.from_numpy((rows.weights / mean / copies).repeat(copies))
     dealt = learner.read(rows.values.T.repeat(copies, axis=0))
     return copies, dealt, weights.to(dealt.device, torch.float32)
 
@@ -317,7 +318,7 @@ class LatentTreeDensity(CategoricalDensity):
 
         :param X: Categories, shape ``(N, n)``.
         :param y: Not used.
-        :param sample_weight: As for :meth:`fit`.
+        :param sample_weight: As for :meth:`fit`; the mean is from 1e-20 to 1e20 times that of the first rows.
         :raises ValueError: as :meth:`fit`.
         """
         generator = checked_generator(self.random_state)
@@ -340,6 +341,12 @@ class LatentTreeDensity(CategoricalDensity):
             codes = self._read(X)
             weights = checked_weights(sample_weight, len(codes))
             rows = self._rows(codes[weights > 0], weights[weights > 0])
+            ratio = rows.total / len(rows.weights) / self._mean_weight
+            if not 1 / MOST_RELATIVE <= ratio <= MOST_RELATIVE:
+                raise ValueError(
+                    f"sample_weight: expected a mean from {1 / MOST_RELATIVE:g} to {MOST_RELATIVE:g} times that of the "
+                    f"first rows, got {ratio:g} times"
+                )
             for learner in self._learners:
                 learner.extend(rows.total / self._mean_weight)
         for learner in self._learners:

@@ -117,6 +117,19 @@ def test_pieces_of_weights_and_trees():
     np.testing.assert_array_equal(again.score_samples(X), weighted.score_samples(X))
 
 
+def test_pieces_of_very_different_weights():
+    torch.manual_seed(0)
+    X = known_tree().sample((400,)).numpy()
+    model = LatentTreeDensity(n_states=2, categories=2, random_state=0).partial_fit(X)
+    # Heavy rows are dealt relative to their own piece, in the memory of a piece.
+    model.partial_fit(X, sample_weight=np.full(400, 1e15))
+    model.partial_fit(X, sample_weight=np.full(400, 1e-15))
+    assert np.isfinite(model.score(X)) and model.score(X) > -7
+    for size in (1e-200, 1e200):
+        with pytest.raises(ValueError, match="^sample_weight: expected a mean from 1e-20 to 1e"):
+            model.partial_fit(X, sample_weight=np.full(400, size))
+
+
 def test_settings_are_chosen_on_validation_rows():
     torch.manual_seed(0)
     X = known_tree().sample((1500,)).numpy()
