@@ -69,7 +69,7 @@ class StackedDensity(CategoricalDensity):
     average is never worse than the best member. Rows that are impossible under all members do not count for weights.
 
     Columns may have any categories, and missing values (NaN, None or pandas' NA). A sum-product network is only learned
-    from complete rows.
+    if rows and validation rows are complete.
 
     **Exact**: log-probabilities, also of rows with missing values, and samples; members are local optima. Which steps
     fit into the time depends on the machine: results are the same again if no member's time was up.
@@ -154,7 +154,8 @@ class StackedDensity(CategoricalDensity):
         self.members_: list[StackedMember] = []
         learned: list[Any] = []
         with verbosity(self.verbose):
-            members = self._candidates(codes, generator.randint(2**31))
+            is_complete = bool((codes >= 0).all() and (judged >= 0).all())
+            members = self._candidates(codes, is_complete, generator.randint(2**31))
             for name, estimator, part in progress_bar(members, desc="members", unit="member"):
                 start = time.monotonic()
                 outcome = _fit_within(part * (end - start), estimator, _with_gaps(codes), options)
@@ -172,8 +173,11 @@ class StackedDensity(CategoricalDensity):
         self._weigh(learned, _with_gaps(judged), shares / shares.sum())
         return self
 
-    def _candidates(self, codes: np.ndarray, seed: int) -> list[tuple[str, Any, float]]:
-        """Names of the members, estimators, and the share that each may take of the time that is left."""
+    def _candidates(self, codes: np.ndarray, is_complete: bool, seed: int) -> list[tuple[str, Any, float]]:
+        """Names of the members, estimators, and the share that each may take of the time that is left.
+
+        :param bool is_complete: Whether no entry is missing, in validation rows neither.
+        """
         if self.members is not None:
             given = _checked_members(self.members)
             own = [(name, self._of_codes(name, clone(each))) for name, each in given]
@@ -190,7 +194,7 @@ class StackedDensity(CategoricalDensity):
         if set(self._num_states) == {2}:
             options: dict[str, Any] = {"binarize": None, "random_state": seed}
             members.append(("exchangeable blocks", MEVMDensity(n_components=min(20, most), n_init=1, **options), 0.4))
-            if (codes >= 0).all():
+            if is_complete:
                 members.append(("sum-product network", ExchangeableSPN(**options), 1.0))
         return members
 

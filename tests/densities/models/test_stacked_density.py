@@ -115,6 +115,14 @@ def test_members_for_two_categories(constant):
     assert not any(member.name in ("exchangeable blocks", "sum-product network") for member in model.members_)
 
 
+def test_gaps_in_validation_rows_alone():
+    """Sum-product networks are not judged by such rows."""
+    X_val = rows(30, 1).astype(float)
+    X_val[0, 0] = np.nan
+    model = StackedDensity(time_budget=0.5, random_state=0).fit(rows(100), X_val=X_val)
+    assert [member.name for member in model.members_][-1] == "exchangeable blocks"
+
+
 class Scored(ThinJunctionTree):
     """Log-probabilities that are a function of the first entry."""
 
