@@ -19,7 +19,7 @@ from pyro_structured.densities.distributions.latent_tree import LatentTree
 from pyro_structured.densities.distributions.mixture_of_densities import MixtureOfDensities
 from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center_tree
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
-from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, checked_weights
+from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
@@ -338,9 +338,7 @@ class LatentTreeDensity(CategoricalDensity):
             self.scores_ = [list[float]() for _ in trees]
             self._mean_weight = rows.total / len(rows.weights)
         else:
-            codes = self._read(X)
-            weights = checked_weights(sample_weight, len(codes))
-            rows = self._rows(codes[weights > 0], weights[weights > 0])
+            rows = self._rows(*self._read_piece(X, sample_weight))
             ratio = rows.total / len(rows.weights) / self._mean_weight
             if not 1 / MOST_RELATIVE <= ratio <= MOST_RELATIVE:
                 raise ValueError(

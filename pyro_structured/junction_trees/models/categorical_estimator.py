@@ -64,10 +64,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """Codes of training rows, shape ``(N, n)``, -1 where a value is missing, and their weights, more than 0."""
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
-        values = validate_data(self, typed_columns(X), **TABLES)
-        weights = checked_weights(sample_weight, len(values))
-        if not weights.all():
-            values, weights = values[weights > 0], weights[weights > 0]
+        values, weights = self._weighted(X, sample_weight, reset=True)
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
@@ -84,6 +81,14 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=frames_below_user(),
             )
         return self._codes(values, "X"), weights
+
+    def _weighted(self, X: Any, sample_weight: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Values of rows that count, and their weights, more than 0."""
+        values = validate_data(self, typed_columns(X), reset=reset, **TABLES)
+        weights = checked_weights(sample_weight, len(values))
+        if not weights.all():
+            values, weights = values[weights > 0], weights[weights > 0]
+        return values, weights
 
     def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
         """Codes of values, shape ``(N, n)``, column by column in memory, in the smallest signed dtype."""
@@ -130,6 +135,11 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> np.ndarray:
         """Codes of rows for a fitted estimator, shape ``(N, n)``."""
         return self._codes(validate_data(self, typed_columns(X), reset=False, **TABLES), "X")
+
+    def _read_piece(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Codes of further rows to learn from, as :meth:`_learn_categories`, of the categories that are known."""
+        values, weights = self._weighted(X, sample_weight, reset=False)
+        return self._codes(values, "X"), weights
 
     def _read_held_out(self, X_val: Any) -> np.ndarray:
         """Codes of validation rows, shape ``(M, n)``, with errors that name ``X_val`` instead of X."""

@@ -30,11 +30,13 @@ from pyro_structured.junction_trees.models.counted_tree_fitting import (
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.junction_trees.models.tree_fitting import (
     TreeRows,
+    clique_counts,
     even_shares,
     fit_tree_tables,
     improve_tree_tables,
     log_probs_of_codes,
     parts_of_codes,
+    pseudo_counts,
 )
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree
@@ -212,11 +214,61 @@ class ThinJunctionTree(CategoricalDensity):
         self.separators_ = best.tree.separators
         self._distribution: JunctionTree | CountedJunctionTree
         self._distribution, self.log_likelihoods_ = self._learn_tables(rows, best)
+        self._counts: torch.Tensor | None = None
+        self._total = rows.total
         self.counted_: list[list[tuple[int, int]]] = []
         if self.counts:
             self._learn_counts(training, judged, rows, best, smoothings)
         self._warn_of_unknown(judged.values.T, "X_val")
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "ThinJunctionTree":
+        """Learns tables from some rows more: for data that come in pieces.
+
+        The first call is :meth:`fit`, which finds categories, the cliques and the smoothing in its rows: give it enough
+        of them, and ``categories`` where they may lack some. Further calls, and calls after :meth:`fit`, add the counts
+        of their rows to those of the same cliques, and keep no rows. Where nothing is missing, tables are **exactly**
+        those of all rows together, however these are divided. Gaps are filled once, by the probabilities under the
+        tables before the call, as in a single step of expectation maximisation: tables are not those of a fit to all
+        rows, and depend on the pieces. Values that the first rows lacked count as their column's reserve state,
+        as ``handle_unknown`` says; its pseudo-observations are those for the number of all rows so far.
+
+        Cost of a further call: one pass through its rows; memory O(table size), besides that for the rows.
+
+        :param X: Categories, shape ``(N, n)``.
+        :param y: Not used.
+        :param sample_weight: As for :meth:`fit`.
+        :raises ValueError: as :meth:`fit`. Tables stay as they are.
+        :raises NotImplementedError: if there are potentials on ``counts``, which need all rows at once.
+        """
+        check_flag("counts", self.counts)
+        if self.counts or getattr(self, "counted_", []):
+            raise NotImplementedError(
+                "counts: partial_fit adds up tables of cliques, and potentials on counts need all rows at once; take "
+                "fit, or counts=False"
+            )
+        if not hasattr(self, "_distribution"):
+            self.fit(X, sample_weight=sample_weight)
+            return self
+        entries = TreeRows(self._rows(*self._read_piece(X, sample_weight)), self.tree_)
+        total, before, distribution = self._total + entries.rows.total, self._shares(self._total), self._distribution
+        assert isinstance(distribution, JunctionTree)
+        counts = self._counts
+        if counts is None:
+            # Tables are those of the counts and the pseudo-observations, which agree on separators.
+            numbers = (self._total + self.smoothing_) * distribution.clique_marginals
+            counts = (numbers - pseudo_counts(self.tree_, self.smoothing_, before)).clamp(min=0.0)
+        if not self.smoothing_:
+            # Gaps beside values that are new are filled, too: by one row more.
+            distribution = entries.tables(counts, pseudo_counts(self.tree_, 1.0, before))
+        counts = counts + clique_counts(entries, distribution)
+        prior = pseudo_counts(self.tree_, self.smoothing_, self._shares(total))
+        self._distribution, self._counts, self._total = entries.tables(counts, prior), counts, total
+        return self
+
+    def _shares(self, total: float) -> list[np.ndarray]:
+        """Probabilities of single states under the prior, with so many rows."""
+        return even_shares(self._num_states, self._num_known, total)
 
     def _warn_of_unknown(self, codes: np.ndarray, name: str) -> None:
         """Warns of columns with values that have probability 0 without smoothing."""
@@ -292,7 +344,7 @@ class ThinJunctionTree(CategoricalDensity):
 
         def fits(rows: CategoricalRows, smoothing: float, prices: Iterable[float]) -> Iterator[CountedJunctionTree]:
             plain, _ = fit_tree_tables(TreeRows(rows, best.tree), smoothing)
-            counting = CountedTreeRows(rows, best.tree, counted, smoothing, even_shares(rows))
+            counting = CountedTreeRows(rows, best.tree, counted, smoothing, self._shares(rows.total))
             weights, start = torch.from_numpy(rows.weights).double(), counting.start(plain)
             return (counting.fit(weights, start, stiffness) for stiffness in prices)
 

@@ -3,6 +3,7 @@
 __all__ = [
     "TreeDensity",
     "TreeRows",
+    "clique_counts",
     "even_shares",
     "fit_tree_tables",
     "improve_tree_tables",
@@ -130,14 +131,18 @@ def pseudo_counts(tree: CliqueTree, number: float, singles: Sequence[np.ndarray]
     return torch.from_numpy(number * np.concatenate(tables))
 
 
-def even_shares(rows: CategoricalRows) -> list[np.ndarray]:
+def even_shares(cardinalities: Sequence[int], known: Sequence[int], total: float) -> list[np.ndarray]:
     """Probabilities of the states of each variable: 1 / (N + r) for each state for values to come, with N rows and r
     states, and equal shares of the rest for all others.
+
+    :param cardinalities: Numbers of states of the variables.
+    :param known: Numbers of the first states of the variables, those of values that are known.
+    :param float total: Number of rows.
     """
     shares = []
-    for size, known in zip(rows.cardinalities, rows.known.cardinalities, strict=True):
-        rare = 1 / (rows.total + size)
-        shares.append(np.where(np.arange(size) < known, (1 - rare * (size - known)) / known, rare))
+    for size, first in zip(cardinalities, known, strict=True):
+        rare = 1 / (total + size)
+        shares.append(np.where(np.arange(size) < first, (1 - rare * (size - first)) / first, rare))
     return shares
 
 
@@ -185,7 +190,9 @@ def improve_tree_tables(
         rows. It never falls.
     """
     rows, tree = entries.rows, entries.tree
-    prior = pseudo_counts(tree, smoothing, even_shares(rows) if singles is None else singles)
+    if singles is None:
+        singles = even_shares(rows.cardinalities, rows.known.cardinalities, rows.total)
+    prior = pseudo_counts(tree, smoothing, singles)
     if rows.is_complete:
         yield entries.tables(entries.own_counts, prior), []
         return
@@ -199,6 +206,15 @@ def improve_tree_tables(
             return
         distribution = entries.tables(counts, prior)
         yield distribution, objectives
+
+
+def clique_counts(entries: TreeRows, distribution: JunctionTree) -> Tensor:
+    """Counts of the joint states of all cliques, packed; where entries are missing, the expected ones given the others.
+
+    :param JunctionTree distribution: Distribution of the missing entries, whose tables are conditional
+        log-probabilities, under which no row's observed entries are impossible.
+    """
+    return entries.own_counts if entries.rows.is_complete else _expectation(entries, distribution)[1]
 
 
 def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, Tensor]:

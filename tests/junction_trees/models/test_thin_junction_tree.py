@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.foundation.ops import row_pieces
-from pyro_structured.junction_trees.models import tree_fitting
+from pyro_structured.junction_trees.models import thin_junction_tree, tree_fitting
 from pyro_structured.junction_trees.models.thin_tree_search import TreeSearch, TreeSetting, tree_settings
 from pyro_structured.junction_trees.models.tree_fitting import TreeRows, fit_tree_tables
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
@@ -567,3 +567,86 @@ def test_the_first_unknown_value_is_named_in_pieces_too(monkeypatch):
     X[:] = 2
     with pytest.warns(UserWarning, match="none of 10 values"), pytest.raises(ValueError, match="got 2 in row 0"):
         model.score_samples(X)
+
+
+def tables_of_all(model, X, weights=None):
+    """Tables of the model's tree from all rows at once."""
+    rows = CategoricalRows(model._read(X), model._num_states, weights, known=model._num_known)
+    return fit_tree_tables(TreeRows(rows, model.tree_), model.smoothing_)[0].clique_logits
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 100.0])
+@pytest.mark.parametrize("treewidth, begin", [(1, "partial_fit"), (3, "fit")])
+def test_pieces_have_the_tables_of_all_rows(smoothing, treewidth, begin):
+    """Tables after each piece are those of all rows so far, values included that the first rows lacked."""
+    rng, X, _ = random_data(3, 8, 400)
+    X = np.concatenate([rng.choice(["a", "b", "c"], (400, 1)), X.astype(str)], 1).astype(object)
+    X[200:230, 0] = "new"
+    weights = rng.integers(4, size=400) * 0.7
+    model = ThinJunctionTree(treewidth=treewidth, smoothing=smoothing, penalty=0.0, random_state=0)
+    end = 0
+    for size in (150, 1, 60, 89, 100):
+        piece = slice(end, end + size)
+        learn = model.partial_fit if end else getattr(model, begin)
+        assert learn(X[piece], sample_weight=weights[piece] + (size == 1)) is model
+        end += size
+        weights[piece] += size == 1
+        counted = weights[:end] > 0
+        expected = tables_of_all(model, X[:end][counted], weights[:end][counted])
+        torch.testing.assert_close(model.to_pyro().clique_logits, expected, rtol=0, atol=1e-12)
+    assert model.tree_ == clone(model).fit(X[:150], sample_weight=weights[:150]).tree_
+    if smoothing:
+        # What is new is one state, which is as frequent as it was in the pieces.
+        newer = np.array([["newer", *[None] * 8]], dtype=object)
+        share = weights[X[:, 0] == "new"].sum() / weights.sum()
+        assert np.exp(model.score_samples(newer)) == pytest.approx(share, rel=0.3)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1.0])
+def test_gaps_of_pieces_are_filled_once(smoothing):
+    """By all completions, as probable as before; where there is no smoothing, with one row more."""
+    _, values, cardinalities = random_data(5, 5, 80)
+    cardinalities = [max(size, 2) for size in cardinalities]
+    model = ThinJunctionTree(treewidth=2, smoothing=smoothing, categories=[[*range(size)] for size in cardinalities])
+    before = model.fit(values[:60]).to_pyro()
+    piece = values[60:].astype(float)
+    piece[np.random.default_rng(0).random(piece.shape) < 0.3] = np.nan
+    if not smoothing:
+        rows = CategoricalRows(values[:60], cardinalities)
+        before, _ = fit_tree_tables(TreeRows(rows, model.tree_), 1.0)
+    states = all_states(cardinalities).numpy()
+    joint = before.log_prob(torch.from_numpy(states)).exp().numpy()
+    completed, weights = [values[:60]], [np.ones(60)]
+    for row in piece:
+        agrees = (np.isnan(row) | (states == row)).all(1)
+        completed.append(states[agrees])
+        weights.append(joint[agrees] / joint[agrees].sum())
+    expected = tables_of_all(model, np.concatenate(completed), np.concatenate(weights))
+    found = model.partial_fit(piece).to_pyro().clique_logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_pieces_that_are_refused_change_nothing():
+    _, values, _ = random_data(2)
+    model = ThinJunctionTree(treewidth=1, smoothing=1.0, handle_unknown="error").partial_fit(values[:100])
+    before = model.to_pyro().clique_logits.clone()
+    for piece, options in ((values[100:, :5], {}), (values[100:105] + 9, {}), (values[100:], {"sample_weight": [1.0]})):
+        with pytest.raises(ValueError, match="features|X: expected categories of column 0|sample_weight: expected"):
+            model.partial_fit(piece, **options)
+    assert torch.equal(model.to_pyro().clique_logits, before)
+    torch.testing.assert_close(
+        model.partial_fit(values[100:]).to_pyro().clique_logits, tables_of_all(model, values), rtol=0, atol=1e-12
+    )
+
+
+def test_potentials_on_counts_are_not_learned_from_pieces(monkeypatch):
+    monkeypatch.setattr(thin_junction_tree, "STIFFNESS", (1.0,))
+    rng = np.random.default_rng(0)
+    values = (rng.random((100, 1)) < 0.5) ^ (rng.random((100, 6)) < 0.2)
+    model = ThinJunctionTree(treewidth=1, penalty=1.0, smoothing=1.0, counts=True, max_iter=5, random_state=0)
+    for kind in (model, model.fit(values)):
+        with pytest.raises(NotImplementedError, match="counts: partial_fit .* take fit, or counts=False"):
+            kind.partial_fit(values)
+    assert model.counted_
+    with pytest.raises(NotImplementedError, match="counts: "):
+        model.set_params(counts=False).partial_fit(values)
