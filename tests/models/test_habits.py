@@ -1,6 +1,7 @@
 """Habits of all public estimators, scikit-learn's: names, weights, sparse data, gaps, processes, progress."""
 
 import inspect
+import pickle
 import warnings
 
 import numpy as np
@@ -180,6 +181,98 @@ def test_weights_that_are_no_integers(name):
     for wrong in (-weights, weights[1:], np.full(len(X), np.nan), np.zeros(len(X)), ["a"] * len(X)):
         with pytest.raises(ValueError, match="sample_weight: expected "):
             fitted(name, sample_weight=wrong)
+
+
+in_pieces = pytest.mark.parametrize(
+    "name", [name for name, (each, _) in ESTIMATORS.items() if hasattr(each, "partial_fit")]
+)
+
+
+def learned_in_pieces(name, *pieces, **options):
+    estimator = clone(ESTIMATORS[name][0])
+    for piece in pieces:
+        assert estimator.partial_fit(piece, **options) is estimator
+    return estimator
+
+
+@in_pieces
+def test_pieces_have_the_columns_of_the_first_one(name):
+    estimator = clone(ESTIMATORS[name][0])
+    assert list(arguments(estimator.partial_fit.__func__)) == ["X", "y", "sample_weight"]
+    assert keyword_only(arguments(estimator.partial_fit.__func__)) == {"sample_weight"}
+    pandas = pytest.importorskip("pandas")
+    named = pandas.DataFrame(ROWS, columns=list("abcd"))
+    assert estimator.partial_fit(named).n_features_in_ == 4 and list(estimator.feature_names_in_) == list("abcd")
+    before, plain = estimator.score_samples(named), learned_in_pieces(name, ROWS)
+    np.testing.assert_array_equal(before, outcome(name, plain))
+    for known, wrong, message in (
+        (plain, ROWS[:, :3], "X has 3 features, but .* is expecting 4"),
+        (plain, ROWS[:0], "0 sample.* minimum of 1 is required"),
+        (plain, ROWS[0], "Expected 2D array, got 1D array"),
+        (plain, np.full((3, 4), np.inf), "infinity|among"),
+        (estimator, named[list("abdc")], "feature names"),
+        (estimator, named.rename(columns={"a": "z"}), "feature names"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            known.partial_fit(wrong)
+    for weights in (np.full(60, -1.0), np.ones(59), np.full(60, np.nan), np.zeros(60), ["a"] * 60):
+        with pytest.raises(ValueError, match="sample_weight: expected "):
+            estimator.partial_fit(named, sample_weight=weights)
+    np.testing.assert_array_equal(estimator.score_samples(named), before)
+    assert list(estimator.partial_fit(named).feature_names_in_) == list("abcd")
+
+
+@in_pieces
+def test_weights_of_pieces_count_rows(name):
+    weights = np.random.default_rng(1).integers(4, size=60)
+    weighted = clone(ESTIMATORS[name][0]).partial_fit(ROWS).partial_fit(ROWS, sample_weight=weights)
+    repeated = learned_in_pieces(name, ROWS, ROWS.repeat(weights, axis=0))
+    np.testing.assert_allclose(outcome(name, weighted), outcome(name, repeated), rtol=1e-4)
+    plain = outcome(name, learned_in_pieces(name, ROWS, ROWS))
+    assert np.abs(outcome(name, weighted) - plain).max() > 1e-3
+    assert np.isfinite(outcome(name, learned_in_pieces(name, ROWS, ROWS, sample_weight=weights / 7))).all()
+
+
+@in_pieces
+def test_pieces_of_any_kind(name):
+    """Single rows, other types, gaps and sparse data; pickles between the calls; copies that know nothing."""
+    first = learned_in_pieces(name, ROWS)
+    expected = outcome(name, clone(first).partial_fit(ROWS).partial_fit(ROWS[:1]))
+    kinds = [np.float32, bool, object, np.uint8]
+    pieces = [ROWS[:1].astype(kind) for kind in kinds] + [ROWS[:1].tolist(), torch.from_numpy(ROWS[:1])]
+    if first.__sklearn_tags__().input_tags.sparse:
+        pieces.append(sparse.csr_array(ROWS[:1]))
+    for piece in pieces:
+        again = pickle.loads(pickle.dumps(first)).partial_fit(piece)
+        np.testing.assert_allclose(outcome(name, again), expected, rtol=1e-6)
+        assert again.sample(3, random_state=0).shape == (3, 4)
+    assert np.abs(expected - outcome(name, first)).max() > 1e-6
+    gappy = ROWS.astype(float)
+    gappy[::3, 1] = gappy[5] = np.nan
+    filled = outcome(name, learned_in_pieces(name, ROWS, gappy, gappy))
+    assert np.isfinite(filled).all() and np.abs(filled - outcome(name, first)).max() > 1e-6
+    assert np.isfinite(outcome(name, learned_in_pieces(name, gappy, ROWS))).all()
+    assert not hasattr(clone(first), "n_features_in_")
+    one = learned_in_pieces(name, ROWS[:1], ROWS[:1])
+    assert np.isfinite(one.score_samples(ROWS[:1])).all()
+
+
+@in_pieces
+def test_unknown_categories_of_pieces(name):
+    if "handle_unknown" not in ESTIMATORS[name][0].get_params():
+        return
+    words = np.array(["x", "y", "z"])[RNG.integers(3, size=(60, 3))]
+    new = words.copy()
+    new[0, 0] = "w"
+    for handling in ("other", "error", "missing"):
+        estimator = clone(ESTIMATORS[name][0]).set_params(handle_unknown=handling).partial_fit(words)
+        if handling == "error":
+            with pytest.raises(ValueError, match="X: expected categories of column 0 among"):
+                estimator.partial_fit(new)
+        else:
+            scores = estimator.score_samples(new[:1]), estimator.partial_fit(new).score_samples(new[:1])
+            assert handling == "missing" or scores[1] > scores[0]
+        assert estimator.categories_[0].tolist() == ["x", "y", "z"]
 
 
 @every

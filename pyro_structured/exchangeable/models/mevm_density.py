@@ -2,6 +2,7 @@
 
 __all__ = ["MEVMDensity"]
 
+import math
 import warnings
 from collections.abc import Iterable
 from itertools import islice
@@ -14,8 +15,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.exchangeable.models.binary_estimator import BlockEstimator
+from pyro_structured.exchangeable.models.block_mixture import BlockMixture
 from pyro_structured.exchangeable.models.structural_em import Phase, StructuralEM
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.exchangeable.ops.expectation_maximization import (
+    BlockStatistics,
+    complete_statistics,
+    expect,
+    learned_statistics,
+    maximize,
+)
 from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.parallel_tasks import in_parallel
@@ -28,6 +37,8 @@ FEW_CLASSES, MOST_SHARES = 2**12, 2**30
 # Number of starts whose blocks are merged, of those whose parameters have settled, if the table of the data has more
 # entries: there, merging takes most of the time.
 MERGED_STARTS, MOST_ENTRIES = 2, 2**22
+# Largest number of different rows in a step, where rows come in pieces.
+STEP_ROWS = 1000
 
 
 class _Start(NamedTuple):
@@ -175,20 +186,64 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         self._check_parameters()
         check_count("n_components", self.n_components)
         check_count("n_init", self.n_init)
-        values = self._binarized(self._validate(X, reset=True))
-        weights = self._check_weights(sample_weight, values)
-        if not weights.all():
-            values, weights = values[weights > 0], weights[weights > 0]
-        rows, _ = BinaryRows.from_matrix(values, weights).merged()
+        rows = self._weighted_rows(X, sample_weight, reset=True)
         most = min(max(len(rows), FEW_CLASSES), MOST_SHARES // max(len(rows), rows.num_variables))
         check_count("n_components", self.n_components, most)
         held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
         rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
         best = self._best_of_starts(self._learner(rows), held_out, rng)
         self._mixture, self.n_iter_ = best.mixture, best.num_iterations
+        self._smoothing, self._total = float(self.smoothing), float(rows.weights.sum())
+        self._statistics: BlockStatistics | None = None
         self.weights_ = np.exp(self._mixture.parameters.log_classes)
         self.partition_ = self._mixture.partition
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "MEVMDensity":
+        """Learns parameters from some rows more: for data that come in pieces.
+
+        The first call is :meth:`fit`, which finds the blocks in its rows: give it enough of them. Further calls, and
+        calls after :meth:`fit`, keep the blocks, and no rows: their rows, a thousand different ones at a time and in
+        random order, are dealt to the classes by the probabilities under the parameters so far, their gaps are filled
+        in likewise, and the parameters are learned anew from the sums of all counts. These are steps of expectation
+        maximisation in which a batch replaces the share of the expected counts that it has in the weight of all rows so
+        far. With one class and without gaps, parameters are **exactly** those of all rows together, for these blocks;
+        otherwise they are near a local optimum, and depend on the pieces. Settings are those of the first call. Rows
+        that come several times count several times.
+
+        Cost of a further call: one pass through its rows; memory for the parameters, besides that for the rows.
+
+        :param X: As for :meth:`fit`.
+        :param y: Not used.
+        :param sample_weight: As for :meth:`fit`.
+        :raises ValueError: as :meth:`fit`. The mixture stays as it is.
+        """
+        if not hasattr(self, "_mixture"):
+            self.fit(X, sample_weight=sample_weight)
+            return self
+        rows = self._weighted_rows(X, sample_weight, reset=False)
+        order = checked_generator(self.random_state).permutation(len(rows))
+        counts, parameters, smoothing = self._mixture.counts, self._mixture.parameters, self._smoothing
+        statistics = self._statistics
+        if statistics is None:
+            statistics = learned_statistics(counts, parameters, smoothing, self._total)
+        for places in np.array_split(order, math.ceil(len(rows) / STEP_ROWS)):
+            batch = rows.selected(places)
+            levels = counts.with_gaps(batch.largest_gap)
+            _, _, found = expect(levels, parameters, batch)
+            statistics = statistics + complete_statistics(levels, found, smoothing, parameters)
+            parameters = maximize(counts, statistics, smoothing)
+        self._mixture, self._statistics = BlockMixture(counts, parameters), statistics
+        self.weights_ = np.exp(parameters.log_classes)
+        return self
+
+    def _weighted_rows(self, X: Any, sample_weight: Any, reset: bool) -> BinaryRows:
+        """Different rows that count, and their weights."""
+        values = self._binarized(self._validate(X, reset=reset))
+        weights = self._check_weights(sample_weight, values)
+        if not weights.all():
+            values, weights = values[weights > 0], weights[weights > 0]
+        return BinaryRows.from_matrix(values, weights).merged()[0]
 
     def _best_of_starts(self, learner: StructuralEM, held_out: BinaryRows | None, rng: np.random.Generator) -> Phase:
         rows = learner.rows

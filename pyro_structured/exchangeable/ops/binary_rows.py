@@ -81,9 +81,12 @@ class BinaryRows:
         # In the order in which they occur.
         order = first.argsort()
         kept, place, weights = first[order], order.argsort()[place], weights[order]
-        if len(kept) == len(self):
-            return self, place
-        return BinaryRows(self.ones[kept], None if self.gaps is None else self.gaps[kept], weights), place
+        return (self if len(kept) == len(self) else self.selected(kept, weights)), place
+
+    def selected(self, places: np.ndarray, weights: np.ndarray | None = None) -> "BinaryRows":
+        """Some of the rows, with weights of their own if any are given."""
+        gaps = None if self.gaps is None else self.gaps[places]
+        return BinaryRows(self.ones[places], gaps, self.weights[places] if weights is None else weights)
 
     def chunks(self) -> Iterator[tuple[slice, "BinaryRows"]]:
         """Yields slices of the rows, and the rows in these."""

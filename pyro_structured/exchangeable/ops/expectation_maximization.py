@@ -4,8 +4,10 @@ __all__ = [
     "BlockParameters",
     "BlockStatistics",
     "accumulate",
+    "complete_statistics",
     "expect",
     "fill_gaps",
+    "learned_statistics",
     "log_joint",
     "maximize",
 ]
@@ -139,22 +141,53 @@ def maximize(
     :param previous: The parameters with which the statistics were expected, which give the distribution of the gaps.
         ``None``, for another partition: variables with gaps count as if they were independent.
     """
-    classes, gaps = statistics.classes, statistics.gaps
-    zeros = np.maximum(classes[:, None] - gaps - statistics.ones, 0)
-    log_ones, log_zeros = _log_shares(statistics.ones, zeros, smoothing)
-    log_cells = _independent(counts, np.exp(log_ones), np.exp(log_zeros))
-    if previous is not None:
-        log_ones, log_zeros, log_cells = previous.log_ones, previous.log_zeros, previous.log_cells
-    ones = statistics.ones + gaps * np.exp(log_ones), zeros + gaps * np.exp(log_zeros)
-    log_ones, log_zeros = _log_shares(*ones, smoothing)
-    log_levels = counts.levels(log_cells)
-    cells = counts.fill(statistics.histogram, log_levels)
-    log_probs = np.log(cells + smoothing) - np.log(classes[counts.cell_class] + smoothing * (counts.cell_size + 1))
+    known = complete_statistics(counts, statistics, smoothing, previous)
+    classes = known.classes
+    log_ones, log_zeros = _log_shares(known.ones, np.maximum(classes[:, None] - known.ones, 0), smoothing)
+    log_probs = np.log(known.histogram[0] + smoothing) - np.log(_cell_totals(counts, classes, smoothing))
     with np.errstate(divide="ignore"):
         log_classes = np.log(classes / classes.sum())
     single = np.where(counts.single, log_ones + log_zeros, 0.0)
     log_prior = smoothing * float(log_probs.sum() + single.sum())
     return BlockParameters(log_classes, log_ones, log_zeros, log_probs - counts.log_choices, log_prior)
+
+
+def complete_statistics(
+    counts: PackedCounts, statistics: BlockStatistics, smoothing: float, previous: BlockParameters | None = None
+) -> BlockStatistics:
+    """Expected statistics with all gaps filled in, which have no gaps, and a histogram of shape ``(1, cells)``.
+
+    :param previous: As for :func:`maximize`.
+    """
+    classes, gaps = statistics.classes, statistics.gaps
+    if not gaps.any():
+        return BlockStatistics(classes, statistics.ones, gaps, statistics.histogram[:1])
+    zeros = np.maximum(classes[:, None] - gaps - statistics.ones, 0)
+    log_ones, log_zeros = _log_shares(statistics.ones, zeros, smoothing)
+    log_cells = _independent(counts, np.exp(log_ones), np.exp(log_zeros))
+    if previous is not None:
+        log_ones, log_cells = previous.log_ones, previous.log_cells
+    cells = counts.fill(statistics.histogram, counts.levels(log_cells))
+    return BlockStatistics(classes, statistics.ones + gaps * np.exp(log_ones), np.zeros_like(gaps), cells[None])
+
+
+def learned_statistics(
+    counts: PackedCounts, parameters: BlockParameters, smoothing: float, total: float
+) -> BlockStatistics:
+    """Statistics without gaps from which :func:`maximize` makes these parameters.
+
+    :param float total: Sum of the weights of the rows.
+    """
+    classes = total * np.exp(parameters.log_classes)
+    ones = np.exp(parameters.log_ones) * (classes[:, None] + 2 * smoothing) - smoothing
+    cells = np.exp(parameters.log_cells + counts.log_choices) * _cell_totals(counts, classes, smoothing) - smoothing
+    return BlockStatistics(classes, ones.clip(min=0), np.zeros_like(ones), cells.clip(min=0)[None])
+
+
+def _cell_totals(counts: PackedCounts, classes: np.ndarray, smoothing: float) -> np.ndarray:
+    """Weights of the cells' classes, with the smoothing of all cells of a block, shape ``(cells,)``."""
+    totals: np.ndarray = classes[counts.cell_class] + smoothing * (counts.cell_size + 1)
+    return totals
 
 
 def _log_shares(ones: np.ndarray, zeros: np.ndarray, smoothing: float) -> tuple[np.ndarray, np.ndarray]:

@@ -310,3 +310,60 @@ def test_numbers_that_are_binarised_are_named(form):
     with pytest.warns(UserWarning, match="X_val: numbers other than 0 and 1 .* in column 3;"):
         density.fit(values, X_val=form(counts))
     density.set_params(binarize=0.0).fit(form(counts), X_val=form(counts))
+
+
+def test_pieces_of_one_class_have_the_parameters_of_all_rows(monkeypatch):
+    """Gaps are filled in by all completions, as probable as they are under the parameters before."""
+    monkeypatch.setattr(mevm_density, "STEP_ROWS", 30)
+    values, _ = planted(300)
+    density = MEVMDensity(n_components=1, smoothing=0.3, n_init=1, random_state=0).fit(values[:100])
+    partition = density.partition_[0]
+    assert density.partial_fit(values[100:]) is density
+    before = ExchangeablePartition.from_data(torch.from_numpy(values).double(), partition, 0.3)
+    scored = torch.from_numpy(planted(50, seed=1)[0]).double()
+    np.testing.assert_allclose(density.score_samples(scored), before.log_prob(scored), rtol=1e-12)
+
+    gappy = np.array([[1.0, np.nan, 0, np.nan, 1, 1, np.nan, 1], [np.nan] * 8, [0, 1, 0, 1, 0, 1, 0, 1]])
+    density.partial_fit(gappy, sample_weight=[3.0, 1.5, 1.0])
+    states = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * 8)
+    rows, weights = [torch.from_numpy(values).double()], [torch.ones(300).double()]
+    for row, weight in zip(torch.from_numpy(gappy), (3.0, 1.5, 1.0), strict=True):
+        completed = states[(row.isnan() | (states == row)).all(1)]
+        rows.append(completed)
+        weights.append(weight * before.log_prob(completed).softmax(0))
+    after = ExchangeablePartition.from_data(torch.cat(rows), partition, 0.3, torch.cat(weights))
+    np.testing.assert_allclose(density.score_samples(scored), after.log_prob(scored), rtol=1e-9)
+    assert density.weights_ == pytest.approx([1.0]) and density.partition_[0].blocks() == partition.blocks()
+
+
+@pytest.mark.parametrize("missing, begin", [(0.0, "partial_fit"), (0.2, "fit")])
+def test_pieces_are_nearly_as_good_as_all_rows(missing, begin):
+    values, _ = planted(4000)
+    held_out, _ = planted(3000, seed=1)
+    values = np.where(np.random.default_rng(0).random(values.shape) < missing, np.nan, values)
+    whole = MEVMDensity(n_components=2, n_init=2, random_state=0)
+    pieces = clone(whole)
+    getattr(pieces, begin)(values[:400])
+    first = pieces.score(held_out)
+    for piece in np.split(values[400:], 60):
+        pieces.partial_fit(piece)
+    reached = whole.fit(values).score(held_out)
+    assert first < reached - 0.01 and abs(pieces.score(held_out) - reached) < 0.01
+    assert pieces.weights_ == pytest.approx(pieces.to_pyro().class_probs.numpy())
+
+
+@pytest.mark.parametrize("form", [csr_matrix, np.asarray])
+def test_weights_of_pieces_count_rows(form):
+    values, _ = planted(300)
+    values[0, :3] = np.nan
+    weights = np.random.default_rng(0).integers(4, size=300)
+    density, repeated = (MEVMDensity(n_components=2, n_init=1, random_state=0).fit(values[:100]) for _ in range(2))
+    for piece in (slice(100, 200), slice(200, 300), slice(0, 100)):
+        density.partial_fit(form(values[piece]), sample_weight=weights[piece])
+        repeated.partial_fit(values[piece].repeat(weights[piece], axis=0))
+    np.testing.assert_allclose(density.score_samples(values), repeated.score_samples(values), rtol=1e-10)
+    before = density.score_samples(values)
+    for piece, options in ((values[:, :7], {}), (values, {"sample_weight": np.zeros(300)})):
+        with pytest.raises(ValueError, match="features|sample_weight: expected"):
+            density.partial_fit(piece, **options)
+    np.testing.assert_array_equal(density.score_samples(values), before)

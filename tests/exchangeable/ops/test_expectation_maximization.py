@@ -11,7 +11,14 @@ from scipy.special import logsumexp, softmax
 from pyro_structured.distributions import ExchangeableMixture
 from pyro_structured.exchangeable.models.block_mixture import BlockMixture
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
-from pyro_structured.exchangeable.ops.expectation_maximization import accumulate, expect, fill_gaps, log_joint, maximize
+from pyro_structured.exchangeable.ops.expectation_maximization import (
+    accumulate,
+    expect,
+    fill_gaps,
+    learned_statistics,
+    log_joint,
+    maximize,
+)
 from pyro_structured.exchangeable.ops.packed_counts import FEW_SINGLES, PackedCounts
 from pyro_structured.structures import Partition
 from pyro_structured.testing.goodness_of_fit import discrete_goodness_of_fit
@@ -106,6 +113,19 @@ def test_maximum_with_gaps():
         expected = type(part).from_data(torch.cat(completed), part.partition, 0.2, torch.cat(weights))
         component = BlockMixture(counts, found).to_pyro().component(torch.tensor(k))
         torch.testing.assert_close(component.count_marginals, expected.count_marginals)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_statistics_are_found_in_the_parameters(missing):
+    _, rows, counts, posterior, parameters = example(missing)
+    found = learned_statistics(counts, parameters, 0.3, rows.weights.sum())
+    if not missing:
+        statistics = accumulate(counts, rows, posterior)
+        for name in ("classes", "ones", "histogram"):
+            np.testing.assert_allclose(getattr(found, name), getattr(statistics, name), atol=1e-12)
+    again = maximize(counts, found, 0.3)
+    for name in ("log_classes", "log_ones", "log_zeros", "log_cells", "log_prior"):
+        np.testing.assert_allclose(getattr(again, name), getattr(parameters, name), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
