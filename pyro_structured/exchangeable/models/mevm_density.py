@@ -97,7 +97,8 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     independent variables with the same number of classes, or as much where most blocks have one variable. Missing
     values (NaN) are summed out; if a row has g of them, that takes memory O(g K n): about 60 bytes times g K n, or
     times s K n if no block has more than s < g variables.
-    Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`.
+    Merging from single variables takes memory O(N n + n²), for :func:`merge_partition`. Rows that come in pieces are
+    learned by :meth:`partial_fit`.
 
     :param int n_components: Number K of classes, at least 1.
     :param str structure: ``"merge"`` finds blocks by :func:`merge_partition`, whenever the parameters have settled, and

@@ -80,7 +80,7 @@ class ThinJunctionTree(CategoricalDensity):
     **Exact**: the treewidth is never exceeded; log-probabilities, conditionals and samples. The structure is not the
     best one, which is hard to find. Tables are the most probable ones, in closed form, where nothing is missing;
     otherwise, expectation maximisation leads to a local optimum, and structures are scored on the rows in which all
-    variables in question are known.
+    variables in question are known. :meth:`partial_fit` adds further rows to the tables of the same tree.
 
     :param int treewidth: The largest treewidth k, at least 1.
     :param str method: ``"chordal"`` or ``"graph_cut"``.
@@ -118,7 +118,7 @@ class ThinJunctionTree(CategoricalDensity):
     :ivar float smoothing\_: The chosen smoothing.
     :ivar counted\_: Lists of the counted pairs ``(variable, state)``; empty if counts were not wanted, or not kept.
     :ivar candidates\_: Trees that were tried, with their settings and scores, in order.
-    :ivar log_likelihoods\_: Objective of each iteration, per row, where values were missing.
+    :ivar log_likelihoods\_: Objective of each iteration of the fit, per row, where values were missing.
 
     Cost of a graph of cliques with at most s joint states: :math:`O(n^2)` counts of the rows for ``"chordal"``, fewer
     as edges are added; at most :math:`O(k n^2)` linear programs, by maximum flows, for ``"graph_cut"``. With
