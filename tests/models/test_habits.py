@@ -269,6 +269,7 @@ def test_unknown_categories_of_pieces(name):
         if handling == "error":
             with pytest.raises(ValueError, match="X: expected categories of column 0 among"):
                 estimator.partial_fit(new)
+            estimator.partial_fit(new, sample_weight=np.arange(60) > 0)
         else:
             scores = estimator.score_samples(new[:1]), estimator.partial_fit(new).score_samples(new[:1])
             assert handling == "missing" or scores[1] > scores[0]
