@@ -212,6 +212,10 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         otherwise they are near a local optimum, and depend on the pieces. Settings are those of the first call. Rows
         that come several times count several times.
 
+        On plants and audio, after a first call with three tenths of the rows, log-probabilities of held-out rows are
+        within .01 nats of those that full passes reach with the same blocks; a fit to all rows, whose blocks are
+        better, is .11 and .28 nats ahead.
+
         Cost of a further call: one pass through its rows; memory for the parameters, besides that for the rows.
 
         :param X: As for :meth:`fit`.
