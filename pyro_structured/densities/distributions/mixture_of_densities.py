@@ -15,7 +15,6 @@ from pyro_structured.foundation.distributions.categorical_vector import Categori
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
 from pyro_structured.foundation.ops.evidence import no_evidence
-from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
 
@@ -100,16 +99,10 @@ class MixtureOfDensities(MixtureVector, CategoricalVector):
     def _class_weights(self) -> Tensor:
         return super()._class_weights
 
-    def _components(self, observed: Tensor, weights: Tensor | None) -> list[Any]:
-        components: list[Any] = list(self._free)
-        if any_true(observed):
-            each = observed.expand(observed.shape[:-2] + (len(components),) + self.event_shape).unbind(-2)
-            value = self._evidence[0]
-            components = [component.condition(value, own) for component, own in zip(components, each, strict=True)]
-        if weights is not None:
-            each = weights.expand(weights.shape[:-3] + (len(components),) + weights.shape[-2:]).unbind(-3)
-            components = [_reweighted(component, own) for component, own in zip(components, each, strict=True)]
-        return [component.expand(self.batch_shape) for component in components]
+    @staticmethod
+    def _reweighted(component: Any, log_weights: Tensor) -> Any:
+        categorical = isinstance(component, CategoricalVector)
+        return component.reweight(log_weights) if categorical else component.reweight(*log_weights.unbind(-1))
 
     def _component_scores(self, value: Tensor) -> Tensor:
         return super()._component_scores(value.double())
@@ -141,7 +134,7 @@ class MixtureOfDensities(MixtureVector, CategoricalVector):
         if not z.dim():
             alone: Any = self.members[int(z)]
             given: DiscreteVector = alone.condition(*observations)
-            return given if weights is None else _reweighted(given, weights)
+            return given if weights is None else self._reweighted(given, weights)
         others = torch.arange(len(self._free), device=classes.device) != classes.unsqueeze(-1)
         certain = self.mixture_logits.new_zeros(()).masked_fill(others, -torch.inf)
         chosen = MixtureOfDensities(certain, self._free, self._validate_args).condition(*observations)
@@ -178,12 +171,6 @@ def _states_of(member: DiscreteVector) -> tuple[int, ...]:
     """Number of states of each variable."""
     states = member._num_states
     return states if isinstance(member, CategoricalVector) else states * member.event_shape[0]
-
-
-def _reweighted(member: Any, log_weights: Tensor) -> Any:
-    """Member given log-likelihoods of all states, shape ``(..., n, R)``."""
-    categorical = isinstance(member, CategoricalVector)
-    return member.reweight(log_weights) if categorical else member.reweight(*log_weights.unbind(-1))
 
 
 def _probabilities(member: Any) -> Tensor:

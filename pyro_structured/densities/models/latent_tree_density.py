@@ -360,7 +360,7 @@ class LatentTreeDensity(CategoricalDensity):
         """Checked pairs of numbers of states and of pseudo-observations."""
         for name in ("n_trees", "batch_size", "max_iter", "n_iter_no_change"):
             check_count(name, getattr(self, name))
-        several = isinstance(self.n_states, (list, tuple)) and len(self.n_states) > 0
+        several = isinstance(self.n_states, (list, tuple, np.ndarray)) and np.size(self.n_states) > 0
         numbers: list[Any] = list(self.n_states) if several else [self.n_states]  # type: ignore[arg-type]
         for number in numbers:
             check_count("n_states", number, MOST_STATES)

@@ -33,7 +33,7 @@ from pyro_structured.junction_trees.models.junction_tree_mixture import Junction
 from pyro_structured.junction_trees.models.thin_junction_tree import ThinJunctionTree
 
 # Seconds to learn in, and those for data with more columns than the number below.
-BUDGET, LONG_BUDGET, WIDE = 300.0, 900.0, 200
+BUDGET, LONG_BUDGET, WIDE = 280.0, 840.0, 200
 # Members of smaller weight are left out.
 SMALLEST_WEIGHT = 1e-3
 INTERRUPTED = "fit was interrupted"
@@ -78,7 +78,7 @@ class StackedDensity(CategoricalDensity):
         in ``categories_``) instead of the default members. Their ``categories`` are set to all codes; those that have
         no such parameter are for columns of two categories.
     :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more,
-        at most. Members that would need more keep what they have. ``None``: 300, and 900 for more than 200 columns.
+        at most. Members that would need more keep what they have. ``None``: 280, and 840 for more than 200 columns.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
@@ -158,7 +158,10 @@ class StackedDensity(CategoricalDensity):
             members = self._candidates(codes, is_complete, generator.randint(2**31))
             for name, estimator, part in progress_bar(members, desc="members", unit="member"):
                 start = time.monotonic()
-                outcome = _fit_within(part * (end - start), estimator, _with_gaps(codes), options)
+                try:
+                    outcome = _fit_within(part * (end - start), estimator, _with_gaps(codes), options)
+                except ValueError as error:
+                    raise ValueError(f"members: {name}: {error}") from error
                 seconds = time.monotonic() - start
                 learned.append(estimator if outcome.is_learned else None)
                 self.members_.append(StackedMember(name, 0.0, math.nan, seconds, outcome.note))

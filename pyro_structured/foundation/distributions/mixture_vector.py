@@ -40,8 +40,13 @@ class MixtureVector(DiscreteVector):
             components = [component.condition(value, own) for component, own in zip(components, each, strict=True)]
         if weights is not None:
             each = weights.expand(weights.shape[:-3] + (number,) + weights.shape[-2:]).unbind(-3)
-            components = [component.reweight(own) for component, own in zip(components, each, strict=True)]
+            components = [self._reweighted(component, own) for component, own in zip(components, each, strict=True)]
         return [component.expand(self.batch_shape) for component in components]
+
+    @staticmethod
+    def _reweighted(component: Any, log_weights: Tensor) -> Any:
+        """Component given log-likelihoods of its variables' states, shape ``(..., n, R)``."""
+        return component.reweight(log_weights)
 
     @lazy_property
     def _given(self) -> Any:

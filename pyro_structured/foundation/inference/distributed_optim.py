@@ -77,7 +77,7 @@ class DistributedOptim(Represented, PyroOptim):
     :param optim: A Pyro optimiser, or a scheduler, whose :meth:`step` then moves all processes on alike.
     :param Tensor rows: Numbers of this process' rows, shape ``(m,)``, as :func:`shard_rows` returns them.
     :raises ValueError: if an argument is of another kind; in a step of several processes, if a gradient is not finite,
-        or parameters are not the same everywhere.
+        parameters or optimisers are not the same everywhere, or processes have the same rows.
     :raises RuntimeError: in a step, if another process has ended, or has failed by anything but a ValueError or a
         NotImplementedError.
 
@@ -140,7 +140,7 @@ class DistributedOptim(Represented, PyroOptim):
             return loss
         moved = {_name(param): self._moved(param) for param in sorted(params, key=_name)}
         try:
-            agreed = peers.agree("a step", digest=_digest(moved), num_rows=len(self.rows), number=loss)
+            agreed = peers.agree("a step", digest=self._digest(moved), num_rows=len(self.rows), number=loss)
             with peers.exchange():
                 self._check_sizes(set(sizes), int(agreed.num_rows.sum()))
                 if not agreed.is_alike:
@@ -180,7 +180,7 @@ class DistributedOptim(Represented, PyroOptim):
         if peers is None:
             return
         known = {name: self._moved(param) for name, param in sorted(pyro.get_param_store().named_parameters())}
-        agreed = peers.agree("a start", digest=_digest(known))
+        agreed = peers.agree("a start", digest=self._digest(known))
         with peers.exchange():
             if not agreed.is_alike:
                 known = self._united(peers, known)
@@ -210,6 +210,16 @@ class DistributedOptim(Represented, PyroOptim):
                 f"priors count once, got sizes {sorted(sizes)}, with the {len(self.rows)} rows of this process"
             )
 
+    @property
+    def _settings(self) -> str:
+        """Optimiser and its arguments, to be compared."""
+        settings = self.pt_optim_constructor, self.pt_optim_args, self.pt_clip_args or {}
+        return " ".join(map(_described, settings)).strip()
+
+    def _digest(self, moved: dict[str, _Moved]) -> int:
+        text = repr([self._settings, [(name, each.description()) for name, each in moved.items()]])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
     def _moved(self, param: Tensor) -> _Moved:
         is_new = param not in self.optim_objs and _name(param) not in waiting_states(self)
         return _Moved(param, param.grad is not None, is_new)
@@ -217,11 +227,20 @@ class DistributedOptim(Represented, PyroOptim):
     def _united(self, peers: PeerProcesses, moved: dict[str, _Moved]) -> dict[str, _Moved]:
         """Parameters that any process moves, of which all processes have the values.
 
-        :raises ValueError: if some process has no such parameter, or one of another shape.
+        :raises ValueError: if some process has no such parameter, or one of another shape, or another optimiser.
         """
         store = dict(pyro.get_param_store().named_parameters())
         own = {name: self._moved(param).description() for name, param in store.items()}
-        said = peers.gather((own, list(moved)))
+        settings, *said = zip(*peers.gather((self._settings, own, list(moved))), strict=True)
+        other = next((rank for rank, each in enumerate(settings) if each != settings[0]), None)
+        if other is not None:
+            peers.fail(
+                ValueError(
+                    f"optim: expected the same optimiser in all processes, got {settings[0]} in rank 0 and "
+                    f"{settings[other]} in rank {other}"
+                )
+            )
+        said = list(zip(*said, strict=True))
         names = sorted({name for _, touched in said for name in touched})
         for name in names:
             kinds = [known.get(name, ("none",))[:2] for known, _ in said]
@@ -240,9 +259,16 @@ class DistributedOptim(Represented, PyroOptim):
         }
 
     def _start_alike(self, peers: PeerProcesses, new: list[Tensor]) -> bool:
-        """Gives new parameters the values of process 0, and returns whether they had these everywhere."""
+        """Gives new parameters the values of process 0, and returns whether they had these everywhere.
+
+        :raises ValueError: if processes have more rows together than there are.
+        """
         if not new:
             return True
+        agreed = peers.agree("a start", num_rows=len(self.rows), number=float(self.rows.max()))
+        total, most = int(agreed.num_rows.sum()), int(agreed.numbers.max()) + 1
+        if total > most:
+            peers.fail(ValueError(f"rows: expected other rows in every process, got {total} of {most} in all of them"))
         firsts = []
         for params in _by_kind(new).values():
             firsts.append((params, torch.cat([param.detach().flatten() for param in params])))
@@ -284,9 +310,11 @@ def _name(param: Tensor) -> str:
     return str(name)
 
 
-def _digest(moved: dict[str, _Moved]) -> int:
-    text = repr([(name, each.description()) for name, each in moved.items()])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+def _described(setting: Any) -> str:
+    """Text that is the same in all processes: functions by their names."""
+    if isinstance(setting, dict):
+        return ", ".join(f"{name}={_described(value)}" for name, value in setting.items())
+    return str(getattr(setting, "__qualname__", repr(setting)))
 
 
 def _shown(kind: tuple[Any, ...]) -> str:

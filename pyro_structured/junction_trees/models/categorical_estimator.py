@@ -271,7 +271,7 @@ def _given(categories: Any, number: int) -> list[list[Any]]:
 # Share of the rows for validation, where no validation rows are given.
 HELD_OUT = 0.1
 # Largest sum of integer weights up to which rows are repeated before they are divided.
-MOST_DEALT = 2**26
+MOST_DEALT = 2**22
 
 
 class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[misc]

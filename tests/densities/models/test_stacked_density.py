@@ -210,6 +210,7 @@ def test_an_interrupt_keeps_the_members_so_far():
         ({"members": [("a", 3)]}, "members: expected pairs of different names and of estimators"),
         ({"members": [SMALL[0], SMALL[0]]}, "members: expected pairs of different names and of estimators"),
         ({"members": [("a", ThinJunctionTree)]}, "members: expected pairs of different names and of estimators"),
+        ({"members": [SMALL[0], ("a", ThinJunctionTree(treewidth=0))]}, "members: a: treewidth: expected an integer"),
     ],
 )
 def test_errors(options, message):

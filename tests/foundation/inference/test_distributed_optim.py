@@ -194,6 +194,14 @@ def test_parameters_that_are_not_alike(tmp_path):
     assert error[0].startswith("ValueError: late: expected the same parameter in all processes, got none in rank 0")
 
 
+def test_optimisers_and_rows_that_are_not_right(tmp_path):
+    for rates, kinds, rows in outcomes(together.unlike_settings, 2, tmp_path):
+        expected = "ValueError: optim: expected the same optimiser in all processes, got Adam lr="
+        assert rates == f"{expected}0.1 in rank 0 and Adam lr=0.2 in rank 1"
+        assert kinds == f"{expected}0.1 in rank 0 and SGD lr=0.1 in rank 1"
+        assert rows == "ValueError: rows: expected other rows in every process, got 1202 of 601 in all of them"
+
+
 def test_other_things_at_the_same_time(tmp_path):
     for text, seconds in outcomes(together.doing_other_things, 2, tmp_path):
         assert text.endswith("expected all to do the same, got state_dict in rank 0, a step in rank 1") and seconds < 10

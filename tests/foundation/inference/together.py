@@ -22,7 +22,7 @@ from pyro.distributions import constraints
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoDelta, AutoNormal, init_to_mean
 from pyro.nn import PyroModule, PyroParam
-from pyro.optim import Adam, ExponentialLR, PyroLRScheduler, ReduceLROnPlateau, StepLR
+from pyro.optim import SGD, Adam, ExponentialLR, PyroLRScheduler, ReduceLROnPlateau, StepLR
 
 from pyro_structured.distributions import GridCRF, RandOM
 from pyro_structured.foundation.inference import distributed_optim
@@ -222,6 +222,20 @@ def apart():
     found = [text_of(learner.step, rows) for learner in learners]
     found += [text_of(EarlyStopping(each, lambda: 0.0).run, 3, rows) for each in (learners[0], svi)]
     return found + [text_of(learners[0].state_dict), text_of(shard_rows, 1)]
+
+
+def unlike_settings():
+    """Errors where processes have other optimisers, or the same rows."""
+    begin()
+    rank, _ = rank_and_size()
+    rates, rows = Adam({"lr": 0.1 * (1 + rank)}), shard_rows(NUM_ROWS)
+    everything = torch.arange(NUM_ROWS)
+    found = []
+    for optim, own in ((rates, rows), ((Adam, SGD)[rank]({"lr": 0.1}), rows), (Adam({"lr": 0.1}), everything)):
+        pyro.clear_param_store()
+        svi = SVI(regression, AutoDelta(regression), DistributedOptim(optim, own), Trace_ELBO())
+        found.append(text_of(svi.step, own)[0])
+    return found
 
 
 class Failing:
