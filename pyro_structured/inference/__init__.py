@@ -20,6 +20,7 @@ __all__ = [
     "MCEM",
     "MaxMargin",
     "MeanFieldLoss",
+    "ParallelMCMC",
     "PerturbAndMAP",
     "PlainMonteCarlo",
     "PseudoLikelihood",
@@ -48,6 +49,7 @@ from pyro_structured.foundation.inference.checkpoint import Checkpoint
 from pyro_structured.foundation.inference.distributed_optim import DistributedOptim
 from pyro_structured.foundation.inference.early_stopping import EarlyStopping
 from pyro_structured.foundation.inference.gibbs import Gibbs, StepKernel
+from pyro_structured.foundation.inference.parallel_mcmc import ParallelMCMC
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
 from pyro_structured.foundation.inference.row_shards import shard_rows
 from pyro_structured.foundation.inference.structured_gibbs import StructuredGibbs

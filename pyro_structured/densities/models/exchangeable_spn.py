@@ -22,8 +22,8 @@ from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, weighted_mean
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import HELD_OUT, MOST_DEALT

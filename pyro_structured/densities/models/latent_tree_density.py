@@ -20,8 +20,8 @@ from pyro_structured.densities.distributions.mixture_of_densities import Mixture
 from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center_tree
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity

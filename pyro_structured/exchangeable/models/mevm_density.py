@@ -27,8 +27,8 @@ from pyro_structured.exchangeable.ops.expectation_maximization import (
 )
 from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 

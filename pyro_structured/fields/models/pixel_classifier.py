@@ -16,8 +16,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, silu
 from pyro_structured.foundation.models.argument_checks import checked_masks, plain_array
 from pyro_structured.foundation.models.number_tables import named_conversions
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.structures.argument_checks import check_size
 

@@ -73,8 +73,7 @@ def write_chain(path: Path, content: dict[str, Any]) -> None:
 
     :raises RuntimeError: if the process that started this one was killed: the chain may go on elsewhere.
     """
-    parent = multiprocessing.parent_process()
-    if parent is not None and not parent.is_alive():
+    if _is_orphan():
         raise RuntimeError(f"{path}: expected a process that waits for this chain, got none; it was killed")
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **content}, buffer)
@@ -84,3 +83,15 @@ def write_chain(path: Path, content: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)
+
+
+def _is_orphan() -> bool:
+    """Whether the process that started this one has ended."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return False
+    try:
+        return not parent.is_alive()
+    # Processes of joblib cannot ask; another process takes the place of one that has ended.
+    except ValueError:
+        return os.getppid() != parent.pid

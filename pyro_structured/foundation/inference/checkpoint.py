@@ -2,6 +2,7 @@
 
 __all__ = ["Checkpoint", "model_sums", "other_sites"]
 
+import copy
 import math
 import multiprocessing
 import os
@@ -169,6 +170,16 @@ class Checkpoint(Represented, MCMCKernel):
             raise ValueError(f"model: expected a kernel with the arguments of the first time, got another, {kernel!r}")
         resumed._run, resumed._resumes = content["run"], True
         return resumed
+
+    def of_chain(self, number: int) -> "Checkpoint":
+        """A copy that runs the chain of this number, for chains that do not run one after the other in one kernel.
+
+        :param int number: Number of the chain, at least 0.
+        """
+        check_size("number", number, 0)
+        copied = copy.deepcopy(self)
+        copied._num_chains = number
+        return copied
 
     @staticmethod
     def load_samples(path: str | os.PathLike[str], group_by_chain: bool = False) -> dict[str, Tensor]:

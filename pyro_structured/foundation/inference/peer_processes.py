@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pyro_structured.foundation.inference.error_text import error_text
 from pyro_structured.foundation.inference.nonfinite_error import NonFiniteError
 from pyro_structured.foundation.ops.private_members import group_store
 
@@ -100,7 +101,7 @@ class PeerProcesses:
         """Notes an error that ends the process for others."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and error is not self.shared:
-            self._leave_note(f"rank {self.rank}: {_text(error)}")
+            self._leave_note(f"rank {self.rank}: {error_text(error)}")
         self.close()
 
     def agree(
@@ -145,7 +146,7 @@ class PeerProcesses:
             yield
         except BaseException as error:
             if error is not self.shared:
-                self._leave_note(f"rank {self.rank}: {_text(error)}")
+                self._leave_note(f"rank {self.rank}: {error_text(error)}")
                 self.shared = error
             raise
 
@@ -205,7 +206,7 @@ class PeerProcesses:
 
         Errors of numbers that are not finite come last, as steps may be skipped for them.
         """
-        said = self.gather(None if own is None else (_kind(own), _text(own), getattr(own, "loss", 0.0)))
+        said = self.gather(None if own is None else (_kind(own), error_text(own), getattr(own, "loss", 0.0)))
         failed = [(kind is NonFiniteError, rank) for rank, kind in enumerate(each and each[0] for each in said) if kind]
         is_soft, rank = min(failed)
         if own is not None and isinstance(own, NonFiniteError) == is_soft:
@@ -264,11 +265,6 @@ def _kind(error: BaseException) -> type[Exception]:
     """Class of the error that other processes raise: their callers can do the same about it."""
     kinds = (NonFiniteError, ValueError, NotImplementedError)
     return next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
-
-
-def _text(error: BaseException) -> str:
-    own = isinstance(error, ValueError | NotImplementedError)
-    return str(error) if own else f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 _LATEST: list[PeerProcesses] = []

@@ -10,6 +10,7 @@ __all__ = [
     "is_compiled",
     "is_plate",
     "is_transformed",
+    "keep_mcmc_run",
     "mask_of",
     "mcmc_run",
     "optimizer_states",
@@ -66,6 +67,11 @@ class MCMCRun(NamedTuple):
 def mcmc_run(mcmc: Any) -> MCMCRun:
     """Results that an ``MCMC`` object keeps of its run."""
     return MCMCRun(mcmc._samples, mcmc._args, mcmc._kwargs, mcmc._diagnostics)
+
+
+def keep_mcmc_run(mcmc: Any, run: MCMCRun) -> None:
+    """Makes results those that an ``MCMC`` object keeps."""
+    mcmc._samples, mcmc._args, mcmc._kwargs, mcmc._diagnostics = run
 
 
 def initial_strategy(kernel: MCMCKernel) -> Any:

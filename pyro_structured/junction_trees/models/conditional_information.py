@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import progress_bar
 from pyro_structured.junction_trees.models.chordal_search import EdgeScore
 from pyro_structured.junction_trees.models.crf_potentials import ConditionalField

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops import progress
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import TimeIsUp, progress_bar, time_limit, verbosity
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pyro_structured.foundation.models.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import verbosity
 
 

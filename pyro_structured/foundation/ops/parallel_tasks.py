@@ -1,4 +1,4 @@
-"""Independent parts of a fit, in several processes."""
+"""Independent tasks in several processes."""
 
 __all__ = ["in_parallel"]
 
