@@ -43,8 +43,9 @@ PUBLIC = {
     "inference": """
         AnnealedImportanceSampling AnnealedMatching BinaryGibbs Checkpoint ConstrainedSlice ContrastiveDivergence
         CostsReparam CountMeanField DistributedOptim EarlyStopping ExpectedLoss FieldGibbs Gibbs HardEM Interweave
-        LoopyBP MCEM MaxMargin MeanFieldLoss PerturbAndMAP PlainMonteCarlo PseudoLikelihood ShellSMC Splitting
-        StepKernel StructuredGibbs TreeReweighted restore_dtypes shard_rows to_arviz
+        LoopyBP MCEM MaxMargin MeanFieldLoss ParallelMCMC PerturbAndMAP PlainMonteCarlo PseudoLikelihood
+        ReplicatedEstimate ShellSMC Splitting StepKernel StructuredGibbs TreeReweighted replicate_estimate
+        restore_dtypes shard_rows to_arviz
     """,
     "models": """
         BayesianNetwork ExchangeableSPN ExchangeableTreeMixture JunctionTreeCRF JunctionTreeMixture

@@ -24,11 +24,13 @@ __all__ = [
     "PerturbAndMAP",
     "PlainMonteCarlo",
     "PseudoLikelihood",
+    "ReplicatedEstimate",
     "ShellSMC",
     "Splitting",
     "StepKernel",
     "StructuredGibbs",
     "TreeReweighted",
+    "replicate_estimate",
     "restore_dtypes",
     "shard_rows",
     "to_arviz",
@@ -50,6 +52,7 @@ from pyro_structured.foundation.inference.distributed_optim import DistributedOp
 from pyro_structured.foundation.inference.early_stopping import EarlyStopping
 from pyro_structured.foundation.inference.gibbs import Gibbs, StepKernel
 from pyro_structured.foundation.inference.parallel_mcmc import ParallelMCMC
+from pyro_structured.foundation.inference.replicated_estimate import ReplicatedEstimate, replicate_estimate
 from pyro_structured.foundation.inference.restore_dtypes import restore_dtypes
 from pyro_structured.foundation.inference.row_shards import shard_rows
 from pyro_structured.foundation.inference.structured_gibbs import StructuredGibbs

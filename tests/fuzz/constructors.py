@@ -15,6 +15,7 @@ import traceback
 import types
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -518,11 +519,24 @@ EXAMPLES = {
     ],
     "inference.MaxMargin": [lambda: learner(on_nonfinite="raise")],
     "inference.MeanFieldLoss": [lambda: learner(loss="intersection_over_union", num_rounds=2)],
+    "inference.ParallelMCMC": [
+        lambda: {
+            "kernel": NUTS(model),
+            "num_samples": 2,
+            "warmup_steps": 1,
+            "initial_params": {"x": torch.zeros(2)},
+            "num_chains": 2,
+            "n_jobs": 1,
+            "save_params": ["x"],
+            "disable_progbar": True,
+        }
+    ],
     "inference.PerturbAndMAP": [lambda: learner(num_samples=2)],
     "inference.PlainMonteCarlo": [lambda: {"num_samples": 10}],
     "inference.PseudoLikelihood": [learner],
     "inference.ShellSMC": [lambda: {"num_particles": 20, "num_groups": 2}],
     "inference.Splitting": [lambda: {"num_particles": 20, "num_groups": 2, "num_sweeps": 1, "num_lines": 1}],
+    "inference.replicate_estimate": [lambda: {"estimate": partial(torch.zeros, 2), "num_replicates": 2, "n_jobs": 1}],
     "inference.shard_rows": [lambda: {"n": 5}],
     "inference.restore_dtypes": [lambda: {"samples": {"x": torch.ones(3)}, "model": model}],
     "models.BayesianNetwork": [

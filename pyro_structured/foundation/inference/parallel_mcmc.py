@@ -3,7 +3,6 @@
 __all__ = ["ParallelMCMC"]
 
 import copy
-import pickle
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -84,8 +83,7 @@ class ParallelMCMC(MCMC):
         check_size("num_chains", num_chains)
         check_flag("disable_progbar", disable_progbar)
         starts = _starts(initial_params, num_chains)
-        pyro_init: Any = super().__init__
-        pyro_init(kernel, num_samples, warmup_steps, starts[0], save_params=save_params)
+        super().__init__(kernel, num_samples, warmup_steps, starts[0], save_params=save_params)  # type: ignore[no-untyped-call]
         self.num_chains, self.n_jobs, self.disable_progbar = num_chains, n_jobs, disable_progbar
         self._chain = _Chain(kernel, num_samples, warmup_steps, starts)
 
@@ -98,13 +96,7 @@ class ParallelMCMC(MCMC):
         chain = self._chain._replace(args=args, kwargs=kwargs)
         shown = {"desc": "chains", "unit": "chain"}
         with verbosity(False if self.disable_progbar else None):
-            try:
-                runs = list(seeded_runs(chain.run, self.num_chains, self.n_jobs, "chain", **shown))
-            except (pickle.PicklingError, TypeError) as error:
-                raise ValueError(
-                    f"kernel: expected one that can be sent to other processes, with the arguments of the model, got "
-                    f"{self.kernel!r}: {error}"
-                ) from error
+            runs = seeded_runs(chain.run, self.num_chains, self.n_jobs, "chain", "kernel or args", **shown)
         draws = {name: torch.stack([draws[name] for draws, _ in runs]) for name in runs[0][0]}
         keep_mcmc_run(self, MCMCRun(draws, args, kwargs, [diagnostics for _, diagnostics in runs]))
 

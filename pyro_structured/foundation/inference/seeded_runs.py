@@ -2,6 +2,7 @@
 
 __all__ = ["seeded_runs"]
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -19,8 +20,8 @@ NUM_SEEDS = 2**32
 
 
 def seeded_runs(
-    function: Callable[[int], Result], number: int, n_jobs: Any, name: str, **shown: Any
-) -> Iterator[Result]:
+    function: Callable[[int], Result], number: int, n_jobs: Any, name: str, argument: str, **shown: Any
+) -> list[Result]:
     """Results of ``function(0)``, ``function(1)``, ...: the same ones whatever the number of processes.
 
     Each run has random numbers of its own. They depend on PyTorch's generator, which moves on by one draw; all others
@@ -31,14 +32,21 @@ def seeded_runs(
     :param int number: Number of runs.
     :param n_jobs: Number of processes, as for :func:`in_parallel`.
     :param str name: What a run is called in errors.
+    :param str argument: What the function's data are called in errors.
     :param shown: Options of :func:`progress_bar`: ``desc``, ``unit``.
+    :raises ValueError: if the function cannot be sent to other processes.
     :raises ValueError: or a NotImplementedError, or a RuntimeError for all other errors, if a run fails; the text
         begins with the run's name and number, and other runs are given up.
     :raises RuntimeError: if a process has ended; of joblib, whose text says more.
     """
     first, here = int(torch.randint(NUM_SEEDS, (), device="cpu")), _Surroundings.present()
     tasks = ((function, run, name, (first + run) % NUM_SEEDS, here) for run in range(number))
-    return in_parallel(_run, tasks, number, n_jobs, **shown)
+    try:
+        return list(in_parallel(_run, tasks, number, n_jobs, **shown))
+    except pickle.PicklingError as error:
+        # joblib quotes the original error.
+        reason = str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
+        raise ValueError(f"{argument}: expected what can be sent to other processes, got {reason}") from error
 
 
 class _Surroundings(NamedTuple):

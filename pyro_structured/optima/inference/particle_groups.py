@@ -5,9 +5,9 @@ __all__ = ["ParticleGroups", "check_groups"]
 import math
 
 import torch
-from scipy.special import ndtr, stdtrit
 from torch import Tensor
 
+from pyro_structured.foundation.ops.log_mean_error import log_mean_error
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimate
 
@@ -70,29 +70,10 @@ class ParticleGroups:
         log_weights = self._log_weights + self._log_total.unsqueeze(1)
         return OptimumEstimate(
             log_prob.reshape(batch),
-            _jackknife(group_estimates).reshape(batch),
+            log_mean_error(group_estimates).reshape(batch),
             costs.reshape(num_groups * count, *batch, *costs.shape[self._log_weights.dim() :]),
             log_weights.reshape(num_groups * count, *batch),
         )
-
-
-def _jackknife(estimates: Tensor) -> Tensor:
-    """Standard errors of logarithms of means, from those without each of the numbers in turn.
-
-    If a single number dominates all others, the errors are large, unlike those of linearised logarithms. Where numbers
-    are few, so that their spread is not well known, Student's factor makes up for it: an interval of two standard
-    errors to both sides has the same coverage as with many.
-    """
-    count = len(estimates)
-    if not estimates.numel():
-        # Torch warns of standard deviations of empty tensors.
-        return estimates[0]
-    left_out = torch.eye(count, dtype=torch.bool, device=estimates.device)
-    left_out = left_out.reshape(count, count, *(1,) * (estimates.dim() - 1))
-    without = estimates.masked_fill(left_out, -torch.inf).logsumexp(1) - math.log(count - 1)
-    student = float(stdtrit(count - 1, ndtr(2.0))) / 2.0
-    error = without.std(0) * (count - 1) / math.sqrt(count) * student
-    return error.masked_fill((without == -torch.inf).any(0), torch.inf)
 
 
 def _systematic(weights: Tensor) -> Tensor:
