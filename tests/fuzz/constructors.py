@@ -65,6 +65,7 @@ AMOUNTS = {
         "num_samples",
         "num_nodes",
         "num_items",
+        "num_replicates",
     ),
 }
 MOST = 50
@@ -536,7 +537,7 @@ EXAMPLES = {
     "inference.PseudoLikelihood": [learner],
     "inference.ShellSMC": [lambda: {"num_particles": 20, "num_groups": 2}],
     "inference.Splitting": [lambda: {"num_particles": 20, "num_groups": 2, "num_sweeps": 1, "num_lines": 1}],
-    "inference.replicate_estimate": [lambda: {"estimate": partial(torch.zeros, 2), "num_replicates": 2, "n_jobs": 1}],
+    "inference.replicate_estimate": [lambda: {"estimate": partial(torch.zeros, 2), "num_replicates": 2}],
     "inference.shard_rows": [lambda: {"n": 5}],
     "inference.restore_dtypes": [lambda: {"samples": {"x": torch.ones(3)}, "model": model}],
     "models.BayesianNetwork": [

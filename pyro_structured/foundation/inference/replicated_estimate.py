@@ -79,8 +79,8 @@ def replicate_estimate(
         raise ValueError(f"estimate: expected a function without arguments, got {estimate!r}")
     check_size("num_replicates", num_replicates, 2)
     shown = {"desc": "replicates", "unit": "replicate"}
-    replicate = _Replicate(estimate)
-    logs = torch.stack(seeded_runs(replicate.run, num_replicates, n_jobs, "replicate", "estimate", **shown))
+    estimates = seeded_runs(_Replicate(estimate).run, num_replicates, n_jobs, "replicate", "estimate", **shown)
+    logs = torch.stack([_checked(found) for found in estimates])
     total = logs.logsumexp(0)
     effective = (2 * total - (2 * logs).logsumexp(0)).exp()
     found = ReplicatedEstimate(
@@ -93,12 +93,15 @@ def replicate_estimate(
 class _Replicate(NamedTuple):
     estimate: Callable[[], Any]
 
-    def run(self, _: int) -> Tensor:
+    def run(self, _: int) -> Any:
         with torch.no_grad(), warnings.catch_warnings():
             # The error of the mean is what counts.
             warnings.simplefilter("ignore", EstimateWarning)
-            found = self.estimate()
-        value = found[0] if isinstance(found, tuple) and found else found
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            raise ValueError(f"estimate: expected one that returns an estimated logarithm, a tensor, got {found!r}")
-        return value.double()
+            return self.estimate()
+
+
+def _checked(found: Any) -> Tensor:
+    value = found[0] if isinstance(found, tuple) and found else found
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise ValueError(f"estimate: expected one that returns an estimated logarithm, a tensor, got {found!r}")
+    return value.double()

@@ -77,7 +77,9 @@ class _Surroundings(NamedTuple):
             # Where a device is set, all operations are slower.
             if device != self.device:
                 torch.set_default_device(self.device)
-            with pyro.settings.context(**self.settings), pyro.get_param_store().scope(state):
+            # Settings of modules that a process has not imported change nothing there.
+            known = {name: self.settings[name] for name in self.settings.keys() & pyro.settings.get().keys()}
+            with pyro.settings.context(**known), pyro.get_param_store().scope(state):
                 yield
         finally:
             torch.set_default_dtype(dtype)

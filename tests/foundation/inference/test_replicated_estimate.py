@@ -99,8 +99,8 @@ def test_estimates_of_zero():
         ({"estimate": 1.0}, "estimate: expected a function without arguments, got 1.0"),
         ({"num_replicates": 1}, "num_replicates: expected an integer of at least 2, got 1"),
         ({"n_jobs": 1.5}, "n_jobs: expected None or an integer other than 0, got 1.5"),
-        ({"estimate": lambda: 1.0}, "replicate 0: estimate: expected one that returns an estimated logarithm"),
-        ({"estimate": tuple}, "replicate 0: estimate: expected one that returns an estimated logarithm"),
+        ({"estimate": lambda: 1.0}, "estimate: expected one that returns an estimated logarithm"),
+        ({"estimate": tuple}, "estimate: expected one that returns an estimated logarithm"),
     ],
 )
 def test_wrong_arguments(arguments, message):
