@@ -1,7 +1,9 @@
 """Results of chains as ArviZ reads them."""
 
+import pickle
 import sys
 
+import arviz
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -57,6 +59,22 @@ def test_divergences_of_all_kernels(mcmc):
     mcmc._diagnostics[1]["divergences"] = []
     expected = [[False, True, False, True, False], [False] * 5]
     assert to_arviz(mcmc).sample_stats["diverging"].values.tolist() == expected
+
+
+@pytest.mark.skipif(not hasattr(arviz, "concat"), reason="xarray concatenates results of ArviZ 1")
+def test_chains_of_several_programs(mcmc):
+    """Results can be sent to another process, and be put together there."""
+    parts = [pickle.loads(pickle.dumps(to_arviz(mcmc))) for _ in range(2)]
+    merged = arviz.concat(*parts, dim="chain")
+    expected = mcmc.get_samples(group_by_chain=True)["x"].repeat(2, 1)
+    assert np.array_equal(merged.posterior["x"].values, expected) and merged.posterior.chain.values.tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert merged.sample_stats["diverging"].shape == (4, 5)
+    assert torch.equal(torch.tensor(merged.observed_data["y"].values), SEEN)
 
 
 def test_kernels_without_divergences():
