@@ -1,6 +1,6 @@
 """Processes that learn together: what they agree on, and errors of one that are errors of all."""
 
-__all__ = ["PeerProcesses", "present_peers", "rank_and_size"]
+__all__ = ["PeerProcesses", "apart", "present_peers", "rank_and_size"]
 
 import atexit
 import sys
@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -20,18 +21,31 @@ from pyro_structured.foundation.inference.nonfinite_error import NonFiniteError
 from pyro_structured.foundation.ops.private_members import group_store
 
 # What processes do together, by number; all of them have to do the same.
-DOINGS = ("a step", "a score", "state_dict", "load_state_dict", "a step of the schedule", "a start")
+DOINGS = ("a step", "a score", "state_dict", "load_state_dict", "a step of the schedule", "a start", "a fit")
 # Seconds between two signs of life; between two looks at the notes of other processes; and without a sign of life,
 # after a connection has broken, until a process counts as ended.
 BEAT, LOOK, SILENCE = 0.5, 0.1, 2.5
 # Seconds for which a wait looks again at once, and the pause between looks afterwards.
 EAGER, PAUSE = 1e-3, 2e-4
 NOTE = "failed"
+_APART: ContextVar[bool] = ContextVar("apart", default=False)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Context in which this process learns by itself, whatever others do."""
+    token = _APART.set(True)
+    try:
+        yield
+    finally:
+        _APART.reset(token)
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Number of this process among those that learn together, and their number; ``(0, 1)`` for a single process."""
-    if not (dist.is_available() and dist.is_initialized()):
+    """Number of this process among those that learn together, and their number; ``(0, 1)`` for one that learns by
+    itself.
+    """
+    if _APART.get() or not (dist.is_available() and dist.is_initialized()):
         return 0, 1
     return dist.get_rank(), dist.get_world_size()
 
@@ -75,6 +89,7 @@ class PeerProcesses:
     :ivar size: Number of processes.
     :ivar group: Weak reference to the process group, whose connections end with it.
     :ivar shared: The last error that is one of all processes, so that nobody has to be told.
+    :ivar device: Device of tensors that processes can exchange.
     """
 
     def __init__(self) -> None:
@@ -84,7 +99,7 @@ class PeerProcesses:
         self._store = group_store()
         # NCCL moves tensors of CUDA devices only.
         on_cpu = "gloo" in dist.get_backend_config() or "mpi" in dist.get_backend_config()
-        self._device = torch.device("cpu" if on_cpu else "cuda")
+        self.device = torch.device("cpu" if on_cpu else "cuda")
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
@@ -125,7 +140,7 @@ class PeerProcesses:
         """
         said = (DOINGS.index(doing), error is not None, digest, num_rows, number)
         with self.exchange():
-            own = torch.tensor(said, dtype=torch.double, device=self._device)
+            own = torch.tensor(said, dtype=torch.double, device=self.device)
             rows = [torch.empty_like(own) for _ in range(self.size)]
             self._finish(lambda: dist.all_gather(rows, own, async_op=True))
             table = torch.stack(rows).cpu()
@@ -271,7 +286,7 @@ _LATEST: list[PeerProcesses] = []
 
 
 def present_peers() -> PeerProcesses | None:
-    """The processes that learn together, or ``None`` in a single process."""
+    """The processes that learn together, or ``None`` for one that learns by itself."""
     if rank_and_size()[1] == 1:
         return None
     if _LATEST and _LATEST[0].group() is not dist.group.WORLD:
