@@ -99,9 +99,10 @@ class TreeSearch:
         """Information of pairs that exceeds the price of their parameters, shape ``(n, n)``; zero for other pairs."""
         weights = self._mutual if setting.information == "mutual" else self._least
         degrees = np.array(self._rows.cardinalities) - 1.0
-        total = max(self._rows.total, 2.0)
+        total, prices = max(self._rows.total, 2.0), np.outer(degrees, degrees)
+        # Information about constants is zero up to rounding errors, which are no reason for an edge.
         significant: np.ndarray = np.where(
-            2 * total * weights > setting.penalty * np.log(total) * np.outer(degrees, degrees), weights, 0.0
+            (2 * total * weights > setting.penalty * np.log(total) * prices) & (prices > 0), weights, 0.0
         )
         return significant
 

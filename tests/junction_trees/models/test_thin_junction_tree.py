@@ -650,3 +650,13 @@ def test_potentials_on_counts_are_not_learned_from_pieces(monkeypatch):
     assert model.counted_
     with pytest.raises(NotImplementedError, match="counts: "):
         model.set_params(counts=False).partial_fit(values)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_graph_cuts_leave_constants_alone(seed):
+    """Rounding errors of sums of weights are no information about them."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(4, size=(100, 4)) * [1, 0, 1, 0]
+    model = ThinJunctionTree(treewidth=2, method="graph_cut", smoothing=1.0, random_state=0)
+    candidates = model.fit(X, sample_weight=rng.random(100)).candidates_
+    assert all({(1,), (3,)} <= set(candidate.tree.cliques) for candidate in candidates)
