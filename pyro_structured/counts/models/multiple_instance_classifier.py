@@ -26,6 +26,7 @@ from pyro_structured.foundation.models.argument_checks import check_count, check
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.number_tables import read_held_out, read_numbers
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.models.sparse_descent import descend
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -165,6 +166,7 @@ class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignor
     # Also where gradients are switched off.
     @torch.inference_mode(False)
     @torch.enable_grad()
+    @lone_fit
     def fit(
         self,
         X: Any,

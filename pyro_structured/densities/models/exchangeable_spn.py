@@ -23,6 +23,7 @@ from pyro_structured.foundation.models.argument_checks import check_count, check
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -161,6 +162,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     @old_spellings("X_val")
+    @lone_fit
     def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "ExchangeableSPN":
         """Learns the networks.
 

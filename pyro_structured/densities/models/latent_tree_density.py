@@ -21,6 +21,7 @@ from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -276,6 +277,7 @@ class LatentTreeDensity(CategoricalDensity):
         self.verbose = verbose
         self.random_state = random_state
 
+    @lone_fit
     def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "LatentTreeDensity":
         """Learns the trees and their tables.
 
@@ -308,6 +310,7 @@ class LatentTreeDensity(CategoricalDensity):
         self._mean_weight = training.total / len(training.weights)
         return self
 
+    @lone_fit
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "LatentTreeDensity":
         """Learns from some rows more, each in one step: for data that come in pieces.
 

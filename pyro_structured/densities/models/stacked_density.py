@@ -24,6 +24,7 @@ from pyro_structured.densities.models.latent_tree_density import (
 )
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.progress import progress_bar, time_limit, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_positive
@@ -126,6 +127,7 @@ class StackedDensity(CategoricalDensity):
         self.verbose = verbose
         self.random_state = random_state
 
+    @lone_fit
     def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "StackedDensity":
         """Learns the members and their weights.
 

@@ -19,6 +19,7 @@ from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
@@ -98,6 +99,7 @@ class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.random_state = random_state
 
+    @lone_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "MEVMClassifier":
         """Learns blocks and parameters.
 

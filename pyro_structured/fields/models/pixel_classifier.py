@@ -17,6 +17,7 @@ from pyro_structured.foundation.models.argument_checks import checked_masks, pla
 from pyro_structured.foundation.models.number_tables import named_conversions
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -93,6 +94,7 @@ class PixelClassifier(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     @old_spellings(features="X", masks="y")
+    @lone_fit
     def fit(self, X: Any, y: Any) -> "PixelClassifier":
         """Learns the weights.
 

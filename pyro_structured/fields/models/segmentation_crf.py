@@ -36,6 +36,7 @@ from pyro_structured.foundation.models.argument_checks import (
 )
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
 
@@ -153,6 +154,7 @@ class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     # Also where gradients are switched off.
     @torch.inference_mode(False)
     @torch.enable_grad()
+    @lone_fit
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> "SegmentationCRF":
         """Learns the classifier and the field.
 

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights
 from pyro_structured.foundation.models.number_tables import read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, checked_groups
@@ -151,6 +152,7 @@ class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Also where gradients are switched off.
     @torch.inference_mode(False)
+    @lone_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "JunctionTreeCRF":
         """Learns the graph and the weights.
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers
 from pyro_structured.foundation.models.old_spellings import old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -123,6 +124,7 @@ class TreeMixtureDensity(CategoricalDensity):
         """Component given that all values are among the categories; its partition function keeps their share."""
 
     @old_spellings("X_val")
+    @lone_fit
     def fit(self: Density, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> Density:
         """Learns components and their weights.
 
