@@ -23,6 +23,8 @@ from pyro_structured.foundation.models.argument_checks import (
 )
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.random_states import torch_draws
+from pyro_structured.foundation.models.shared_fit import SharedFit
+from pyro_structured.foundation.ops.process_sums import gathered
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -63,8 +65,14 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_categories(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """Codes of training rows, shape ``(N, n)``, -1 where a value is missing, and their weights, more than 0."""
+        return self._learn_shared_categories(X, sample_weight, None)
+
+    def _learn_shared_categories(
+        self, X: Any, sample_weight: Any, shared: SharedFit | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As :meth:`_learn_categories`, where processes may learn together: categories are those of all."""
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
-        values, weights = self._weighted(X, sample_weight, reset=True)
+        values, weights = self._weighted(X, sample_weight, reset=True, shared=shared)
         auto = isinstance(self.categories, str) and self.categories == "auto"
         columns = _present(values) if auto else _given(self.categories, values.shape[1])
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
@@ -82,10 +90,14 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
             )
         return self._codes(values, "X"), weights
 
-    def _weighted(self, X: Any, sample_weight: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _weighted(
+        self, X: Any, sample_weight: Any, reset: bool, shared: SharedFit | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Values of rows that count, and their weights, more than 0."""
         values = validate_data(self, typed_columns(X), reset=reset, **TABLES)
         weights = checked_weights(sample_weight, len(values))
+        if shared is not None:
+            shared.place(weights)
         if not weights.all():
             values, weights = values[weights > 0], weights[weights > 0]
         return values, weights
@@ -193,13 +205,15 @@ def _is_measured(column: np.ndarray) -> bool:
 
 
 def _present(values: np.ndarray) -> list[list[Any]]:
-    """Sorted different values of each column, without missing ones."""
-    columns = []
-    for place, present in enumerate(_different(values)):
+    """Sorted different values of each column, in all processes that learn together, without missing ones."""
+    own = list(_different(values))
+    for place, present in enumerate(own):
         if any(map(np.ndim, present)):
             raise ValueError(f"X: expected numbers, strings or other categories in column {place}, got sequences")
         if any(isinstance(value, float) and math.isinf(value) for value in present):
             raise ValueError(f"X: expected finite numbers, strings or other categories in column {place}, got infinity")
+    columns = []
+    for place, present in enumerate(_united(gathered(own))):
         if not present:
             raise ValueError(
                 f"X: expected at least one value in each column, got only missing ones in column {place}; give its "
@@ -207,6 +221,18 @@ def _present(values: np.ndarray) -> list[list[Any]]:
             )
         columns.append(_sorted(present, place))
     return columns
+
+
+def _united(parts: Sequence[Sequence[set[Any]]]) -> Iterator[set[Any]]:
+    """Different values of each column in several tables."""
+    if len(parts) == 1:
+        yield from parts[0]
+        return
+    for sets in zip(*parts, strict=True):
+        kinds = {type(value) for values in sets for value in values}
+        # Only one of the tables may have gaps, or fractions, for which a table has floating point numbers.
+        convert = (float if float in kinds else int) if len(kinds) > 1 and kinds <= {bool, int, float} else None
+        yield set(map(convert, set().union(*sets))) if convert else set().union(*sets)
 
 
 def _different(values: np.ndarray) -> Iterator[set[Any]]:
@@ -310,28 +336,44 @@ class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[mi
         return weighted_mean(self.score_samples(X), sample_weight)
 
     def _divide(
-        self, codes: np.ndarray, weights: np.ndarray, X_val: Any, generator: np.random.RandomState
+        self,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        X_val: Any,
+        generator: np.random.RandomState,
+        shared: SharedFit | None = None,
     ) -> tuple[CategoricalRows, CategoricalRows]:
         """Training rows and validation rows, equal ones merged; as :meth:`_divide_codes`."""
-        codes, weights, judged = self._divide_codes(codes, weights, X_val, generator)
+        codes, weights, judged = self._divide_codes(codes, weights, X_val, generator, shared)
         return self._rows(codes, weights), self._rows(*judged)
 
     def _divide_codes(
-        self, codes: np.ndarray, weights: np.ndarray, X_val: Any, generator: np.random.RandomState
+        self,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        X_val: Any,
+        generator: np.random.RandomState,
+        shared: SharedFit | None = None,
     ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """Codes and weights of training rows, and those of validation rows, which are a random tenth of all rows if
-        none are given.
+        none are given; of several processes, those that are this one's.
         """
         if X_val is not None:
             judged = self._read_held_out(X_val)
             return codes, weights, (judged, np.ones(len(judged)))
-        if (weights != 1).any() and (weights % 1 == 0).all() and weights.sum() <= MOST_DEALT:
+        every = weights if shared is None else shared.all_weights(weights)
+        times = (every > 0).astype(int)
+        if (every != 1).any() and (every % 1 == 0).all() and every.sum() <= MOST_DEALT:
+            times = every.astype(int)
             codes, weights = codes.repeat(weights.astype(int), axis=0), np.ones(int(weights.sum()))
-        if len(codes) == 1:
+        total = int(times.sum())
+        if total == 1:
             return codes, weights, (codes, weights)
-        order = generator.permutation(len(codes))
-        number = max(1, round(HELD_OUT * len(codes)))
+        order = generator.permutation(total)
+        number = max(1, round(HELD_OUT * total))
         held_out, training = order[:number], order[number:]
+        if shared is not None:
+            held_out, training = (shared.own_places(places, times) for places in (held_out, training))
         # Column by column in memory, as the codes.
         return codes.T[:, training].T, weights[training], (codes.T[:, held_out].T, weights[held_out])
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import xlogy
 
+from pyro_structured.foundation.ops.process_sums import each
 from pyro_structured.foundation.ops.progress import check_time
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.chordal_graph import Neighbors
@@ -267,12 +268,12 @@ def polish_chordal_graph(
     small.
 
     :param neighbors: A chordal graph, which becomes the best graph of the search.
-    :param float seconds: Processor time, in seconds.
+    :param float seconds: Processor time, in seconds; of processes that learn together, the mean.
     :return: Improvement of the score, at least 0.
     """
     start = time.process_time()
     present, best, kept = 0.0, 0.0, [set(near) for near in neighbors]
-    while (share := (time.process_time() - start) / seconds) < 1:
+    while (share := float(each((time.process_time() - start) / seconds).mean())) < 1:
         before = [set(near) for near in neighbors]
         ruined = _some_neighbors(neighbors, rng)
         change = -_strip(score, neighbors, ruined, rng)

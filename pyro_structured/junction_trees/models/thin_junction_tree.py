@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings, warn_of_old_name
-from pyro_structured.foundation.models.random_states import checked_generator
+from pyro_structured.foundation.models.shared_fit import SharedFit
+from pyro_structured.foundation.ops.process_sums import is_shared
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_flag
@@ -176,7 +177,9 @@ class ThinJunctionTree(CategoricalDensity):
         self.random_state = random_state
 
     @old_spellings("X_val")
-    def fit(self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None) -> "ThinJunctionTree":
+    def fit(
+        self, X: Any, y: Any = None, *, X_val: Any = None, sample_weight: Any = None, rows: Any = None
+    ) -> "ThinJunctionTree":
         """Learns the cliques and their tables.
 
         An interrupt from the keyboard ends the search, and the best tree so far is kept; or it ends the iterations that
@@ -188,39 +191,51 @@ class ThinJunctionTree(CategoricalDensity):
             rows, from which only the tables of the chosen tree are learned.
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
             counts.
+        :param rows: Numbers of the rows of X among those of all processes, as :func:`shard_rows` returns them: all
+            processes of ``torch.distributed`` learn the tree that one would learn from all rows, and each is given its
+            own rows, with their weights, and validation rows of its own, or all of them. ``None``: a process learns by
+            itself.
         :raises ValueError: if a parameter is out of range, a column has no value, or there is a category that
-            ``handle_unknown`` makes an error.
+            ``handle_unknown`` makes an error; in several processes, if this happens in any of them.
         :raises NotImplementedError: if there are too many categories for graph cuts, or values are missing where
-            ``counts`` are wanted.
+            ``counts`` are wanted, which several processes cannot learn together.
+        :raises RuntimeError: if another process has ended, or has failed by anything else, such as an interrupt.
         """
-        smoothings = checked_numbers("smoothing", self.smoothing)
-        self._check_parameters()
-        codes, weights = self._learn_categories(X, sample_weight)
+        with SharedFit(self, rows) as shared:
+            with shared.checks(X_val="none" if X_val is None else "some"):
+                smoothings = checked_numbers("smoothing", self.smoothing)
+                self._check_parameters()
+                codes, weights = self._learn_shared_categories(X, sample_weight, shared)
+                self._check_categories()
+                generator = shared.generator(self.random_state)
+                training, judged = self._divide(codes, weights, X_val, generator, shared)
+                every = self._rows(codes, weights)
+                if self.counts:
+                    check_countable(every.is_complete)
+            self.candidates_: list[TreeCandidate] = []
+            with verbosity(self.verbose), shared.quiet():
+                best = self._search(training, judged, smoothings, generator)
+            self.tree_, self.smoothing_ = best.tree, best.smoothing
+            self.separators_ = best.tree.separators
+            self._distribution: JunctionTree | CountedJunctionTree
+            self._distribution, self.log_likelihoods_ = self._learn_tables(every, best)
+            self._counts: torch.Tensor | None = None
+            self._total = every.total
+            self.counted_: list[list[tuple[int, int]]] = []
+            if self.counts:
+                self._learn_counts(training, judged, every, best, smoothings)
+            self._warn_of_unknown(judged.values.T, "X_val")
+            shared.check_result(tree=best.tree.cliques, smoothing=best.smoothing)
+        return self
+
+    def _check_categories(self) -> None:
+        """Raises a NotImplementedError for more categories than graph cuts can have."""
         number = sum(self._num_known)
         if self.method == "graph_cut" and number > MOST_PAIRED:
             raise NotImplementedError(
                 f"method: 'graph_cut' counts pairs of all categories, of which there are {number} in X, more than "
                 f"{MOST_PAIRED}; take 'chordal'"
             )
-        generator = checked_generator(self.random_state)
-        training, judged = self._divide(codes, weights, X_val, generator)
-        rows = self._rows(codes, weights)
-        if self.counts:
-            check_countable(rows.is_complete)
-        self.candidates_: list[TreeCandidate] = []
-        with verbosity(self.verbose):
-            best = self._search(training, judged, smoothings, generator)
-        self.tree_, self.smoothing_ = best.tree, best.smoothing
-        self.separators_ = best.tree.separators
-        self._distribution: JunctionTree | CountedJunctionTree
-        self._distribution, self.log_likelihoods_ = self._learn_tables(rows, best)
-        self._counts: torch.Tensor | None = None
-        self._total = rows.total
-        self.counted_: list[list[tuple[int, int]]] = []
-        if self.counts:
-            self._learn_counts(training, judged, rows, best, smoothings)
-        self._warn_of_unknown(judged.values.T, "X_val")
-        return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "ThinJunctionTree":
         """Learns tables from some rows more: for data that come in pieces.
@@ -295,7 +310,7 @@ class ThinJunctionTree(CategoricalDensity):
             if tree not in known:
                 learned, scored = TreeRows(training, tree), TreeRows(judged, tree)
                 tables = (fit_tree_tables(learned, smoothed, self.max_iter)[0] for smoothed in smoothings)
-                scores = [float(np.average(scored.log_probs(each), weights=judged.weights)) for each in tables]
+                scores = [judged.mean(scored.log_probs(each)) for each in tables]
                 known[tree] = max(zip(scores, smoothings, strict=True))
             score, smoothing = known[tree]
             self.candidates_.append(TreeCandidate(tree, setting, smoothing, score))
@@ -311,7 +326,7 @@ class ThinJunctionTree(CategoricalDensity):
                 rng = np.random.default_rng(generator.randint(2**31))
                 try_tree(search.polish(start.tree, setting, rng), setting)
         except KeyboardInterrupt:
-            if not self.candidates_:
+            if is_shared() or not self.candidates_:
                 raise
             warnings.warn("fit was interrupted: the best tree so far is kept", stacklevel=frames_below_user())
         return self._best()
@@ -322,7 +337,7 @@ class ThinJunctionTree(CategoricalDensity):
         try:
             learned.extend(improve_tree_tables(TreeRows(rows, best.tree), best.smoothing, self.max_iter))
         except KeyboardInterrupt:
-            if not learned:
+            if is_shared() or not learned:
                 raise
             warnings.warn(
                 "fit was interrupted: the tables of the last iteration are kept", stacklevel=frames_below_user()
@@ -349,7 +364,8 @@ class ThinJunctionTree(CategoricalDensity):
             return (counting.fit(weights, start, stiffness) for stiffness in prices)
 
         def judge(smoothing: float, prices: Sequence[float]) -> tuple[float, float, float]:
-            scores = (_mean_log_prob(found, judged) for found in fits(training, smoothing, prices))
+            found = fits(training, smoothing, prices)
+            scores = (judged.mean(log_probs_of_codes(each, judged.values.T)) for each in found)
             shown = progress_bar(prices, desc="counts", unit="fit")
             return max((score, smoothing, stiffness) for stiffness, score in zip(shown, scores, strict=True))
 
@@ -375,6 +391,8 @@ class ThinJunctionTree(CategoricalDensity):
         check_count("max_iter", self.max_iter)
         check_choice("method", self.method, METHODS)
         check_flag("counts", self.counts)
+        if self.counts and is_shared():
+            raise NotImplementedError("counts: expected False in several processes, which learn no counts; got True")
         kinds = self._information
         if not isinstance(kinds, Sequence) or not kinds or any(kind not in INFORMATION for kind in kinds):
             raise ValueError(f"information: expected some of {INFORMATION}, got {self.information!r}")
@@ -453,7 +471,3 @@ class ThinJunctionTree(CategoricalDensity):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_distribution")
-
-
-def _mean_log_prob(distribution: JunctionTree | CountedJunctionTree, rows: CategoricalRows) -> float:
-    return float(np.average(log_probs_of_codes(distribution, rows.values.T), weights=rows.weights))

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
+from pyro_structured.foundation.ops.process_sums import summed
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 from pyro_structured.junction_trees.ops.clique_tables import count_cliques, log_conditionals
@@ -218,14 +219,15 @@ def clique_counts(entries: TreeRows, distribution: JunctionTree) -> Tensor:
 
 
 def _expectation(entries: TreeRows, distribution: JunctionTree) -> tuple[float, Tensor]:
-    """Log-likelihood, and expected counts of the joint states of all cliques, shape ``(table_size,)``."""
+    """Log-likelihood, and expected counts of the joint states of all cliques, shape ``(table_size,)``, of all rows."""
     log_likelihood, counts, start = 0.0, torch.zeros_like(distribution.clique_logits), 0
     for log_probs, marginals in entries.beliefs(distribution, entries.tree.table_size):
         weights = torch.from_numpy(entries.rows.weights[start : start + len(log_probs)])
         log_likelihood += float(weights @ log_probs)
         counts += weights @ marginals
         start += len(log_probs)
-    return log_likelihood, counts
+    every = torch.from_numpy(summed(np.append(log_likelihood, counts.numpy())))
+    return float(every[0]), every[1:]
 
 
 def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
@@ -236,7 +238,8 @@ def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
     one = pseudo_counts(tree, 1.0, [counts / counts.sum() for counts in singles])
     complete = rows.observed.all(0)
     values, weights = torch.from_numpy(rows.values.T[complete]).long(), torch.from_numpy(rows.weights[complete])
-    return JunctionTree(log_conditionals(tree.plan, count_cliques(tree.plan, values, weights) + one), tree)
+    counts = torch.from_numpy(summed(count_cliques(tree.plan, values, weights).numpy()))
+    return JunctionTree(log_conditionals(tree.plan, counts + one), tree)
 
 
 def log_prior(distribution: JunctionTree, prior: Tensor) -> float:

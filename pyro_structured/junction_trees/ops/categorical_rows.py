@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
+from pyro_structured.foundation.ops.process_sums import each, summed
 from pyro_structured.foundation.ops.row_pieces import distinct_rows, row_pieces
 
 # All pairs of states are counted at once if there are at most so many states, in whose table they take 512 MB, and at
@@ -21,6 +22,9 @@ MOST_COUNTED, MOST_IN_PAIRS, MOST_HITS = 2**13, 6, 2**22
 
 class CategoricalRows:
     """Rows of discrete variables with weights; equal rows are merged.
+
+    Where several processes learn together, each has some of the rows; counts, and what is said to be of all rows, are
+    of those of all processes.
 
     :param np.ndarray values: States, integers of shape ``(N, n)``; -1 where one is missing.
     :param cardinalities: Numbers of states of the variables.
@@ -79,8 +83,12 @@ class CategoricalRows:
 
     @cached_property
     def total(self) -> float:
-        """Sum of the weights."""
-        return float(self.weights.sum())
+        """Sum of the weights of all rows."""
+        return float(each(float(self.weights.sum())).sum())
+
+    def mean(self, numbers: np.ndarray) -> float:
+        """Weighted mean over all rows of a number for each row, shape ``(R,)``."""
+        return float(each(float((numbers * self.weights).sum())).sum() / self.total)
 
     @cached_property
     def observed(self) -> np.ndarray:
@@ -90,8 +98,8 @@ class CategoricalRows:
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether no entry is missing."""
-        return all(bool((column >= 0).all()) for column in self.values)
+        """Whether no entry of all rows is missing."""
+        return bool(each(all(bool((column >= 0).all()) for column in self.values)).all())
 
     def counts(self, variables: Sequence[int]) -> np.ndarray:
         """Weighted counts of the joint states of some variables, the last one fastest, shape ``(states,)``.
@@ -109,7 +117,7 @@ class CategoricalRows:
                 complete = (self.values[list(variables), piece] >= 0).all(0)
                 states, weights = states[complete], weights[complete]
             counts += np.bincount(states, weights, len(counts))
-        return counts
+        return summed(counts)
 
     def joint_states(self, variables: Sequence[int], rows: slice = slice(None)) -> np.ndarray:
         """Numbers of the rows' joint states of some variables, the last one fastest, in the smallest dtype; arbitrary
@@ -125,11 +133,11 @@ class CategoricalRows:
             states += self.values[d, rows].astype(kind)
         return states
 
-    @property
+    @cached_property
     def counts_pairs_at_once(self) -> bool:
         """Whether memory allows for :attr:`pair_counts`."""
         number = self._num_states
-        few = number <= MOST_IN_PAIRS * len(self.cardinalities) or len(self.weights) * number <= MOST_HITS
+        few = number <= MOST_IN_PAIRS * len(self.cardinalities) or each(len(self.weights)).sum() * number <= MOST_HITS
         return few and number <= MOST_COUNTED
 
     @property
@@ -161,7 +169,7 @@ class CategoricalRows:
         for piece in row_pieces(len(self.weights), self._num_states):
             hits = self._hits_of(piece)
             counts += (hits * self.weights[piece, None]).T @ hits
-        return counts
+        return summed(counts)
 
 
 def state_type(cardinalities: Sequence[int]) -> np.dtype[Any]:
@@ -221,7 +229,7 @@ def least_information(rows: CategoricalRows) -> np.ndarray:
         given, total = np.zeros_like(least), np.zeros_like(least)
         for state in range(rows.cardinalities[d]):
             hits = rows.hits[column == state]
-            counts = (hits * rows.weights[column == state, None]).T @ hits
+            counts = summed((hits * rows.weights[column == state, None]).T @ hits)
             for total_of_states, added in zip((given, total), _information(counts, rows.starts), strict=True):
                 total_of_states += added
         # The information of a variable given itself is zero, and is left out of the minimum.
@@ -255,5 +263,6 @@ def _information_of(counts: np.ndarray) -> float:
 
 
 def _mean_information(information: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    means: np.ndarray = np.maximum(information + information.T, 0.0) / np.where(rows > 0, 2 * rows, 1.0)
+    # Sums of weights that are no integers may differ in the last bit from those of the transposed pair.
+    means: np.ndarray = np.maximum(information + information.T, 0.0) / np.where(rows > 0, rows + rows.T, 1.0)
     return means
