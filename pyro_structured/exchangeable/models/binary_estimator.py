@@ -17,6 +17,7 @@ from pyro_structured.exchangeable.models.block_mixture import BlockMixture
 from pyro_structured.exchangeable.models.structural_em import STRUCTURES, StructuralEM
 from pyro_structured.exchangeable.models.welch_partition import check_options
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.exchangeable.ops.shared_rows import SharedRows
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights, listed_columns
 from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.ops.row_pieces import row_pieces
@@ -121,10 +122,12 @@ class BlockEstimator(BinaryEstimator):
         check_choice("structure", self.structure, STRUCTURES)
         check_options(self.level, self.linkage, self.correction)
 
-    def _learner(self, rows: BinaryRows, allowed: np.ndarray | None = None) -> StructuralEM:
+    def _learner(
+        self, rows: BinaryRows, allowed: np.ndarray | None = None, shared: SharedRows | None = None
+    ) -> StructuralEM:
         options = {name: getattr(self, name) for name in ("level", "linkage", "correction")}
         smoothing, tol = float(self.smoothing), float(self.tol)
-        return StructuralEM(rows, self.structure, smoothing, tol, self.max_iter, allowed, **options)
+        return StructuralEM(rows, self.structure, smoothing, tol, self.max_iter, allowed, shared, **options)
 
     def to_pyro(self) -> ExchangeableMixture:
         """Pyro distribution of the rows, with all its queries, batch shape ``()`` and event shape ``(n,)``.

@@ -1,6 +1,6 @@
 """Blocks of exchangeable variables, found by merging blocks as long as the partition becomes more probable."""
 
-__all__ = ["merge_labels", "merge_partition"]
+__all__ = ["ENOUGH_ROWS", "merge_labels", "merge_partition", "merge_rows", "telling_rows"]
 
 from itertools import pairwise
 
@@ -78,15 +78,20 @@ def merge_labels(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.
     """The smallest variables of one class's blocks; arguments as for :func:`merge_partition`."""
     if not weights.any():
         return labels
-    rows, weights = _telling_rows(weights)
+    rows, weights = telling_rows(weights)
+    return merge_rows(values[rows], weights, labels)
+
+
+def merge_rows(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The smallest variables of one class's blocks, found by all rows; arguments as for :func:`merge_partition`."""
     names, index = np.unique(labels, return_inverse=True)
     members = csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), index)))
-    blocks = _Blocks(csc_matrix(values[rows] @ members), np.bincount(index), weights)
+    blocks = _Blocks(csc_matrix(values @ members), np.bincount(index), weights)
     _merge_best(blocks, np.log(len(labels)))
     return names[blocks.name[index]]
 
 
-def _telling_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def telling_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows without the lightest, and their weights; of too many, a systematic sample."""
     order = np.argsort(weights, kind="stable")
     rows = np.sort(order[np.cumsum(weights[order]) > NEGLIGIBLE * weights.sum()])

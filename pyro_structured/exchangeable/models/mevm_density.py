@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from pyro_structured.exchangeable.models.binary_estimator import BlockEstimator
 from pyro_structured.exchangeable.models.block_mixture import BlockMixture
 from pyro_structured.exchangeable.models.structural_em import Phase, StructuralEM
-from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.exchangeable.ops.binary_rows import BinaryRows, Matrix
 from pyro_structured.exchangeable.ops.expectation_maximization import (
     BlockStatistics,
     complete_statistics,
@@ -25,10 +25,13 @@ from pyro_structured.exchangeable.ops.expectation_maximization import (
     learned_statistics,
     maximize,
 )
+from pyro_structured.exchangeable.ops.shared_rows import SharedRows
 from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
+from pyro_structured.foundation.models.shared_fit import SharedFit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.process_sums import each, is_shared
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
@@ -74,10 +77,12 @@ def _run_start(
         for phase in islice(learner.run(begin, rng), most):
             converged, score = phase.converged, phase.log_likelihood
             if held_out is not None:
-                score = float(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1))
+                score = float(each(held_out.weights @ logsumexp(phase.mixture.log_joint(held_out), 1)).sum())
             if best is None or score > reached:
                 best, reached = phase, score
     except KeyboardInterrupt:
+        if is_shared():
+            raise
         return _Start(best, reached, True, True)
     return _Start(best, reached, converged, False)
 
@@ -172,7 +177,9 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     @old_spellings("sample_weight", "X_val")
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, X_val: Any = None) -> "MEVMDensity":
+    def fit(
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, X_val: Any = None, rows: Any = None
+    ) -> "MEVMDensity":
         """Learns blocks and parameters.
 
         An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
@@ -183,18 +190,27 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
             that they count.
         :param X_val: Validation rows, shape ``(M, n)``. The best of all starts, and of all numbers of structure steps,
             is chosen by them.
+        :param rows: Numbers of the rows of X among those of all processes, as :func:`shard_rows` returns them: all
+            processes of ``torch.distributed`` learn the mixture that one would learn from all rows, and each is given
+            its own rows, with their weights, and validation rows of its own, or all of them. ``None``: a process learns
+            by itself. With rows, interrupts are errors in all processes, ``n_jobs`` has to be 1, and each takes memory
+            for a digest of every distinct row of all, and for the 2^14 rows from which blocks are merged. Where values
+            are missing and there are more distinct rows, others are drawn for them than in a single process.
+        :raises ValueError: if a parameter is out of range, or data or weights are of another kind; in several
+            processes, if this happens in any of them.
+        :raises RuntimeError: if another process has ended, or has failed by anything else, such as an interrupt.
         """
-        self._check_parameters()
-        check_count("n_components", self.n_components)
-        check_count("n_init", self.n_init)
-        rows = self._weighted_rows(X, sample_weight, reset=True)
-        most = min(max(len(rows), FEW_CLASSES), MOST_SHARES // max(len(rows), rows.num_variables))
-        check_count("n_components", self.n_components, most)
-        held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
-        rng = np.random.default_rng(checked_generator(self.random_state).randint(2**31))
-        best = self._best_of_starts(self._learner(rows), held_out, rng)
+        with SharedFit(self, rows) as fit:
+            with fit.checks(X_val="none" if X_val is None else "some"):
+                shared = self._read_shared(X, sample_weight, fit)
+                held_out = None if X_val is None else self._read_held_out(X_val).merged()[0]
+                rng = np.random.default_rng(fit.generator(self.random_state).randint(2**31))
+            with verbosity(self.verbose), fit.quiet():
+                best = self._best_of_starts(shared, held_out, rng)
+            fit.check_result(partition=best.mixture.counts.labels.tolist())
+            self._total = float(each(float(shared.rows.weights.sum())).sum())
         self._mixture, self.n_iter_ = best.mixture, best.num_iterations
-        self._smoothing, self._total = float(self.smoothing), float(rows.weights.sum())
+        self._smoothing = float(self.smoothing)
         self._statistics: BlockStatistics | None = None
         self.weights_ = np.exp(self._mixture.parameters.log_classes)
         self.partition_ = self._mixture.partition
@@ -226,7 +242,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         if not hasattr(self, "_mixture"):
             self.fit(X, sample_weight=sample_weight)
             return self
-        rows = self._weighted_rows(X, sample_weight, reset=False)
+        rows, _ = _distinct_rows(*self._weighted_values(X, sample_weight, reset=False))
         order = checked_generator(self.random_state).permutation(len(rows))
         counts, parameters, smoothing = self._mixture.counts, self._mixture.parameters, self._smoothing
         statistics = self._statistics
@@ -242,20 +258,31 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         self.weights_ = np.exp(parameters.log_classes)
         return self
 
-    def _weighted_rows(self, X: Any, sample_weight: Any, reset: bool) -> BinaryRows:
-        """Different rows that count, and their weights."""
+    def _weighted_values(self, X: Any, sample_weight: Any, reset: bool) -> tuple[Matrix, np.ndarray]:
         values = self._binarized(self._validate(X, reset=reset))
-        weights = self._check_weights(sample_weight, values)
-        if not weights.all():
-            values, weights = values[weights > 0], weights[weights > 0]
-        return BinaryRows.from_matrix(values, weights).merged()[0]
+        return values, self._check_weights(sample_weight, values)
 
-    def _best_of_starts(self, learner: StructuralEM, held_out: BinaryRows | None, rng: np.random.Generator) -> Phase:
-        rows = learner.rows
-        begins: Iterable[np.ndarray | Phase] = (self._deal(len(rows), rng) for _ in range(self.n_init))
+    def _read_shared(self, X: Any, sample_weight: Any, fit: SharedFit) -> SharedRows:
+        """Distinct rows of positive weight."""
+        self._check_parameters()
+        check_count("n_components", self.n_components)
+        check_count("n_init", self.n_init)
+        if is_shared() and self.n_jobs not in (None, 1):
+            raise NotImplementedError(f"n_jobs: expected 1 where processes learn together, got {self.n_jobs!r}")
+        values, weights = self._weighted_values(X, sample_weight, reset=True)
+        numbers = fit.place(weights)
+        rows, places = _distinct_rows(values, weights)
+        shared = SharedRows(rows, numbers[np.unique(places, return_index=True)[1]])
+        most = min(max(shared.number, FEW_CLASSES), MOST_SHARES // max(shared.number, rows.num_variables))
+        check_count("n_components", self.n_components, most)
+        return shared
+
+    def _best_of_starts(self, shared: SharedRows, held_out: BinaryRows | None, rng: np.random.Generator) -> Phase:
+        learner = self._learner(shared.rows, shared=shared)
+        begins: Iterable[np.ndarray | Phase] = (self._deal(shared, rng) for _ in range(self.n_init))
         number, starts = self.n_init, list[_Start]()
-        draws = rows.gaps is not None and "merge" in self.structure
-        n_jobs = 1 if draws else self.n_jobs
+        draws = shared.has_gaps and "merge" in self.structure
+        n_jobs = 1 if draws or is_shared() else self.n_jobs
 
         def run(most: int | None, unit: str) -> None:
             tasks = ((learner, begin, held_out, rng, most) for begin in begins)
@@ -265,19 +292,15 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
                     raise KeyboardInterrupt
 
         try:
-            with verbosity(self.verbose):
-                if (
-                    "merge" in self.structure
-                    and number > MERGED_STARTS
-                    and len(rows) * rows.num_variables > MOST_ENTRIES
-                ):
-                    run(1, "settling")
-                    number = MERGED_STARTS
-                    best_first = sorted(starts, key=lambda start: -start.score)
-                    begins = [start.best for start in best_first[:number] if start.best is not None]
-                run(None, "start")
+            large = shared.number * shared.rows.num_variables > MOST_ENTRIES
+            if large and "merge" in self.structure and number > MERGED_STARTS:
+                run(1, "settling")
+                number = MERGED_STARTS
+                best_first = sorted(starts, key=lambda start: -start.score)
+                begins = [start.best for start in best_first[:number] if start.best is not None]
+            run(None, "start")
         except KeyboardInterrupt:
-            if all(start.best is None for start in starts):
+            if is_shared() or all(start.best is None for start in starts):
                 raise
             warnings.warn("fit was interrupted: the best mixture so far is kept", stacklevel=frames_below_user())
         if not all(start.converged for start in starts):
@@ -287,9 +310,9 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         assert best is not None
         return best
 
-    def _deal(self, number: int, rng: np.random.Generator) -> np.ndarray:
+    def _deal(self, shared: SharedRows, rng: np.random.Generator) -> np.ndarray:
         """Rows dealt to the classes at random, as probabilities of the classes, shape ``(K, R)``."""
-        classes = rng.permutation(np.arange(number) % self.n_components)
+        classes = rng.permutation(np.arange(shared.number) % self.n_components)[shared.place]
         posterior: np.ndarray = np.equal.outer(np.arange(self.n_components), classes).astype(np.float64)
         return posterior
 
@@ -332,3 +355,10 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         check_count("n_samples", n_samples)
         with torch_draws(self.random_state if random_state is None else random_state):
             return density.sample((n_samples,)).numpy().astype(np.uint8)
+
+
+def _distinct_rows(values: Matrix, weights: np.ndarray) -> tuple[BinaryRows, np.ndarray]:
+    """Different rows of positive weight, and the place of each such row among them."""
+    if not weights.all():
+        values, weights = values[weights > 0], weights[weights > 0]
+    return BinaryRows.from_matrix(values, weights).merged()

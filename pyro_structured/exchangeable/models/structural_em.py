@@ -4,13 +4,14 @@ __all__ = ["STRUCTURES", "Phase", "StructuralEM"]
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from pyro_structured.exchangeable.models.block_mixture import BlockMixture
-from pyro_structured.exchangeable.models.merge_partition import merge_labels
+from pyro_structured.exchangeable.models.merge_partition import ENOUGH_ROWS, merge_labels, merge_rows, telling_rows
 from pyro_structured.exchangeable.models.welch_partition import welch_partition
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.exchangeable.ops.expectation_maximization import (
@@ -21,7 +22,9 @@ from pyro_structured.exchangeable.ops.expectation_maximization import (
     maximize,
 )
 from pyro_structured.exchangeable.ops.packed_counts import PackedCounts
+from pyro_structured.exchangeable.ops.shared_rows import SharedRows
 from pyro_structured.exchangeable.structures.partition import Partition
+from pyro_structured.foundation.ops.process_sums import each, is_shared, rank_and_number, summed
 from pyro_structured.foundation.ops.progress import progress_bar
 
 # Gain that a phase with merged blocks needs, in units of the gain that an iteration needs.
@@ -33,7 +36,7 @@ class Phase(NamedTuple):
     """Result of a phase of :class:`StructuralEM`.
 
     :ivar BlockMixture mixture: The mixture.
-    :ivar float log_likelihood: Log-likelihood of the training rows.
+    :ivar float log_likelihood: Log-likelihood of the training rows, of all processes that learn together.
     :ivar int num_iterations: Number of iterations since the start.
     :ivar BlockMixture previous: The mixture before the last iteration, from which a run can go on.
     :ivar bool converged: Whether there were enough iterations.
@@ -64,6 +67,9 @@ class _State:
 class StructuralEM:
     """Alternates the steps for parameters with steps for the structure, which are taken only if they are better.
 
+    Where processes learn together, all take the same steps, each with some of the rows; classes whose blocks are merged
+    are dealt to them.
+
     :param BinaryRows rows: The training rows.
     :param str structure: Method to find blocks: ``"welch"`` in every iteration, ``"merge"`` and ``"welch+merge"``
         whenever the parameters have settled, ``"independent"`` never.
@@ -71,6 +77,7 @@ class StructuralEM:
     :param float tol: Nats per row; a smaller increase of the objective ends a phase.
     :param int max_iter: Largest number of iterations.
     :param np.ndarray allowed: One for the classes that a row can be of, zero for the others, shape ``(K, R)``.
+    :param SharedRows shared: The rows among those of all processes; needed only where these learn together.
     :param welch: Level, linkage and correction of Welch's tests.
     """
 
@@ -82,14 +89,15 @@ class StructuralEM:
         tol: float,
         max_iter: int,
         allowed: np.ndarray | None = None,
+        shared: SharedRows | None = None,
         **welch: Any,
     ) -> None:
-        self.rows, self.structure, self.smoothing = rows, structure, smoothing
-        self.smallest, self.max_iter = tol * rows.weights.sum(), max_iter
+        self.rows, self.structure, self.smoothing, self.shared = rows, structure, smoothing, shared
+        self.smallest, self.max_iter = tol * each(float(rows.weights.sum())).sum(), max_iter
         self.welch = welch
         with np.errstate(divide="ignore"):
             self.log_allowed = None if allowed is None else np.log(allowed)
-        self.largest_gap = rows.largest_gap
+        self.largest_gap = int(each(rows.largest_gap).max())
 
     def run(self, start: np.ndarray | Phase, rng: np.random.Generator) -> Iterator[Phase]:
         """Yields mixtures whose parameters have settled, one after each change of the structure.
@@ -114,8 +122,8 @@ class StructuralEM:
                         return
                     reached = best.objective
                 # Blocks depend on the classes' probabilities alone, which never change where all classes are known.
-                changing = tried is None or not np.array_equal(tried, state.posterior)
-                if changing and (self.structure == "welch" or ("merge" in self.structure and settled)):
+                looking = self.structure == "welch" or ("merge" in self.structure and settled)
+                if looking and (tried is None or self._differ(tried, state.posterior)):
                     tried = state.posterior
                     changed = self._start(self._labels(state, rng), state.posterior)
                     best = max(best, changed, key=lambda candidate: candidate.objective)
@@ -126,6 +134,11 @@ class StructuralEM:
             yield Phase(state.mixture, state.log_likelihood, iteration, state.mixture)
             raise
         yield Phase(state.mixture, state.log_likelihood, self.max_iter, state.mixture, converged=False)
+
+    @staticmethod
+    def _differ(first: np.ndarray, second: np.ndarray) -> bool:
+        """Whether probabilities of the classes are others for any row."""
+        return bool(each(not np.array_equal(first, second)).any())
 
     def _begin(self, posterior: np.ndarray, rng: np.random.Generator) -> _State:
         state = self._start(self._single_labels(len(posterior)), posterior)
@@ -149,11 +162,38 @@ class StructuralEM:
         labels = self._welch_labels(state) if "welch" in self.structure else self._single_labels(len(state.posterior))
         if "merge" not in self.structure:
             return labels
+        if is_shared():
+            return self._merged_together(state, labels, rng)
         weights, mixture = state.posterior * self.rows.weights, state.mixture
         filled = (fill_gaps(mixture.counts, mixture.parameters, self.rows, k, rng) for k in range(len(weights)))
         classes = zip(filled, weights, labels, strict=True)
         shown = progress_bar(classes, desc="blocks", unit="class", total=len(weights))
         return np.stack([merge_labels(*arguments) for arguments in shown])
+
+    def _merged_together(self, state: _State, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Labels of blocks that are merged by the rows of all processes; each merges those of some classes."""
+        assert self.shared is not None
+        mixture, (rank, number) = state.mixture, rank_and_number()
+        every = self._all_rows if self.shared.number <= ENOUGH_ROWS else None
+        merged = np.zeros_like(labels)
+        for k in progress_bar(range(len(labels)), desc="blocks", unit="class"):
+            weights = self.shared.weights(state.posterior[k] * self.rows.weights)
+            if every is None:
+                chosen, weights = telling_rows(weights)
+                rows = self.shared.taken(chosen)
+            else:
+                rows = every
+            # All draw the same missing values; a single process would draw those of rows that are not taken, too.
+            filled = fill_gaps(mixture.counts, mixture.parameters, rows, k, rng)
+            if k % number == rank:
+                merged[k] = (merge_labels if every is not None else merge_rows)(filled, weights, labels[k])
+        return summed(merged)
+
+    @cached_property
+    def _all_rows(self) -> BinaryRows:
+        """The distinct rows of all processes."""
+        assert self.shared is not None
+        return self.shared.taken(np.arange(self.shared.number))
 
     def _welch_labels(self, state: _State) -> np.ndarray:
         """Labels by Welch's tests; variables that are never 1 in any class are left out, and are one block."""

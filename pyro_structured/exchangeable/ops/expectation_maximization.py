@@ -20,6 +20,7 @@ from scipy.sparse import csc_matrix, vstack
 
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows, Matrix
 from pyro_structured.exchangeable.ops.packed_counts import PackedCounts
+from pyro_structured.foundation.ops.process_sums import is_shared, summed
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class BlockParameters:
 
 @dataclass(frozen=True)
 class BlockStatistics:
-    """Sums over rows, weighted by the probabilities of the classes.
+    """Sums over rows, of all processes that learn together, weighted by the probabilities of the classes.
 
     :ivar classes: Weights of the classes, shape ``(K,)``.
     :ivar ones: Weights of the ones of all variables, shape ``(K, n)``.
@@ -59,6 +60,19 @@ class BlockStatistics:
     def __add__(self, other: "BlockStatistics") -> "BlockStatistics":
         names = ("classes", "ones", "gaps", "histogram")
         return BlockStatistics(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    def of_all(self, log_likelihood: float) -> tuple[float, "BlockStatistics"]:
+        """Log-likelihood and statistics, as sums over the processes that learn together."""
+        if not is_shared():
+            return log_likelihood, self
+        parts = self.classes, self.ones, self.gaps, self.histogram
+        total, *sums = np.split(
+            summed(np.concatenate([[log_likelihood], *(part.ravel() for part in parts)])),
+            np.cumsum([1, *(part.size for part in parts[:-1])]),
+        )
+        return float(total[0]), BlockStatistics(
+            *(each.reshape(part.shape) for each, part in zip(sums, parts, strict=True))
+        )
 
 
 def log_joint(counts: PackedCounts, parameters: BlockParameters, rows: BinaryRows) -> np.ndarray:
@@ -94,7 +108,8 @@ def expect(
 
     :param np.ndarray log_allowed: Zero for the classes that a row can be of, -inf for the others, shape ``(K, R)``;
         ``None``: all.
-    :return: Probabilities of the classes, shape ``(K, R)``; the log-likelihood; the statistics for :func:`maximize`.
+    :return: Probabilities of the classes, shape ``(K, R)``; the log-likelihood, of all rows of processes that learn
+        together; the statistics for :func:`maximize`.
     """
     posterior, total, statistics = np.empty((len(counts.labels), len(rows))), 0.0, None
     score = _scorer(counts, parameters)
@@ -112,7 +127,7 @@ def expect(
         sums = _sums(counts, chunk, scores * chunk.weights, words)
         statistics = sums if statistics is None else statistics + sums
     assert statistics is not None
-    return posterior, total, statistics
+    return posterior, *statistics.of_all(total)
 
 
 def accumulate(counts: PackedCounts, rows: BinaryRows, posterior: np.ndarray) -> BlockStatistics:
@@ -124,7 +139,7 @@ def accumulate(counts: PackedCounts, rows: BinaryRows, posterior: np.ndarray) ->
     total = next(sums_of_chunks)
     for sums in sums_of_chunks:
         total = total + sums
-    return total
+    return total.of_all(0.0)[1]
 
 
 def _sums(counts: PackedCounts, rows: BinaryRows, weights: np.ndarray, words: list[np.ndarray]) -> BlockStatistics:
