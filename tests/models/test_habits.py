@@ -71,6 +71,8 @@ OLD_PARAMETERS = [
     (models.SegmentationCRF, "patterns", "n_patterns"),
     (models.SegmentationCRF, "max_steps", "max_iter"),
 ]
+# Those that several processes learn together.
+TOGETHER = {"MEVMDensity", "ThinJunctionTree"}
 every = pytest.mark.parametrize("name", ESTIMATORS)
 
 
@@ -117,8 +119,10 @@ def test_signatures(name):
     fit = arguments(kind.fit)
     assert list(fit)[:2] == ["X", "y"]
     validation = {"X_val", "y_val"} & set(fit)
-    grouped = {"groups", "groups_val"} if name == "MultipleInstanceClassifier" else set()
-    assert validation <= keyword_only(fit) and set(fit) <= {"X", "y", "X_val", "y_val", "sample_weight"} | grouped
+    further = {"groups", "groups_val"} if name == "MultipleInstanceClassifier" else set()
+    further |= {"rows"} if name in TOGETHER else set()
+    assert validation <= keyword_only(fit) and set(fit) <= {"X", "y", "X_val", "y_val", "sample_weight"} | further
+    assert ("rows" in keyword_only(fit)) == (name in TOGETHER)
     assert "X_val" in fit or not validation
     if issubclass(kind, DensityMixin):
         assert fit["y"].default is None and "X_val" in validation
@@ -339,6 +343,20 @@ def test_progress_is_shown_where_it_is_asked_for(name, capfd):
     assert out == "" and "0/" in lines.splitlines()[0] and "\r" not in lines
     with pytest.raises(ValueError, match="verbose: expected None, True or False, got 'yes'"):
         clone(estimator).set_params(verbose="yes").fit(X, y)
+
+
+@every
+def test_no_process_learns_apart_in_silence(name, monkeypatch):
+    """A warning comes before anything may fail, and names the argument by which processes learn together."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    estimator = clone(ESTIMATORS[name][0])
+    for fit in (estimator.fit, getattr(estimator, "partial_fit", estimator.fit)):
+        message = f"^{name}: each of 3 processes learns by itself, from the rows that it is given; .*rows="
+        with pytest.warns(UserWarning, match=message) as caught, pytest.raises((TypeError, ValueError)):
+            fit(None, None)
+        assert [each.filename for each in caught] == [__file__]
 
 
 @every

@@ -56,7 +56,7 @@ def outcomes(job, size, folder, *arguments, by_tcp=False):
     """What each process returned, or its error's text; ``None`` for a process that was killed."""
     # One process imports everything, once, and has no threads when the others start as its copies.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, "tests.foundation.models.fitted_together"])
     path = folder / f"group{len(list(folder.iterdir()))}"
     path.touch()
     place = f"file://{path}"
