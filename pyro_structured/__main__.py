@@ -7,6 +7,7 @@ from pyro_structured import __version__
 
 # Distributions that each extra installs, by their names.
 EXTRAS = {
+    "arrow": "rows from tables and Parquet files of Arrow",
     "arviz": "results of MCMC for ArviZ",
     "demo": "pictures of the demo",
     "fast": "compiled samplers, with the same results",

@@ -30,7 +30,7 @@ ESTIMATORS = {
 }
 BINARY, CATEGORICAL = ("classifier", "exchangeable", "network"), ("tree", "mixture", "latent")
 GAPS = ("classifier", "exchangeable", "tree", "mixture", "latent")
-SPARSE = ("classifier", "exchangeable")
+SPARSE = (*BINARY, *CATEGORICAL)
 NAMES = list("abcd")
 
 

@@ -18,14 +18,15 @@ from pyro_structured.densities.distributions.sum_product_network import SumProdu
 from pyro_structured.densities.models.region_network import RegionNetwork
 from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.models.binary_estimator import BinaryEstimator
+from pyro_structured.exchangeable.ops.binary_rows import Matrix
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, weighted_mean
-from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
+from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import HELD_OUT, MOST_DEALT
 
@@ -98,8 +99,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     Networks end learning, and the best step of each is kept, by the probability of rows that nothing else is learned
     from. With several numbers for ``smoothing``, the first network is learned with each, and all others with the best.
 
-    Rows are dense arrays, shape ``(N, n)``. Log-probabilities are exact, also of rows with missing values; learning
-    needs complete rows (:class:`MEVMDensity` does not).
+    Log-probabilities are exact, also of rows with missing values; learning needs complete rows (:class:`MEVMDensity`
+    does not).
 
     :param int n_networks: Number M of networks, at least 1.
     :param int n_states: Number K of states of each region, from 1 to 4096; more states need more rows.
@@ -168,7 +169,8 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
         An interrupt from the keyboard ends learning: the finished networks are kept, or the best step of the first one.
 
-        :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``.
+        :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``: an array, a tensor, a data frame, a
+            sparse matrix, or a ``DataLoader`` of torch, a table, file or dataset of pyarrow, which are read once.
         :param y: Not used.
         :param X_val: Validation rows, shape ``(M, n)``, on which a network is judged after every step: the best one is
             kept, and learning stops early. ``None``: a random tenth of the rows, from which nothing else is learned.
@@ -177,7 +179,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :raises ValueError: if a parameter is out of range, or the data are not zeros and ones.
         """
         self._check_parameters()
-        rows = self._binarized(read_numbers(self, X, reset=True)).astype(np.float32)
+        rows = _dense(self._binarized(self._validate(X, reset=True, ensure_all_finite=True)))
         times = self._check_weights(sample_weight, rows)
         # In single precision, sums of other weights are infinite, or zero.
         counted = times > SMALLEST_WEIGHT
@@ -186,7 +188,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         rows, times = rows[counted], times[counted]
         judged = rows[:0]
         if X_val is not None:
-            judged = self._binarized(read_held_out(self, X_val), "X_val").astype(np.float32)
+            judged = _dense(self._binarized(self._validate_held_out(X_val, ensure_all_finite=True), "X_val"))
         # Equal rows are counted, because many data sets have few different ones.
         joined, places = np.unique(np.concatenate([rows, judged]), axis=0, return_inverse=True)
         places = places.reshape(-1)
@@ -262,22 +264,21 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         :return: Float64, shape ``(N,)``.
         """
         check_is_fitted(self)
-        numbers = read_numbers(self, nan_for_missing(X), reset=False, ensure_all_finite="allow-nan")
-        rows = self._binarized(numbers).astype(np.float64)
+        rows = _dense(self._binarized(self._validate(X)))
         missing = np.isnan(rows)
-        values = torch.from_numpy(np.nan_to_num(rows))
-        log_probs = torch.empty(len(values), dtype=torch.float64)
+        log_probs = torch.empty(len(rows), dtype=torch.float64)
         structure = self._distribution.structure
         size = structure.num_networks * structure.num_states * structure.num_variables
         for complete in (True, False):
             chosen = torch.from_numpy(np.flatnonzero(missing.any(1) != complete))
             for batch in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
-                observed = torch.from_numpy(~missing)[batch]
+                values = torch.from_numpy(np.nan_to_num(rows[batch.numpy()].astype(np.float64)))
+                observed = torch.from_numpy(~missing[batch.numpy()])
                 with torch.no_grad():
                     log_probs[batch] = (
-                        self._distribution.log_prob(values[batch])
+                        self._distribution.log_prob(values)
                         if complete
-                        else self._distribution.marginal_log_prob(values[batch], observed)
+                        else self._distribution.marginal_log_prob(values, observed)
                     )
         return log_probs.numpy()
 
@@ -312,8 +313,19 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = False
         return tags
+
+
+def _dense(values: Matrix) -> np.ndarray:
+    """Zeros, ones and NaN in the smallest type."""
+    if isinstance(values, np.ndarray):
+        return values
+    kind = np.float16 if np.isnan(values.data).any() else np.uint8
+    dense = np.empty(values.shape, dtype=kind)
+    for piece in row_pieces(*values.shape):
+        dense[piece] = values[piece].toarray()
+    return dense
 
 
 def hold_out(weights: np.ndarray, generator: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

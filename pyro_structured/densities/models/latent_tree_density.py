@@ -283,7 +283,8 @@ class LatentTreeDensity(CategoricalDensity):
 
         An interrupt from the keyboard ends the passes; the best tables so far are kept.
 
-        :param X: Categories, shape ``(N, n)``.
+        :param X: Categories, shape ``(N, n)``: an array, a tensor, a data frame, a sparse matrix, or a ``DataLoader``
+            of torch, a table, file or dataset of pyarrow, which are read once.
         :param y: Not used.
         :param X_val: Validation rows, shape ``(M, n)``, which end learning and choose settings. ``None``: a random
             tenth of the rows, from which nothing else is learned.

@@ -133,7 +133,8 @@ class StackedDensity(CategoricalDensity):
 
         An interrupt from the keyboard ends learning: the members so far are averaged; without any, it is raised again.
 
-        :param X: Categories, shape ``(N, n)``.
+        :param X: Categories, shape ``(N, n)``: an array, a tensor, a data frame, a sparse matrix, or a ``DataLoader``
+            of torch, a table, file or dataset of pyarrow, which are read once.
         :param y: Not used.
         :param X_val: Validation rows, shape ``(M, n)``, on which members end learning and weights are chosen. ``None``:
             a random tenth of the rows, from which nothing else is learned.
@@ -272,7 +273,8 @@ class StackedDensity(CategoricalDensity):
 
 def _with_gaps(codes: np.ndarray) -> np.ndarray:
     """Codes as other estimators read them: NaN in place of -1, if there are any."""
-    return codes if (codes >= 0).all() else np.where(codes < 0, np.nan, codes)
+    # In the smallest type that holds them.
+    return codes if (codes >= 0).all() else np.where(codes < 0, np.float16(np.nan), codes)
 
 
 def _checked_members(members: Any) -> list[tuple[str, Any]]:

@@ -19,7 +19,13 @@ from pyro_structured.exchangeable.models.welch_partition import check_options
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
 from pyro_structured.exchangeable.ops.shared_rows import SharedRows
 from pyro_structured.foundation.models.argument_checks import check_count, checked_weights, listed_columns
-from pyro_structured.foundation.models.number_tables import nan_for_missing, read_held_out, read_numbers
+from pyro_structured.foundation.models.number_tables import (
+    NamedRows,
+    nan_for_missing,
+    number_rows,
+    read_held_out,
+    read_numbers,
+)
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -30,7 +36,9 @@ SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
 class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base class of estimators that read dense and sparse data, with missing values (NaN), as zeros and ones."""
+    """Base class of estimators that read dense and sparse data, and sources of rows, with missing values (NaN), as
+    zeros and ones.
+    """
 
     binarize: float | str | None
 
@@ -40,9 +48,9 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _validate(self, X: Any, reset: bool = False, **y: Any) -> Any:
-        X = nan_for_missing(X)
-        return read_numbers(self, X, reset, _kept_dtype(X), **SPARSE_OR_NAN, **y)
+    def _validate(self, X: Any, reset: bool = False, **options: Any) -> Any:
+        X = nan_for_missing(number_rows(X))
+        return read_numbers(self, X, reset, _kept_dtype(X), **{**SPARSE_OR_NAN, **options})
 
     @staticmethod
     def _check_weights(sample_weight: Any, X: Any) -> np.ndarray:
@@ -54,6 +62,8 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
         number = 0.0 if automatic or self.binarize is None else self.binarize
         if not isinstance(number, Real) or np.isnan(float(number)):
             raise ValueError(f"binarize: expected a number, 'auto' or None, got {self.binarize!r}")
+        # An array: numpy would round a number to the type of the values.
+        threshold = np.array([float(number)])
         if issparse(values):
             values = csr_matrix(values, copy=True)
             values.sum_duplicates()
@@ -69,7 +79,7 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
             others |= (
                 np.isin(range(len(others)), values.indices[piece][is_other]) if issparse(values) else is_other.any(0)
             )
-            binary[piece] = np.where(gaps, MISSING, part > number)
+            binary[piece] = np.where(gaps, MISSING, part > threshold)
             missing |= bool(gaps.any())
         if automatic and others.any():
             warnings.warn(
@@ -88,14 +98,17 @@ class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> BinaryRows:
         return BinaryRows.from_matrix(self._binarized(self._validate(X)))
 
+    def _validate_held_out(self, X_val: Any, **options: Any) -> Any:
+        X_val = nan_for_missing(number_rows(X_val, "X_val"), "X_val")
+        return read_held_out(self, X_val, _kept_dtype(X_val), **{**SPARSE_OR_NAN, **options})
+
     def _read_held_out(self, X_val: Any) -> BinaryRows:
-        X_val = nan_for_missing(X_val, "X_val")
-        values = read_held_out(self, X_val, _kept_dtype(X_val), **SPARSE_OR_NAN)
-        return BinaryRows.from_matrix(self._binarized(values, "X_val"))
+        return BinaryRows.from_matrix(self._binarized(self._validate_held_out(X_val), "X_val"))
 
 
 def _kept_dtype(values: Any) -> np.dtype[Any]:
     """Type in which values are read: arrays of numbers are not copied, which may be larger than the memory."""
+    values = values.values if isinstance(values, NamedRows) else values
     known = isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
     return values.dtype if known else np.dtype(np.float64)
 

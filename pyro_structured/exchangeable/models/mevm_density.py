@@ -184,7 +184,9 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
 
         An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
 
-        :param X: Zeros and ones, or numbers that are binarised, dense or sparse, shape ``(N, n)``; NaN if missing.
+        :param X: Zeros and ones, or numbers that are binarised, shape ``(N, n)``, NaN if missing: an array, a tensor, a
+            data frame, a sparse matrix, or a ``DataLoader`` of torch, a table, file or dataset of pyarrow, which are
+            read once.
         :param y: Not used.
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: the numbers of times
             that they count.

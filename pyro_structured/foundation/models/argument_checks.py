@@ -53,10 +53,11 @@ def plain_array(values: Any, name: str = "X") -> Any:
         raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
     if not isinstance(values, Tensor):
         return values
-    tensor = values.detach().cpu()
+    strange = values.dtype.is_floating_point and values.dtype not in (torch.float16, torch.float32, torch.float64)
     try:
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    except TypeError as error:
+        tensor = values.detach().cpu()
+        return (tensor.float() if strange else tensor).numpy()
+    except (NotImplementedError, TypeError) as error:
         raise ValueError(f"{name}: expected a dense tensor of numbers, got another: {error}") from None
 
 

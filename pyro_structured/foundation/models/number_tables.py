@@ -1,30 +1,88 @@
 """Conversion of the data of estimators to tables of numbers."""
 
-__all__ = ["named_conversions", "nan_for_missing", "number_tensor", "read_held_out", "read_numbers"]
+__all__ = [
+    "NamedRows",
+    "named_conversions",
+    "nan_for_missing",
+    "number_rows",
+    "number_tensor",
+    "read_held_out",
+    "read_numbers",
+]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_X_y, validate_data
 from torch import Tensor
 
 from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
+from pyro_structured.foundation.models.row_sources import RecordBatches, joined_batches, rows_of_source
+
+
+@dataclass(frozen=True, eq=False)
+class NamedRows:
+    """Numbers with names of their columns.
+
+    :ivar np.ndarray values: Numbers, NaN where one is missing, shape ``(N, n)``.
+    :ivar header: The columns without rows, a frame of which scikit-learn reads the names.
+    """
+
+    values: np.ndarray
+    header: Any
+
+
+def number_rows(values: Any, name: str = "X") -> Any:
+    """Numbers of a loader or a dataset of torch as an array, in the smallest type, those of a source of Arrow with
+    names; other values as they are.
+
+    :param values: As for :func:`rows_of_source`.
+    :param str name: Name of the argument, for messages.
+    :raises ValueError: as :func:`rows_of_source`, and for columns of Arrow that are no numbers.
+    """
+    source = rows_of_source(values, name)
+    if not isinstance(source, RecordBatches):
+        return source
+    width = len(source.header.schema.names)
+    with named_conversions(name):
+        batches = chain([np.empty((0, width), dtype=np.uint8)], map(_recorded_numbers, source.pieces))
+        return NamedRows(joined_batches(batches, name), source.header)
+
+
+def _recorded_numbers(batch: Any) -> np.ndarray:
+    """Numbers of a batch of records, NaN for nulls, shape ``(B, n)``."""
+    numbers = np.empty((batch.num_rows, len(batch.columns)))
+    for place, column in enumerate(batch.columns):
+        plain = column.dictionary_decode() if hasattr(column, "dictionary") else column
+        values = plain.to_numpy(zero_copy_only=False)
+        if values.dtype.kind not in "biufO":
+            raise ValueError(f"could not convert {column.type} to float")
+        numbers[:, place] = nan_for_missing(values)
+    return numbers
 
 
 def read_numbers(estimator: Any, X: Any, reset: bool, dtype: Any = np.float64, **options: Any) -> Any:
     """X after scikit-learn's ``validate_data``: perhaps a view of X, which must not be changed.
 
     :param estimator: The estimator, which keeps the names of the columns.
-    :param X: An array, a tensor, a data frame, a sparse matrix or lists.
+    :param X: An array, a tensor, a data frame, a sparse matrix, lists, or :class:`NamedRows`.
     :param bool reset: Whether the estimator learns from X.
     :param dtype: The type of the result.
     :param options: Options of ``validate_data``.
     """
     with named_conversions("X"):
+        if isinstance(X, NamedRows):
+            validate_data(estimator, X.header, reset=reset, skip_check_array=True)
+            options.update(dtype=dtype, estimator=estimator)
+            return (
+                check_X_y(X.values, **options) if "y" in options else check_array(X.values, input_name="X", **options)
+            )
         return validate_data(estimator, plain_array(X), reset=reset, dtype=dtype, **options)
 
 
@@ -38,10 +96,11 @@ def read_held_out(estimator: Any, X_val: Any, dtype: Any = np.float64, **options
     """
     X_val = nan_for_missing(X_val, "X_val")
     try:
+        X_val, header = (X_val.values, X_val.header) if isinstance(X_val, NamedRows) else (X_val, X_val)
         values = check_array(X_val, input_name="X_val", dtype=dtype, **options)
         if values.shape[1] != estimator.n_features_in_:
             raise ValueError(f"expected {estimator.n_features_in_} columns, as in X, got {values.shape[1]}")
-        validate_data(estimator, X_val, reset=False, skip_check_array=True)  # the columns' names
+        validate_data(estimator, header, reset=False, skip_check_array=True)  # the columns' names
     except (OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"X_val: {error}") from None
     return values

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -23,11 +24,13 @@ from pyro_structured.foundation.models.argument_checks import (
 )
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.random_states import torch_draws
+from pyro_structured.foundation.models.row_sources import RecordBatches, rows_of_source
 from pyro_structured.foundation.models.shared_fit import SharedFit
 from pyro_structured.foundation.ops.process_sums import gathered
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
+from pyro_structured.junction_trees.models.coded_columns import CodedColumns
 from pyro_structured.junction_trees.models.tree_fitting import without_rare_states
 from pyro_structured.junction_trees.models.typed_columns import typed_columns
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows, state_type
@@ -35,7 +38,7 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows,
 UNKNOWN = -2
 # Largest integer up to which all are floating point numbers.
 EXACT = 2**53
-TABLES = {"dtype": None, "ensure_all_finite": "allow-nan"}
+TABLES = {"accept_sparse": "csc", "dtype": None, "ensure_all_finite": "allow-nan"}
 HANDLING = ("other", "error", "missing")
 # Largest number of different values of a column with fractions that are taken for categories, not measurements.
 MOST_FRACTIONS = 20
@@ -47,7 +50,8 @@ MOST_CATEGORIES = 2**16
 
 class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     r"""Base class of estimators that read columns of categories of any kind, with missing values (NaN, None, or pandas'
-    NA), as integers.
+    NA), as integers: from arrays, tensors, frames, sparse matrices, whose entries that are not stored are zeros, and
+    the sources of :func:`rows_of_source`, which are read once, in pieces.
 
     A value that is not among a column's categories is its reserve state, the one after them, if there is one.
 
@@ -60,6 +64,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 
@@ -74,7 +79,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         check_choice("handle_unknown", self.handle_unknown, HANDLING)
         values, weights = self._weighted(X, sample_weight, reset=True, shared=shared)
         auto = isinstance(self.categories, str) and self.categories == "auto"
-        columns = _present(values) if auto else _given(self.categories, values.shape[1])
+        columns = _present(values) if auto else _given(self.categories, self.n_features_in_)
         self.categories_ = [_plain(np.asarray(column, dtype=object)) for column in columns]
         self._num_known = [len(column) for column in self.categories_]
         # Columns of two values rarely have a third one, whose state would reduce the probabilities of both.
@@ -92,9 +97,9 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _weighted(
         self, X: Any, sample_weight: Any, reset: bool, shared: SharedFit | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray | CodedColumns, np.ndarray]:
         """Values of rows that count, and their weights, more than 0."""
-        values = validate_data(self, typed_columns(X), reset=reset, **TABLES)
+        values = self._table(X, reset=reset)
         weights = checked_weights(sample_weight, len(values))
         if shared is not None:
             shared.place(weights)
@@ -102,7 +107,15 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
             values, weights = values[weights > 0], weights[weights > 0]
         return values, weights
 
-    def _codes(self, values: np.ndarray, name: str) -> np.ndarray:
+    def _table(self, X: Any, reset: bool = False) -> np.ndarray | CodedColumns:
+        """Values of rows, shape ``(N, n)``."""
+        X = rows_of_source(X)
+        if isinstance(X, RecordBatches):
+            validate_data(self, X.header, reset=reset, skip_check_array=True)
+            return _recorded(X)
+        return _coded_if_sparse(validate_data(self, typed_columns(X), reset=reset, **TABLES))
+
+    def _codes(self, values: np.ndarray | CodedColumns, name: str) -> np.ndarray:
         """Codes of values, shape ``(N, n)``, column by column in memory, in the smallest signed dtype."""
         columns: np.ndarray = np.empty(values.shape[::-1], dtype=state_type(self._num_states))
         present, strange = np.zeros(len(columns), dtype=np.int64), np.zeros(len(columns), dtype=np.int64)
@@ -110,25 +123,21 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         reserve = np.full(len(columns), -1) if self.handle_unknown == "missing" else np.array(self._num_known)
         allowed = (reserve < 0) | (np.array(self._num_states) > self._num_known)
         refused: tuple[int, int] | None = None
-        for piece in row_pieces(len(values), values.shape[1]):
-            part = values[piece]
-            missing = find_missing(part)
-            for place, (column, categories) in enumerate(zip(part.T, self.categories_, strict=True)):
-                codes = _places(column, categories)
-                codes[missing[:, place]] = -1
-                unknown = codes == UNKNOWN
-                present[place] += np.count_nonzero(codes != -1)
-                strange[place] += np.count_nonzero(unknown)
-                columns[place, piece] = np.where(unknown, reserve[place], codes)
-                if not allowed[place] and unknown.any():
-                    first = piece.start + int(unknown.argmax()), place
-                    refused = first if refused is None else min(refused, first)
+        for piece, place, codes in _places_of_columns(values, self.categories_):
+            unknown = codes == UNKNOWN
+            present[place] += np.count_nonzero(codes != -1)
+            strange[place] += np.count_nonzero(unknown)
+            columns[place, piece] = np.where(unknown, reserve[place], codes)
+            if not allowed[place] and unknown.any():
+                first = piece.start + int(unknown.argmax()), place
+                refused = first if refused is None else min(refused, first)
         self._warn_of_strange(name, present, strange)
         if refused is not None:
             row, place = refused
+            value = values.value(*refused) if isinstance(values, CodedColumns) else values[row].tolist()[place]
             raise ValueError(
                 f"{name}: expected categories of column {place} among {self.categories_[place].tolist()}, got "
-                f"{values[row].tolist()[place]!r} in row {row}; give categories, or handle_unknown='missing'"
+                f"{value!r} in row {row}; give categories, or handle_unknown='missing'"
             )
         codes_of_rows: np.ndarray = columns.T
         return codes_of_rows
@@ -146,7 +155,7 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any) -> np.ndarray:
         """Codes of rows for a fitted estimator, shape ``(N, n)``."""
-        return self._codes(validate_data(self, typed_columns(X), reset=False, **TABLES), "X")
+        return self._codes(self._table(X), "X")
 
     def _read_piece(self, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """Codes of further rows to learn from, as :meth:`_learn_categories`, of the categories that are known."""
@@ -155,12 +164,15 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_held_out(self, X_val: Any) -> np.ndarray:
         """Codes of validation rows, shape ``(M, n)``, with errors that name ``X_val`` instead of X."""
-        X_val = typed_columns(X_val, "X_val")
+        X_val = typed_columns(rows_of_source(X_val, "X_val"), "X_val")
+        recorded = isinstance(X_val, RecordBatches)
         try:
-            values = check_array(X_val, input_name="X_val", **TABLES)
+            read = _recorded(X_val) if recorded else check_array(X_val, input_name="X_val", **TABLES)
+            values = _coded_if_sparse(read)
             if values.shape[1] != self.n_features_in_:
                 raise ValueError(f"expected {self.n_features_in_} columns, as in X, got {values.shape[1]}")
-            validate_data(self, X_val, reset=False, skip_check_array=True)  # the columns' names
+            header = X_val.header if recorded else X_val
+            validate_data(self, header, reset=False, skip_check_array=True)  # the columns' names
         except (TypeError, ValueError) as error:
             raise ValueError(f"X_val: {error}") from None
         return self._codes(values, "X_val")
@@ -173,6 +185,36 @@ class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
         if any((column.astype(common).astype(column.dtype) != column).any() for column in self.categories_):
             common = np.dtype(object)
         return np.stack([column.astype(common)[codes[:, place]] for place, column in enumerate(self.categories_)], 1)
+
+
+def _recorded(records: RecordBatches) -> CodedColumns:
+    """Values of a source of Arrow, of at least one row and column."""
+    table = CodedColumns.from_records(records)
+    check_array(np.broadcast_to(np.uint8(0), table.shape), input_name=records.name)
+    return table
+
+
+def _coded_if_sparse(values: Any) -> np.ndarray | CodedColumns:
+    table: np.ndarray | CodedColumns = CodedColumns.from_sparse(values) if issparse(values) else values
+    return table
+
+
+def _places_of_columns(
+    values: np.ndarray | CodedColumns, categories: Sequence[np.ndarray]
+) -> Iterator[tuple[slice, int, np.ndarray]]:
+    """Rows, a column, and places of the values among its categories, -1 for missing values, ``UNKNOWN`` for others."""
+    if isinstance(values, CodedColumns):
+        for place, (codes, different, known) in enumerate(zip(values.codes, values.different, categories, strict=True)):
+            places = np.append(_places(different, known), -1)
+            yield from ((piece, place, places[codes[piece]]) for piece in row_pieces(len(codes)))
+        return
+    for piece in row_pieces(len(values), values.shape[1]):
+        part = values[piece]
+        missing = find_missing(part)
+        for place, (column, known) in enumerate(zip(part.T, categories, strict=True)):
+            places = _places(column, known)
+            places[missing[:, place]] = -1
+            yield piece, place, places
 
 
 def _places(column: np.ndarray, categories: np.ndarray) -> np.ndarray:
@@ -204,7 +246,7 @@ def _is_measured(column: np.ndarray) -> bool:
     return column.dtype.kind == "f" and len(column) > MOST_FRACTIONS and bool((column % 1 != 0).any())
 
 
-def _present(values: np.ndarray) -> list[list[Any]]:
+def _present(values: np.ndarray | CodedColumns) -> list[list[Any]]:
     """Sorted different values of each column, in all processes that learn together, without missing ones."""
     own = list(_different(values))
     for place, present in enumerate(own):
@@ -235,8 +277,11 @@ def _united(parts: Sequence[Sequence[set[Any]]]) -> Iterator[set[Any]]:
         yield set(map(convert, set().union(*sets))) if convert else set().union(*sets)
 
 
-def _different(values: np.ndarray) -> Iterator[set[Any]]:
+def _different(values: np.ndarray | CodedColumns) -> Iterator[set[Any]]:
     """Different values of each column, without missing ones."""
+    if isinstance(values, CodedColumns):
+        yield from values.present()
+        return
     if values.dtype.kind in "biuf":
         found: list[set[Any]] = [set() for _ in range(values.shape[1])]
         # In a file, rows lie one after the other.

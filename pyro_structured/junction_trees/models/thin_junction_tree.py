@@ -185,7 +185,8 @@ class ThinJunctionTree(CategoricalDensity):
         An interrupt from the keyboard ends the search, and the best tree so far is kept; or it ends the iterations that
         learn tables from rows with gaps, and the tables of the last iteration are kept.
 
-        :param X: Categories, shape ``(N, n)``.
+        :param X: Categories, shape ``(N, n)``: an array, a tensor, a data frame, a sparse matrix, or a ``DataLoader``
+            of torch, a table, file or dataset of pyarrow, which are read once.
         :param y: Not used.
         :param X_val: Validation rows, shape ``(M, n)``, on which settings are chosen. ``None``: a random tenth of the
             rows, from which only the tables of the chosen tree are learned.

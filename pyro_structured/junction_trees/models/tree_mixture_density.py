@@ -130,7 +130,8 @@ class TreeMixtureDensity(CategoricalDensity):
 
         An interrupt from the keyboard ends the iterations; the best mixture so far is kept.
 
-        :param X: Categories, shape ``(N, n)``.
+        :param X: Categories, shape ``(N, n)``: an array, a tensor, a data frame, a sparse matrix, or a ``DataLoader``
+            of torch, a table, file or dataset of pyarrow, which are read once.
         :param y: Not used.
         :param X_val: Validation rows, shape ``(M, n)``, on which the mixture is chosen. ``None``: a random tenth of the
             rows, from which nothing else is learned.

@@ -37,8 +37,13 @@ def all_states(cardinalities):
     return torch.tensor(list(itertools.product(*map(range, cardinalities))))
 
 
+# Of what has predict_proba, an old name here, and takes sparse data, these ask for the tags of a classifier.
+ONLY_OF_CLASSIFIERS = {f"check_estimator_sparse_{kind}": "a density is no classifier" for kind in ("array", "matrix")}
+
+
 @parametrize_with_checks(
-    [ThinJunctionTree(treewidth=1, smoothing=1.0), ThinJunctionTree(treewidth=2, method="graph_cut")]
+    [ThinJunctionTree(treewidth=1, smoothing=1.0), ThinJunctionTree(treewidth=2, method="graph_cut")],
+    expected_failed_checks=lambda estimator: ONLY_OF_CLASSIFIERS,
 )
 @pytest.mark.filterwarnings("ignore:predict_proba is now called predict_missing_proba")
 def test_scikit_learn(estimator, check):
