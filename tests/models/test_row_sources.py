@@ -284,7 +284,13 @@ def test_words_are_no_numbers():
 
 
 def test_gaps_are_refused_where_rows_have_to_be_complete():
+    """Queries take them."""
     for name in COMPLETE:
+        fitted = clone(ESTIMATORS[name]).fit(arrow_table(PLAIN))
+        expected = fitted.score_samples(arrow_table(GAPPY))
+        plain = clone(ESTIMATORS[name]).fit(PLAIN)
+        for form in (np.asarray, loader, sparse.csr_array):
+            np.testing.assert_array_equal(plain.score_samples(form(GAPPY)), expected)
         for form in (loader, sparse.csr_array, arrow_table):
             with pytest.raises(ValueError, match="Input X contains NaN"):
                 clone(ESTIMATORS[name]).fit(form(GAPPY))
