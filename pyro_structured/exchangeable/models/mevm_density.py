@@ -200,6 +200,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
             are missing and there are more distinct rows, others are drawn for them than in a single process.
         :raises ValueError: if a parameter is out of range, or data or weights are of another kind; in several
             processes, if this happens in any of them.
+        :raises NotImplementedError: if processes learn together, and ``n_jobs`` is not 1.
         :raises RuntimeError: if another process has ended, or has failed by anything else, such as an interrupt.
         """
         with SharedFit(self, rows) as fit:

@@ -13,7 +13,8 @@ def shard_rows(n: int) -> Tensor:
     """Numbers of the rows of a plate that this process has, of those that learn together; all in a single process.
 
     Process r of R has rows r, r + R, r + 2 R, ...: numbers of rows differ by at most one. They are given to the plate,
-    ``pyro.plate("rows", n, subsample=rows)``, and to :class:`DistributedOptim`.
+    ``pyro.plate("rows", n, subsample=rows)``, and to :class:`DistributedOptim`; or to an estimator, as
+    ``ThinJunctionTree().fit(X[rows], rows=rows)``.
 
     :param int n: Number of rows of all processes together, at least that of processes.
     :return: Increasing numbers below n, shape ``(m,)``.
