@@ -29,7 +29,7 @@ from pyro_structured.exchangeable.ops.shared_rows import SharedRows
 from pyro_structured.foundation.models.argument_checks import check_count, weighted_mean
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
-from pyro_structured.foundation.models.shared_fit import SharedFit
+from pyro_structured.foundation.models.shared_fit import SharedFit, lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.process_sums import each, is_shared
 from pyro_structured.foundation.ops.progress import verbosity
@@ -219,6 +219,7 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
         self.partition_ = self._mixture.partition
         return self
 
+    @lone_fit
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "MEVMDensity":
         """Learns parameters from some rows more: for data that come in pieces.
 

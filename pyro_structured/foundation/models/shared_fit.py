@@ -201,7 +201,7 @@ def lone_fit(fit: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
     @wraps(fit)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        _warn_of_lone_fit(args[0], "it has no rows= in fit, by which all would learn together")
+        _warn_of_lone_fit(args[0], "this method has no rows=, by which all would learn together")
         with apart():
             return fit(*args, **kwargs)
 

@@ -14,6 +14,6 @@ def frames_below_user() -> int:
     filter, whatever queries the user makes inside of it.
     """
     frame, depth = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in _LIBRARIES:
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES:
         frame, depth = frame.f_back, depth + 1
     return depth

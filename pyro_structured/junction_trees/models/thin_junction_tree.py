@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count, checked_numbers, listed_columns
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings, warn_of_old_name
-from pyro_structured.foundation.models.shared_fit import SharedFit
+from pyro_structured.foundation.models.shared_fit import SharedFit, lone_fit
 from pyro_structured.foundation.ops.process_sums import is_shared
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -238,6 +238,7 @@ class ThinJunctionTree(CategoricalDensity):
                 f"{MOST_PAIRED}; take 'chordal'"
             )
 
+    @lone_fit
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> "ThinJunctionTree":
         """Learns tables from some rows more: for data that come in pieces.
 

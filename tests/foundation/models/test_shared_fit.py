@@ -68,7 +68,7 @@ def check_errors(said):
 def check_lone_fits(told, X, size):
     """Each process says so once, at the line of the call, and learns from its own rows."""
     start = f"each of {size} processes learns by itself, from the rows that it is given; "
-    remedies = "with rows=shard_rows(n) in fit all learn together", "it has no rows= in fit"
+    remedies = "with rows=shard_rows(n) in fit all learn together", "this method has no rows="
     (texts, path, scores), (others, other_path, _) = told
     assert path == other_path == fitted_together.__file__
     assert texts == [f"ThinJunctionTree: {start}{remedies[0]}"]
