@@ -27,6 +27,8 @@ PACKAGES = (
     "numba",
     "pyagrum",
     "pgmpy",
+    "pomegranate",
+    "spflow",
 )
 # Seconds: longer runs need neither a warm-up nor many repeats.
 LONG_RUN, VERY_LONG_RUN = 1.0, 10.0
