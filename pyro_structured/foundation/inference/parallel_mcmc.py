@@ -16,9 +16,10 @@ from pyro_structured.foundation.inference.seeded_runs import seeded_runs
 from pyro_structured.foundation.ops.private_members import MCMCRun, keep_mcmc_run, mcmc_run
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.structures.argument_checks import check_flag, check_size
+from pyro_structured.foundation.structures.representation import Represented
 
 
-class ParallelMCMC(MCMC):
+class ParallelMCMC(Represented, MCMC):
     """Pyro's ``MCMC``, with each chain in a process of joblib's.
 
     Draws, ``diagnostics()``, ``summary()`` and :func:`to_arviz` are as for ``MCMC(..., num_chains=4)``, with any

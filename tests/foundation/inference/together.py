@@ -82,6 +82,8 @@ def outcomes(job, size, folder, *arguments, by_tcp=False):
 
 def _member(job, rank, size, path, place, arguments):
     torch.set_num_threads(1)
+    # Programs in the background of a shell ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.simplefilter("error")
     if size > 1:
         torch.distributed.init_process_group("gloo", place, timedelta(seconds=60), size, rank)
