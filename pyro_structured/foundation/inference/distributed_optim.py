@@ -4,7 +4,7 @@ __all__ = ["DistributedOptim", "taking_part"]
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -232,26 +232,12 @@ class DistributedOptim(Represented, PyroOptim):
         store = dict(pyro.get_param_store().named_parameters())
         own = {name: self._moved(param).description() for name, param in store.items()}
         settings, *said = zip(*peers.gather((self._settings, own, list(moved))), strict=True)
-        other = next((rank for rank, each in enumerate(settings) if each != settings[0]), None)
-        if other is not None:
-            peers.fail(
-                ValueError(
-                    f"optim: expected the same optimiser in all processes, got {settings[0]} in rank 0 and "
-                    f"{settings[other]} in rank {other}"
-                )
-            )
+        _check_same(peers, "optim", "optimiser", settings)
         said = list(zip(*said, strict=True))
         names = sorted({name for _, touched in said for name in touched})
         for name in names:
-            kinds = [known.get(name, ("none",))[:2] for known, _ in said]
-            other = next((rank for rank, kind in enumerate(kinds) if kind != kinds[0]), None)
-            if other is not None:
-                peers.fail(
-                    ValueError(
-                        f"{name}: expected the same parameter in all processes, got {_shown(kinds[0])} in rank 0 and "
-                        f"{_shown(kinds[other])} in rank {other}; call pyro.param in every process and step"
-                    )
-                )
+            kinds = [_shown(known.get(name, ("none",))[:2]) for known, _ in said]
+            _check_same(peers, name, "parameter", kinds, "; call pyro.param in every process and step")
         shared = {name: [known[name] for known, _ in said] for name in names}
         return {
             name: _Moved(store[name], any(each[2] for each in kinds), any(each[3] for each in kinds))
@@ -315,6 +301,18 @@ def _described(setting: Any) -> str:
     if isinstance(setting, dict):
         return ", ".join(f"{name}={_described(value)}" for name, value in setting.items())
     return str(getattr(setting, "__qualname__", repr(setting)))
+
+
+def _check_same(peers: PeerProcesses, name: str, what: str, shown: Sequence[str], remedy: str = "") -> None:
+    """Raises a ValueError in all processes if their descriptions of something differ."""
+    other = next((rank for rank, text in enumerate(shown) if text != shown[0]), None)
+    if other is not None:
+        peers.fail(
+            ValueError(
+                f"{name}: expected the same {what} in all processes, got {shown[0]} in rank 0 and {shown[other]} in "
+                f"rank {other}{remedy}"
+            )
+        )
 
 
 def _shown(kind: tuple[Any, ...]) -> str:
