@@ -1,6 +1,6 @@
 """Blocks of exchangeable variables, found by merging blocks as long as the partition becomes more probable."""
 
-__all__ = ["ENOUGH_ROWS", "merge_labels", "merge_partition", "merge_rows", "telling_rows"]
+__all__ = ["ENOUGH_ROWS", "NEGLIGIBLE", "merge_labels", "merge_partition", "merge_rows", "told_rows"]
 
 from itertools import pairwise
 
@@ -93,12 +93,25 @@ def merge_rows(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.nd
 
 def telling_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows without the lightest, and their weights; of too many, a systematic sample."""
+    # Those below the mean share of what is negligible are left out in any case; the others are sorted.
+    light = weights <= NEGLIGIBLE * weights.sum() / len(weights)
+    rows = np.flatnonzero(~light)
+    return told_rows(rows, weights[rows], float(weights[light].sum()))
+
+
+def told_rows(rows: np.ndarray, weights: np.ndarray, rest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Those of :func:`telling_rows`, if only some of them come into question.
+
+    :param np.ndarray rows: Increasing numbers of these.
+    :param np.ndarray weights: Their weights.
+    :param float rest: Weight of all others, each of which is lighter.
+    """
     order = np.argsort(weights, kind="stable")
-    rows = np.sort(order[np.cumsum(weights[order]) > NEGLIGIBLE * weights.sum()])
+    kept = np.sort(order[rest + np.cumsum(weights[order]) > NEGLIGIBLE * (rest + weights.sum())])
+    rows, weights = rows[kept], weights[kept]
     if len(rows) <= ENOUGH_ROWS:
-        return rows, weights[rows]
-    total = weights[rows].sum()
-    ends = np.cumsum(weights[rows])
+        return rows, weights
+    total, ends = weights.sum(), np.cumsum(weights)
     drawn, times = np.unique(
         np.searchsorted(ends, (np.arange(ENOUGH_ROWS) + 0.5) * total / ENOUGH_ROWS), return_counts=True
     )

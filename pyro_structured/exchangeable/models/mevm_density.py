@@ -196,8 +196,9 @@ class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
             processes of ``torch.distributed`` learn the mixture that one would learn from all rows, and each is given
             its own rows, with their weights, and validation rows of its own, or all of them. ``None``: a process learns
             by itself. With rows, interrupts are errors in all processes, ``n_jobs`` has to be 1, and each takes memory
-            for a digest of every distinct row of all, and for the 2^14 rows from which blocks are merged. Where values
-            are missing and there are more distinct rows, others are drawn for them than in a single process.
+            for a digest of every distinct row of all, and for 2^14 rows from which blocks are merged, of each class
+            that it merges. Where values are missing and there are more distinct rows, others are drawn for them than in
+            a single process.
         :raises ValueError: if a parameter is out of range, or data or weights are of another kind; in several
             processes, if this happens in any of them.
         :raises NotImplementedError: if processes learn together, and ``n_jobs`` is not 1.

@@ -11,9 +11,15 @@ import numpy as np
 import torch
 
 from pyro_structured.exchangeable.models.block_mixture import BlockMixture
-from pyro_structured.exchangeable.models.merge_partition import ENOUGH_ROWS, merge_labels, merge_rows, telling_rows
+from pyro_structured.exchangeable.models.merge_partition import (
+    ENOUGH_ROWS,
+    NEGLIGIBLE,
+    merge_labels,
+    merge_rows,
+    told_rows,
+)
 from pyro_structured.exchangeable.models.welch_partition import welch_partition
-from pyro_structured.exchangeable.ops.binary_rows import BinaryRows
+from pyro_structured.exchangeable.ops.binary_rows import BinaryRows, Matrix
 from pyro_structured.exchangeable.ops.expectation_maximization import (
     BlockStatistics,
     accumulate,
@@ -175,18 +181,22 @@ class StructuralEM:
         assert self.shared is not None
         mixture, (rank, number) = state.mixture, rank_and_number()
         every = self._all_rows if self.shared.number <= ENOUGH_ROWS else None
-        merged = np.zeros_like(labels)
+        own: list[tuple[int, Matrix, np.ndarray]] = []
         for k in progress_bar(range(len(labels)), desc="blocks", unit="class"):
-            weights = self.shared.weights(state.posterior[k] * self.rows.weights)
+            weights = state.posterior[k] * self.rows.weights
             if every is None:
-                chosen, weights = telling_rows(weights)
+                chosen, weights = told_rows(*self.shared.heavy(weights, NEGLIGIBLE))
                 rows = self.shared.taken(chosen)
             else:
-                rows = every
+                rows, weights = every, self.shared.weights(weights)
             # All draw the same missing values; a single process would draw those of rows that are not taken, too.
             filled = fill_gaps(mixture.counts, mixture.parameters, rows, k, rng)
             if k % number == rank:
-                merged[k] = (merge_labels if every is not None else merge_rows)(filled, weights, labels[k])
+                own.append((k, filled, weights))
+        # Later, so that none waits for another one that merges.
+        merged, merge = np.zeros_like(labels), merge_rows if every is None else merge_labels
+        for k, filled, weights in own:
+            merged[k] = merge(filled, weights, labels[k])
         return summed(merged)
 
     @cached_property

@@ -32,22 +32,24 @@ class SharedRows:
     def __init__(self, rows: BinaryRows, first: np.ndarray) -> None:
         self.rows, self.number, self.place = rows, len(rows), np.arange(len(rows))
         self.has_gaps = bool(each(rows.gaps is not None).any())
-        # Which rows this process gives to all; each is given by the process where it occurs first.
+        # Which rows this process gives to all, those that occur in it first; and which ones others have, too.
         self._given: np.ndarray = np.ones(len(rows), dtype=bool)
+        self._common: np.ndarray = np.zeros(len(rows), dtype=bool)
         if is_shared():
             self._find_places(first)
 
     def _find_places(self, first: np.ndarray) -> None:
         own = _digests(self.rows)
         said = gathered((own, first))
-        names, index = np.unique(np.concatenate([digests for digests, _ in said]), return_inverse=True)
+        every = np.concatenate([digests for digests, _ in said])
+        names, index, times = np.unique(every, return_inverse=True, return_counts=True)
         self.number = len(names)
         earliest = np.full(self.number, np.iinfo(np.int64).max)
         np.minimum.at(earliest, index, np.concatenate([firsts for _, firsts in said]))
         places: np.ndarray = np.empty(self.number, dtype=np.int64)
         places[earliest.argsort()] = np.arange(self.number)
         mine = np.searchsorted(names, own)
-        self.place, self._given = places[mine], earliest[mine] == first
+        self.place, self._given, self._common = places[mine], earliest[mine] == first, times[mine] > 1
 
     def weights(self, weights: np.ndarray) -> np.ndarray:
         """Sums over processes of the weights of distinct rows, shape ``(number,)``.
@@ -55,6 +57,23 @@ class SharedRows:
         :param np.ndarray weights: Weights of those of this process, shape ``(R,)``.
         """
         return summed(np.bincount(self.place, weights, self.number)) if is_shared() else weights
+
+    def heavy(self, weights: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """Numbers of the distinct rows that have more than a share of the mean weight, their sums of weights over
+        processes, and the weight of all others.
+
+        Only rows that may be heavy are exchanged.
+
+        :param np.ndarray weights: Weights of those of this process, shape ``(R,)``.
+        """
+        least = share * each(float(weights.sum())).sum() / self.number
+        asked = self._common | (weights > least)
+        said = gathered((self.place[asked], weights[asked]))
+        numbers, index = np.unique(np.concatenate([places for places, _ in said]), return_inverse=True)
+        sums = np.bincount(index, np.concatenate([parts for _, parts in said]), len(numbers))
+        is_heavy = sums > least
+        rest = each(float(weights[~asked].sum())).sum() + sums[~is_heavy].sum()
+        return numbers[is_heavy], sums[is_heavy], float(rest)
 
     def taken(self, numbers: np.ndarray) -> BinaryRows:
         """Some of the distinct rows, the same in all processes, with weights of 1.

@@ -85,7 +85,7 @@ class TreeRows:
     @cached_property
     def own_counts(self) -> Tensor:
         """Counts of the joint states of all cliques, packed, with the rows' own weights, where no entry is missing."""
-        return torch.from_numpy(np.concatenate([self.rows.counts(clique) for clique in self.tree.cliques]))
+        return torch.from_numpy(np.concatenate(self.rows.counts_of_all(self.tree.cliques)))
 
     def counts(self, weights: np.ndarray) -> Tensor:
         """Weighted counts of the joint states of all cliques, packed, where no entry is missing.
@@ -234,7 +234,7 @@ def _start(rows: CategoricalRows, tree: CliqueTree) -> JunctionTree:
     """Distribution to start from: tables of the complete rows, and of one more row of independent variables, so that no
     state is impossible.
     """
-    singles = [rows.counts([d]) + 1.0 for d in range(tree.num_variables)]
+    singles = [counts + 1.0 for counts in rows.counts_of_all([[d] for d in range(tree.num_variables)])]
     one = pseudo_counts(tree, 1.0, [counts / counts.sum() for counts in singles])
     complete = rows.observed.all(0)
     values, weights = torch.from_numpy(rows.values.T[complete]).long(), torch.from_numpy(rows.weights[complete])

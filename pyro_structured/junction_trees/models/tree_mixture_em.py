@@ -149,7 +149,7 @@ class TreeMixtureEM:
         self.treewidth, self.smoothing, self.tol, self.max_iter = treewidth, smoothing, tol, max_iter
         self._penalty = penalty * math.log(max(training.total, 2.0))
         # Probabilities of the columns' states; with one more row of each, none is impossible.
-        counts = [training.counts([d]) + 1.0 for d in range(len(training.cardinalities))]
+        counts = [each + 1.0 for each in training.counts_of_all([[d] for d in range(len(training.cardinalities))])]
         self.singles = [count / count.sum() for count in counts]
 
     def run(self, responsibilities: np.ndarray) -> Iterator[TreeMixturePhase]:

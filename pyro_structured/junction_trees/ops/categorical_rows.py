@@ -106,18 +106,34 @@ class CategoricalRows:
 
         Only rows in which none of these variables is missing are counted.
         """
-        if len(variables) == 2 and self.counts_pairs_at_once:
-            rows, columns = (slice(self.starts[d], self.starts[d] + self.cardinalities[d]) for d in variables)
-            block: np.ndarray = self.pair_counts[rows, columns].ravel()
-            return block
-        counts = np.zeros(math.prod(self.cardinalities[d] for d in variables))
+        return self.counts_of_all([variables])[0]
+
+    def counts_of_all(self, cliques: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Counts of the joint states of several sets of variables; of all processes, in one sum."""
+        own: list[np.ndarray] = []
+        blocks: dict[int, np.ndarray] = {}
+        for place, variables in enumerate(cliques):
+            if len(variables) == 2 and self.counts_pairs_at_once:
+                rows, columns = (slice(self.starts[d], self.starts[d] + self.cardinalities[d]) for d in variables)
+                blocks[place] = self.pair_counts[rows, columns].ravel()
+            else:
+                own.append(self._own_counts(variables))
+        if own:
+            counts = np.split(summed(np.concatenate(own)), np.cumsum([len(each) for each in own])[:-1])
+            rest = (place for place in range(len(cliques)) if place not in blocks)
+            blocks.update(zip(rest, counts, strict=True))
+        return [blocks[place] for place in range(len(cliques))]
+
+    def _own_counts(self, variables: Sequence[int]) -> np.ndarray:
+        """Counts among the rows of this process."""
+        counts, is_complete = np.zeros(math.prod(self.cardinalities[d] for d in variables)), self.is_complete
         for piece in row_pieces(len(self.weights)):
             states, weights = self.joint_states(variables, piece), self.weights[piece]
-            if not self.is_complete:
+            if not is_complete:
                 complete = (self.values[list(variables), piece] >= 0).all(0)
                 states, weights = states[complete], weights[complete]
             counts += np.bincount(states, weights, len(counts))
-        return summed(counts)
+        return counts
 
     def joint_states(self, variables: Sequence[int], rows: slice = slice(None)) -> np.ndarray:
         """Numbers of the rows' joint states of some variables, the last one fastest, in the smallest dtype; arbitrary

@@ -34,17 +34,23 @@ def test_rows_are_those_of_one_process(seed):
         values = sparse.csr_array(values)
     single = distinct(values, np.arange(number), weights)
     chosen = np.flatnonzero(rng.random(single.number) < 0.5)
+    totals, share = single.weights(single.rows.weights), rng.choice([0.0, 0.5, 1.0, 2.0])
+    is_heavy = totals > share * totals.mean()
 
     def found(rank):
         own = owner == rank
         shared = distinct(values[own], np.flatnonzero(own), weights[own])
         np.testing.assert_array_equal(plain(shared.rows), plain(single.rows)[shared.place])
         taken = shared.taken(chosen)
-        return shared.number, shared.has_gaps, shared.weights(shared.rows.weights), plain(taken), taken.weights
+        sums, heavy = shared.weights(shared.rows.weights), shared.heavy(shared.rows.weights, share)
+        return shared.number, shared.has_gaps, sums, heavy, plain(taken), taken.weights
 
-    for count, has_gaps, totals, taken, ones in outcomes_of_threads(found, size):
+    for count, has_gaps, sums, (numbers, heavy, rest), taken, ones in outcomes_of_threads(found, size):
         assert (count, has_gaps) == (single.number, single.has_gaps)
-        np.testing.assert_allclose(totals, single.weights(single.rows.weights), rtol=1e-12)
+        np.testing.assert_allclose(sums, totals, rtol=1e-12)
+        np.testing.assert_array_equal(numbers, np.flatnonzero(is_heavy))
+        np.testing.assert_allclose(heavy, totals[is_heavy], rtol=1e-12)
+        np.testing.assert_allclose(rest, totals[~is_heavy].sum(), rtol=1e-12, atol=1e-12)
         np.testing.assert_array_equal(taken, plain(single.rows)[chosen])
         assert (ones == 1).all() and len(ones) == len(chosen)
     np.testing.assert_array_equal(plain(single.taken(chosen)), plain(single.rows)[chosen])

@@ -26,6 +26,8 @@ CATEGORIES[:, 0] = np.where(np.arange(NUM_ROWS) == 1, 7, CATEGORIES[:, 0] % 2)
 # Pairs of columns that are exchangeable in one half of the rows.
 BITS = RNG.integers(2, size=(NUM_ROWS, 3)).repeat(2, axis=1)
 BITS[::2] = RNG.integers(2, size=(NUM_ROWS // 2 + 1, 6)) & BITS[::2]
+# Most of these rows differ, and some are in several processes.
+WIDE = np.concatenate([BITS, RNG.integers(2, size=(NUM_ROWS, 5))], 1)
 WEIGHTS = RNG.integers(4, size=NUM_ROWS)
 SHARES = np.where(WEIGHTS, RNG.random(NUM_ROWS), 0.0)
 
@@ -40,10 +42,11 @@ CASES = {
     "cuts": (ThinJunctionTree(**TREES, method="graph_cut", discount=0.1), CATEGORIES, {}),
     "mixture": (MEVMDensity(**MIXTURES), BITS, {}),
     "mixture, sparse": (MEVMDensity(**MIXTURES), sparse.csr_array(BITS), {"sample_weight": SHARES, "X_val": BITS}),
+    "mixture, wide": (MEVMDensity(**MIXTURES), WIDE, {"sample_weight": SHARES}),
     "mixture, gaps": (MEVMDensity(**MIXTURES, structure="welch+merge"), with_gaps(BITS), {"sample_weight": WEIGHTS}),
 }
 # Of these, blocks are found by a sample of their rows.
-SAMPLED = ("mixture", "mixture, sparse")
+SAMPLED = ("mixture", "mixture, sparse", "mixture, wide")
 
 
 def learned(name, **rows):
@@ -52,7 +55,7 @@ def learned(name, **rows):
     own = np.asarray(rows.get("rows", np.arange(NUM_ROWS)))
     estimator.fit(X[own], **{key: each[own] for key, each in options.items()}, **rows)
     if isinstance(estimator, MEVMDensity):
-        return estimator.partition_.labels.tolist(), estimator.n_iter_, estimator.score_samples(BITS).tolist()
+        return estimator.partition_.labels.tolist(), estimator.n_iter_, estimator.score_samples(X).tolist()
     structure = estimator.tree_.cliques, estimator.smoothing_, [each.tolist() for each in estimator.categories_]
     return *structure, estimator.to_pyro().clique_logits.tolist()
 
