@@ -31,9 +31,9 @@ junction trees*, with the settings that [validation chose](tree_mixtures.md), *M
 Gains are differences of mean log-probabilities of the same test rows, for one seed; less than .02 nats counts as none,
 as other seeds differ by about as much.
 
-What the networks gain over mixtures is that of regions with trees: without exchangeable blocks they are as good on
-plants, audio and nltcs, and .035 nats behind on jester. Blocks alone are the best of the three on audio and jester, by
-.08 nats, and .23 behind on plants: mixing both in a leaf does not find the better of the two.
+What the networks gain over mixtures is that of regions with trees: without exchangeable blocks they are as good on all
+four sets. Blocks alone are the best of the three on audio and jester, by .1 nats, and .25 behind on plants: mixing both
+in a leaf does not find the better of the two.
 
 Lüdtke, Bartelt and Stuckenschmidt (2022), *Exchangeability-aware sum-product networks*, IJCAI, follow the paper's
 suggestion in another way: their learner tests for exchangeability as it splits variables. They report gains over

@@ -1,6 +1,6 @@
 """Blocks of exchangeable variables, found by merging blocks as long as the partition becomes more probable."""
 
-__all__ = ["ENOUGH_ROWS", "NEGLIGIBLE", "merge_labels", "merge_partition", "merge_rows", "told_rows"]
+__all__ = ["ENOUGH_ROWS", "NEGLIGIBLE", "merge_labels", "merge_partition", "merge_rows", "telling_rows"]
 
 from itertools import pairwise
 
@@ -78,7 +78,7 @@ def merge_labels(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.
     """The smallest variables of one class's blocks; arguments as for :func:`merge_partition`."""
     if not weights.any():
         return labels
-    rows, weights = telling_rows(weights)
+    rows, weights = telling_rows(np.arange(len(weights)), weights)
     return merge_rows(values[rows], weights, labels)
 
 
@@ -91,23 +91,24 @@ def merge_rows(values: Matrix, weights: np.ndarray, labels: np.ndarray) -> np.nd
     return names[blocks.name[index]]
 
 
-def telling_rows(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows without the lightest, and their weights; of too many, a systematic sample."""
-    # Those below the mean share of what is negligible are left out in any case; the others are sorted.
-    light = weights <= NEGLIGIBLE * weights.sum() / len(weights)
-    rows = np.flatnonzero(~light)
-    return told_rows(rows, weights[rows], float(weights[light].sum()))
+def telling_rows(rows: np.ndarray, weights: np.ndarray, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows without the lightest, and their weights; of too many, a systematic sample.
 
-
-def told_rows(rows: np.ndarray, weights: np.ndarray, rest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Those of :func:`telling_rows`, if only some of them come into question.
-
-    :param np.ndarray rows: Increasing numbers of these.
+    :param np.ndarray rows: Increasing numbers of the rows that come into question.
     :param np.ndarray weights: Their weights.
     :param float rest: Weight of all others, each of which is lighter.
     """
-    order = np.argsort(weights, kind="stable")
-    kept = np.sort(order[rest + np.cumsum(weights[order]) > NEGLIGIBLE * (rest + weights.sum())])
+    negligible = NEGLIGIBLE * (rest + weights.sum())
+    # Only rows that weigh little, together more than is negligible, have to be sorted.
+    bound = max(negligible / max(len(weights), 1), float(np.finfo(float).tiny))
+    low = weights <= bound
+    while rest + weights[low].sum() <= negligible and not low.all():
+        bound *= 4
+        low = weights <= bound
+    lightest = np.flatnonzero(low)
+    lightest = lightest[np.argsort(weights[lightest], kind="stable")]
+    kept = ~low
+    kept[lightest[rest + np.cumsum(weights[lightest]) > negligible]] = True
     rows, weights = rows[kept], weights[kept]
     if len(rows) <= ENOUGH_ROWS:
         return rows, weights

@@ -16,7 +16,7 @@ from pyro_structured.exchangeable.models.merge_partition import (
     NEGLIGIBLE,
     merge_labels,
     merge_rows,
-    told_rows,
+    telling_rows,
 )
 from pyro_structured.exchangeable.models.welch_partition import welch_partition
 from pyro_structured.exchangeable.ops.binary_rows import BinaryRows, Matrix
@@ -185,7 +185,7 @@ class StructuralEM:
         for k in progress_bar(range(len(labels)), desc="blocks", unit="class"):
             weights = state.posterior[k] * self.rows.weights
             if every is None:
-                chosen, weights = told_rows(*self.shared.heavy(weights, NEGLIGIBLE))
+                chosen, weights = telling_rows(*self.shared.heavy(weights, NEGLIGIBLE))
                 rows = self.shared.taken(chosen)
             else:
                 rows, weights = every, self.shared.weights(weights)
