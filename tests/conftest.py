@@ -1,9 +1,27 @@
-"""Checks that hold for all distributions of exchangeable vectors and mixtures given evidence."""
+"""Checks that hold for all distributions of exchangeable vectors and mixtures given evidence; life without numba."""
 
 import math
+import sys
 
 import pytest
 import torch
+
+from pyro_structured.foundation.ops.optional_numba import compiled_function
+
+
+@pytest.fixture
+def hide_numba(monkeypatch):
+    """Call it to go on as if numba were not installed."""
+
+    def hide():
+        monkeypatch.setitem(sys.modules, "numba", None)
+        for name in ("compiled", "compiled_counts", "compiled_draw", "matching_sweep", "path_sweep"):
+            for wing in ("foundation", "counts", "optima"):
+                monkeypatch.delitem(sys.modules, f"pyro_structured.{wing}.ops.{name}", raising=False)
+        compiled_function.cache_clear()
+
+    yield hide
+    compiled_function.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -21,10 +21,16 @@ from torch import Tensor
 
 from pyro_structured.counts.ops import count_tree
 from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts, has_large
-from pyro_structured.counts.ops.count_potential import attempts, solve_count_potential, solve_windows
+from pyro_structured.counts.ops.count_potential import (
+    attempts,
+    is_short,
+    solve_count_potential,
+    solve_windows,
+)
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
 from pyro_structured.counts.ops.coupled_counts import solve_coupled
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
+from pyro_structured.counts.ops.direct_counts import is_direct, solve_directly
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
 from pyro_structured.foundation.ops.private_members import is_transformed
@@ -95,6 +101,10 @@ class _Solution(NamedTuple):
     marginal_logits_error: Tensor
     count_marginals_error: Tensor
     num_fallback_nodes: Tensor
+
+    def with_rows(self, rows: Tensor, other: "_Solution") -> "_Solution":
+        """The results, with others for some rows."""
+        return _Solution(*(old.index_copy(0, rows, new) for old, new in zip(self, other, strict=True)))
 
     @property
     def lost(self) -> Tensor:
@@ -178,6 +188,31 @@ def _solve(
 ) -> _Solution:
     if not forest.is_single:
         return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
+    largest = _largest_count(count_logits)
+    if not is_direct(logits, largest):
+        return _solve_by_windows(logits, count_logits, forest, marginals, errors)
+    direct = solve_directly(logits, count_logits, largest, marginals)
+    nodes = torch.zeros_like(direct.certified, dtype=torch.long)
+    solution = _Solution(*direct[:5], 2 * direct.excess_error, nodes)
+    if bool(direct.certified.all()):
+        return solution
+    rows = (~direct.certified).nonzero().squeeze(-1)
+    solve = partial(_solve_tree, fallback=False) if is_short(logits.shape[1], largest) else _solve_by_windows
+    return solution.with_rows(rows, solve(logits[rows], count_logits[rows], forest, marginals, errors))
+
+
+def _largest_count(count_logits: Tensor) -> int:
+    """Largest count that is possible in any row, at least 1."""
+    possible = count_logits != -math.inf
+    if bool(possible[:, -1:].all()):
+        return max(count_logits.shape[-1] - 1, 1)
+    counts = torch.arange(count_logits.shape[-1], device=count_logits.device)
+    return max(int((possible * counts).amax()), 1) if len(possible) else 1
+
+
+def _solve_by_windows(
+    logits: Tensor, count_logits: Tensor, forest: AnyForest, marginals: bool, errors: bool
+) -> _Solution:
     fast = solve_count_potential(logits, count_logits, marginals)
     solution = _Solution(
         fast.excess,
@@ -193,7 +228,7 @@ def _solve(
         rows = (~fast.certified & (fast.short != fallback)).nonzero().squeeze(-1)
         if len(rows):
             slow = _solve_tree(logits[rows], count_logits[rows], forest, marginals, errors, fallback)
-            solution = _Solution(*(old.index_copy(0, rows, new) for old, new in zip(solution, slow, strict=True)))
+            solution = solution.with_rows(rows, slow)
     return solution
 
 

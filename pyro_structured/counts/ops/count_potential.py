@@ -3,8 +3,7 @@
 __all__ = [
     "CountSolution",
     "attempts",
-    "log_odds_tolerance",
-    "log_partition_tolerance",
+    "is_short",
     "rows_at_once",
     "solve_count_potential",
     "solve_windows",
@@ -26,15 +25,13 @@ from pyro_structured.counts.ops.count_windows import (
     sum_windows,
     tilt_windows,
 )
+from pyro_structured.counts.ops.direct_counts import (
+    LARGEST_EXPONENT,
+    log_odds_tolerance,
+    log_partition_tolerance,
+    rounding_error,
+)
 
-# Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
-# bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.
-LOG_PARTITION_TOLERANCE = 5e-13
-# Largest relative error of Z, in any unit: the logarithm of a mass that is mostly lost is unknown.
-LARGEST_SHARE = 1e-6
-LARGEST_EXPONENT = 800.0
-LOG_ODDS_TOLERANCE = 1e-9
-RELAXED_SIZE = 2**16
 # More windows would take longer than a direct convolution.
 MAX_WINDOWS = 256
 # Products of numbers of variables and of largest counts up to which rows that fail the certificate without a tilt are
@@ -64,19 +61,6 @@ class CountSolution(NamedTuple):
     marginal_logits_error: Tensor
     certified: Tensor
     short: Tensor
-
-
-def log_odds_tolerance(num_variables: int) -> float:
-    """Largest certified error of a posterior log-odds that is accepted."""
-    return LOG_ODDS_TOLERANCE * max(1.0, num_variables / RELAXED_SIZE)
-
-
-def log_partition_tolerance(scale: Tensor) -> Tensor:
-    """Largest certified errors of log Z that are accepted, which are relative errors of Z.
-
-    :param Tensor scale: The larger one of |log Z| and sum |x|.
-    """
-    return (LOG_PARTITION_TOLERANCE * scale.clamp(min=1.0)).clamp(max=LARGEST_SHARE)
 
 
 def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool = True) -> CountSolution:
@@ -142,11 +126,11 @@ def attempts(logits: Tensor, count_logits: Tensor, marginals: bool) -> list[tupl
     count_logits = count_logits[:, : limit + 1]
     whole = Windows(logits.new_zeros(len(logits), 1), torch.zeros_like(count_logits, dtype=torch.long), None)
     first = _solve_windows(logits, count_logits, whole, marginals)
-    is_short = logits.shape[1] * limit <= DIRECT_WORK
-    first = first._replace(short=torch.full_like(first.certified, is_short))
+    short = is_short(logits.shape[1], limit)
+    first = first._replace(short=torch.full_like(first.certified, short))
     failed = (~first.certified).nonzero().squeeze(-1)
     results = [(torch.arange(len(logits), device=logits.device), whole, _pad(first, num_counts))]
-    if len(failed) and not is_short:
+    if len(failed) and not short:
         logits, count_logits = logits[failed], count_logits[failed]
         chosen = _choose_windows(logits, count_logits)
         second = _solve_windows(logits, count_logits, chosen, marginals)
@@ -159,6 +143,11 @@ def solve_windows(logits: Tensor, count_logits: Tensor, windows: Windows) -> tup
     table = _without_impossible(logits, count_logits)[:, : windows.assignment.shape[-1]]
     solution = _pad(_solve_chunk(logits, table, windows, True), count_logits.shape[-1])
     return solution.marginal_logits, solution.log_posterior.exp()
+
+
+def is_short(num_variables: int, largest_count: int) -> bool:
+    """Whether a convolution in log space costs no more than windows."""
+    return num_variables * largest_count <= DIRECT_WORK
 
 
 def _without_impossible(logits: Tensor, count_logits: Tensor) -> Tensor:
@@ -205,7 +194,8 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
         & (odds_error.amax(-1) <= log_odds_tolerance(logits.shape[1]))
         & sums.log_partition.isfinite()
     )
-    rounding = _rounding(size, logits.shape[1], windows, sums.log_partition)
+    steepest, largest_count = (windows.tilts.abs() * _used(windows)).amax(-1), windows.assignment.shape[-1]
+    rounding = rounding_error(size, logits.shape[1], steepest, largest_count, sums.log_partition)
     if windows.guards is not None:
         rounding = rounding + _extreme_rounding(logits, count_logits, sums.log_posterior)
     return CountSolution(
@@ -217,18 +207,6 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
         certified | (count_logits == -math.inf).all(-1),
         torch.zeros_like(certified),
     )
-
-
-def _rounding(size: Tensor, num_variables: int, windows: Windows, log_partition: Tensor) -> Tensor:
-    """Bound on the error of log Z by rounding of the tilted odds, of the tilted potential and of the logarithms.
-
-    A relative error of the odds of one variable changes log Z, and a log-odds of another, by no more than itself. No
-    convolution can reduce these errors: they are reported, but do not decide about the certificate.
-    """
-    steepest = (windows.tilts.abs() * _used(windows)).amax(-1)
-    odds = size + num_variables * (1 + steepest)
-    largest_count = windows.assignment.shape[-1]
-    return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * log_partition.abs() + 512)
 
 
 def _used(windows: Windows) -> Tensor:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.counts.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.count_tree import RARE_DOUBT, RARE_DROP, UNIT_ROUNDOFF, leaf_weights
 from pyro_structured.counts.ops.coupled_forest import CoupledForest, CoupledTree, Link, Mix, Product, Release, Step
+from pyro_structured.counts.ops.direct_counts import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.fourier_passes import (
     NodePlan,
     convolve_bounded,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pyro_structured.counts.ops import count_tree
-from pyro_structured.counts.ops.count_potential import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF, CountTree
 from pyro_structured.counts.ops.count_windows import tilt_windows
+from pyro_structured.counts.ops.direct_counts import log_odds_tolerance, log_partition_tolerance
 from pyro_structured.counts.ops.fourier_passes import (
     FourierPasses,
     NodePlan,

@@ -10,9 +10,12 @@ from typing import Any
 
 @cache
 def compiled_function(module: str, name: str) -> Callable[..., Any] | None:
-    """A function of a module in this package that imports numba, or ``None`` without numba."""
+    """A function of a module that imports numba, or ``None`` without numba.
+
+    :param str module: Name of the module within this package, such as ``"optima.ops.path_sweep"``.
+    """
     try:
-        function: Callable[..., Any] = getattr(import_module(f"pyro_structured.optima.ops.{module}"), name)
+        function: Callable[..., Any] = getattr(import_module(f"pyro_structured.{module}"), name)
     except ModuleNotFoundError as error:
         # Other missing modules must not make loops slow in silence.
         if error.name != "numba":

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.optima.inference.cost_family import CostFamily
 from pyro_structured.optima.inference.independent_costs import IndependentCosts, ShiftedCosts
 from pyro_structured.optima.ops.density_family import DensityFamily
-from pyro_structured.optima.ops.optional_numba import compiled_function
 from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.optima.structures.shortest_path import ShortestPath
@@ -36,10 +36,10 @@ def sweep_compiled(
         shift, family = family.shift, family.costs
     if not isinstance(family, IndependentCosts) or costs.device.type != "cpu":
         return None
-    if isinstance(problem, Matching) and (run := compiled_function("matching_sweep", "matching_sweep")):
+    if isinstance(problem, Matching) and (run := compiled_function("optima.ops.matching_sweep", "matching_sweep")):
         _sweep_matchings(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
         return 2 * problem.num_rows
-    if isinstance(problem, ShortestPath) and (run := compiled_function("path_sweep", "path_sweep")):
+    if isinstance(problem, ShortestPath) and (run := compiled_function("optima.ops.path_sweep", "path_sweep")):
         _sweep_paths(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
         return problem.num_nodes
     return None

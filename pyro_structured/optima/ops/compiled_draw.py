@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pyro_structured.optima.ops.compiled import compiled
+from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
 

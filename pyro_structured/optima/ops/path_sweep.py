@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.adjacency import Adjacency
-from pyro_structured.optima.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_draw import compiled_draw
 from pyro_structured.optima.ops.density_family import DensityFamily
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.structures.argument_checks import (
     INTEGERS,
     check_size,
@@ -19,7 +20,6 @@ from pyro_structured.foundation.structures.argument_checks import (
     checked_tensor,
 )
 from pyro_structured.optima.ops.adjacency import Adjacency
-from pyro_structured.optima.ops.optional_numba import compiled_function
 from pyro_structured.optima.solvers.network import Network
 from pyro_structured.optima.solvers.path_intervals import path_intervals
 from pyro_structured.optima.structures.box import Box
@@ -126,7 +126,7 @@ class ShortestPath(Problem):
         vectors = np.asarray(costs.detach().double().cpu()).reshape(-1, len(self.edges))
         ends = [np.ascontiguousarray(node.expand(batch).reshape(-1).cpu()) for node in (self._source, self._target)]
         owners = np.broadcast_to(np.arange(len(vectors)).reshape(costs.shape[:-1]), batch).ravel()
-        if run := compiled_function("path_sweep", "shortest_paths"):
+        if run := compiled_function("optima.ops.path_sweep", "shortest_paths"):
             used = run(self.adjacency, vectors, owners, *ends)
         else:
             used = self._network.shortest_paths(vectors, owners, *ends)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_structured.counts.ops import count_potential, fourier_passes, nested_counts
+from pyro_structured.counts.ops import count_potential, direct_counts, fourier_passes, nested_counts
 from pyro_structured.counts.ops.certified_counts import certify, infer_counts, log_partition
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_tree import gather
@@ -298,6 +298,8 @@ def test_messages_stop_at_the_largest_possible_count():
 def windows_first(monkeypatch):
     """Windows for rows of few variables, too."""
     monkeypatch.setattr(count_potential, "DIRECT_WORK", 0)
+    for name in ("COMPILED_WORK", "WORK"):
+        monkeypatch.setattr(direct_counts, name, 0)
 
 
 @pytest.mark.parametrize("name", list(families(2)))
@@ -317,7 +319,7 @@ def test_retries_are_certified_or_left_to_direct_convolution(monkeypatch, window
     """A tolerance that no transform can meet sends all rows to log space, with the same results."""
     logits, potential = families(64)["random"]
     expected = infer_counts(logits, potential, CountForest(64))
-    monkeypatch.setattr(count_potential, "LOG_ODDS_TOLERANCE", 0.0)
+    monkeypatch.setattr(direct_counts, "LOG_ODDS_TOLERANCE", 0.0)
     found = infer_counts(logits, potential, CountForest(64))
     assert certify(logits, potential, CountForest(64)).num_fallback_nodes == 63
     for a, b in zip(found, expected, strict=True):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pyro.distributions.testing.gof import multinomial_goodness_of_fit
 
-from pyro_structured.counts.ops import count_potential, fourier_passes
+from pyro_structured.counts.ops import direct_counts, fourier_passes
 from pyro_structured.counts.ops.certified_counts import infer_counts, log_partition
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable, sample_counts
@@ -90,7 +90,7 @@ def test_large_samples_have_the_right_counts_and_marginals(case, monkeypatch):
             alone[0, count] = 0.0
             table[0, count] = -log_partition(logits, alone, CountForest(size))
     if case == "direct":
-        monkeypatch.setattr(count_potential, "LOG_ODDS_TOLERANCE", 0.0)
+        monkeypatch.setattr(direct_counts, "LOG_ODDS_TOLERANCE", 0.0)
         monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 16)
     if case == "truncated":
         table[:, 6:] = -math.inf

@@ -1,0 +1,215 @@
+r"""One potential on the count of independent binary variables, by direct sums in linear space.
+
+Messages are probability mass functions of counts, and what comes from outside are expected weights. Both are sums of
+products of numbers that are not negative, whose relative errors are small whatever the numbers are; only what is
+smaller than the smallest double is lost, and bounded, too. An exponential tilt, as in
+:mod:`pyro_structured.counts.ops.count_windows`, moves the mean count to where counts are possible.
+"""
+
+__all__ = [
+    "LARGEST_EXPONENT",
+    "DirectCounts",
+    "direct_passes",
+    "is_direct",
+    "log_odds_tolerance",
+    "log_partition_tolerance",
+    "rounding_error",
+    "solve_directly",
+]
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
+from pyro_structured.counts.ops.count_windows import cumulant, extreme_counts
+from pyro_structured.foundation.ops.optional_numba import compiled_function
+
+# Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
+# bounds, not the errors, grow with the number of variables, so the second is relaxed beyond 2**16 of them.
+LOG_PARTITION_TOLERANCE = 5e-13
+# Largest relative error of Z, in any unit: the logarithm of a mass that is mostly lost is unknown.
+LARGEST_SHARE = 1e-6
+LARGEST_EXPONENT = 800.0
+LOG_ODDS_TOLERANCE = 1e-9
+RELAXED_SIZE = 2**16
+# Products of numbers of variables and of counts, up to which direct sums are faster than transforms; and of these and
+# rows, where they are products of matrices.
+COMPILED_WORK, WORK = 2**16, 2**18
+# Steps of Newton's method for tilts, which need not be accurate.
+TILT_STEPS = 3
+
+
+class DirectCounts(NamedTuple):
+    """Results for every row, with bounds on their errors.
+
+    ``excess``, log Z less the weight of the heaviest vector, ``excess_error`` and ``certified``, whether bounds are
+    within the tolerances, have shape ``(rows,)``; ``marginal_logits`` and ``marginal_logits_error``, ``(rows,
+    num_variables)``; ``count_marginals``, the probabilities of the counts, ``(rows, num_variables + 1)``.
+    """
+
+    excess: Tensor
+    marginal_logits: Tensor
+    count_marginals: Tensor
+    excess_error: Tensor
+    marginal_logits_error: Tensor
+    certified: Tensor
+
+
+def log_odds_tolerance(num_variables: int) -> float:
+    """Largest certified error of a posterior log-odds that is accepted."""
+    return LOG_ODDS_TOLERANCE * max(1.0, num_variables / RELAXED_SIZE)
+
+
+def log_partition_tolerance(scale: Tensor) -> Tensor:
+    """Largest certified errors of log Z that are accepted, which are relative errors of Z.
+
+    :param Tensor scale: The larger one of |log Z| and sum |x|.
+    """
+    return (LOG_PARTITION_TOLERANCE * scale.clamp(min=1.0)).clamp(max=LARGEST_SHARE)
+
+
+def is_direct(logits: Tensor, largest_count: int) -> bool:
+    """Whether direct sums are the fastest way for rows of logits, shape ``(rows, num_variables)``."""
+    rows, num_variables = logits.shape
+    work = num_variables * min(largest_count, num_variables)
+    return num_variables > 0 and work <= (COMPILED_WORK if _is_compiled(logits) else WORK // max(rows, 1))
+
+
+def _is_compiled(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and compiled_function("counts.ops.compiled_counts", "direct_passes") is not None
+
+
+def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, marginals: bool = True) -> DirectCounts:
+    r"""Sums :math:`\exp(\sum_d x_d y_d + f(\sum_d y_d))` over all binary vectors.
+
+    :param Tensor logits: Log-odds, shape ``(rows, num_variables)``, float64; infinite ones are clamps.
+    :param Tensor count_logits: Log-potential of every count, at most 0, shape ``(rows, num_variables + 1)``.
+    :param int largest_count: Largest count that is possible in any row, at least 1.
+    :param bool marginals: Whether ``marginal_logits`` and their errors are wanted; they are zeros otherwise.
+    :return: Results. Cost O(DK) for largest count K.
+    """
+    num_variables, num_counts = logits.shape[-1], count_logits.shape[-1]
+    tables, tilt, tilted = count_logits[:, : largest_count + 1], logits.new_zeros(len(logits)), logits
+    if bool((tables == -math.inf).any()):
+        tilt = _tilts(logits, tables)
+        tilted = logits + tilt.unsqueeze(-1)
+        tables = tables - tilt.unsqueeze(-1) * torch.arange(largest_count + 1, dtype=tables.dtype, device=tables.device)
+    peak = tables.amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    weights = (tables - peak).exp()
+    root, given_off, given_on = direct_passes(torch.sigmoid(tilted), torch.sigmoid(-tilted), weights, marginals)
+    joint = root * weights
+    mass = joint.sum(-1, keepdim=True)
+    counts = torch.nn.functional.pad(joint / mass, (0, num_counts - largest_count - 1))
+    excess = cumulant(logits, tilt) + (mass.log() + peak).squeeze(-1)
+
+    sizes = logits.abs().clamp(max=LARGEST_EXPONENT)
+    clamped = logits.isinf()
+    if bool(clamped.any()):
+        sizes = sizes.masked_fill(clamped, 0.0)
+    size = sizes.sum(-1)
+    relative = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 4) + 16)
+    excess_error = relative + UNDERFLOW * (largest_count + 1) / mass.squeeze(-1)
+    certified = (excess_error <= log_partition_tolerance(torch.maximum(excess.abs(), size))) & excess.isfinite()
+    rounding = rounding_error(size, num_variables, tilt.abs(), largest_count, excess)
+    odds, odds_error = torch.zeros_like(logits), torch.zeros_like(logits)
+    if marginals:
+        odds = tilted + (given_on.log() - given_off.log())
+        odds_error = 2 * relative + UNDERFLOW * (1 / given_on + 1 / given_off)
+        odds, odds_error = torch.where(clamped, logits, odds), odds_error.masked_fill(clamped, 0.0)
+        certified = certified & (odds_error.amax(-1) <= log_odds_tolerance(num_variables))
+        own = UNIT_ROUNDOFF * (4 * sizes + 8 * odds.masked_fill(clamped, 0.0).abs())
+        odds_error = odds_error + 2 * rounding.unsqueeze(-1) + own
+    return DirectCounts(excess, odds, counts, excess_error + rounding, odds_error, certified)
+
+
+def rounding_error(
+    size: Tensor, num_variables: int, steepest: Tensor, largest_count: int, log_partition: Tensor
+) -> Tensor:
+    """Bound on the error of log Z by rounding of the tilted odds, of the tilted potential and of the logarithms.
+
+    A relative error of the odds of one variable changes log Z, and a log-odds of another, by no more than itself. No
+    convolution can reduce these errors: they are reported, but do not decide about the certificate.
+
+    :param Tensor size: Sum of the sizes of the logits, shape ``(rows,)``.
+    :param Tensor steepest: Size of the steepest tilt, shape ``(rows,)``.
+    :param Tensor log_partition: Log Z, shape ``(rows,)``.
+    """
+    odds = size + num_variables * (1 + steepest)
+    return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * log_partition.abs() + 512)
+
+
+def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
+    """Tilts under which the mean count is a possible one, shape ``(rows,)``; zeros where it is one without."""
+    counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    possible = count_logits != -math.inf
+    least = counts.masked_fill(~possible, math.inf).amin(-1)
+    most = counts.masked_fill(~possible, -math.inf).amax(-1)
+    fewest, all_on = extreme_counts(logits).to(logits.dtype).unbind(-1)
+    free = all_on - fewest
+    # Of the variables that are not clamped; half a variable from the ends, which no tilt reaches.
+    target = torch.minimum(torch.sigmoid(logits).sum(-1).clamp(min=least), most) - fewest
+    target = torch.minimum(target.clamp(min=0.5), free - 0.5)
+    tilt = logits.new_zeros(len(logits))
+    for _ in range(TILT_STEPS):
+        probs = torch.sigmoid(logits + tilt.unsqueeze(-1))
+        mean, variance = probs.sum(-1) - fewest, (probs * (1 - probs)).sum(-1)
+        # Newton's method for the log-odds of the mean, which is a straight line if all variables are alike.
+        gap = torch.logit(target / free) - torch.logit(mean / free)
+        tilt = tilt + gap * mean * (free - mean) / (free * variance)
+    return tilt.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def direct_passes(on: Tensor, off: Tensor, weights: Tensor, marginals: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Mass function of the total count, and its expected weight given that a variable is 0, or 1.
+
+    :param Tensor on: Probabilities of 1, shape ``(rows, num_variables)``, float64.
+    :param Tensor off: Probabilities of 0, of the same shape.
+    :param Tensor weights: Weights of the counts, from 0 to 1, shape ``(rows, largest_count + 1)``, at least two; larger
+        counts have weight 0.
+    :param bool marginals: Whether expected weights are wanted; they are zeros otherwise.
+    :return: Shapes ``(rows, largest_count + 1)``, ``(rows, num_variables)`` and ``(rows, num_variables)``.
+
+    Example::
+
+        >>> half = torch.full((1, 2), 0.5, dtype=torch.double)
+        >>> direct_passes(half, half, torch.tensor([[0.0, 1.0, 0.0]]).double())[0].tolist()
+        [[0.25, 0.5, 0.25]]
+    """
+    if not _is_compiled(on):
+        return _passes_of_products(on, off, weights, marginals)
+    results = torch.zeros_like(weights), torch.zeros_like(on), torch.zeros_like(on)
+    run = compiled_function("counts.ops.compiled_counts", "direct_passes")
+    assert run is not None
+    given = (each.contiguous().numpy() for each in (on, off, weights))
+    run(*given, marginals, *(each.numpy() for each in results))
+    return results
+
+
+def _passes_of_products(on: Tensor, off: Tensor, weights: Tensor, marginals: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Passes in a perfect binary tree, whose convolutions are products with matrices of shifted messages."""
+    (rows, num_variables), num_counts = on.shape, weights.shape[-1]
+    message = torch.stack([off, on], -1)
+    missing = (1 << (num_variables - 1).bit_length()) - num_variables
+    if missing:
+        # Variables that are never on change no count.
+        message = torch.cat([message, message.new_tensor([1.0, 0.0]).expand(rows, missing, 2)], 1)
+    levels = [message]
+    while message.shape[1] > 1:
+        left, right = message[:, ::2], message[:, 1::2]
+        width = message.shape[-1]
+        padded = torch.nn.functional.pad(right, (width - 1, min(2 * width - 1, num_counts) - width))
+        message = (padded.unfold(-1, width, 1) @ left.flip(-1).unsqueeze(-1)).squeeze(-1)
+        levels.append(message)
+    if not marginals:
+        return message[:, 0], torch.zeros_like(on), torch.zeros_like(on)
+    total = weights.unsqueeze(1)
+    for children in reversed(levels[:-1]):
+        width = children.shape[-1]
+        total = torch.nn.functional.pad(total, (0, max(0, 2 * width - 1 - total.shape[-1])))
+        siblings = children.unflatten(1, (-1, 2)).flip(2).mT
+        total = (total.unfold(-1, width, 1) @ siblings).mT.flatten(1, 2)
+    return levels[-1][:, 0], total[:, :num_variables, 0], total[:, :num_variables, 1]

@@ -1,0 +1,124 @@
+"""Direct sums over counts, compiled and as products of matrices, against ball arithmetic, transforms and each other."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyro_structured.counts.ops import direct_counts
+from pyro_structured.counts.ops.certified_counts import certify, infer_counts
+from pyro_structured.counts.ops.convolution_tree import downward, upward
+from pyro_structured.counts.ops.count_forest import CountForest
+from pyro_structured.counts.ops.direct_counts import direct_passes, is_direct, solve_directly
+from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.testing import ball_arithmetic
+
+needs_numba = pytest.mark.skipif(
+    compiled_function("counts.ops.compiled_counts", "direct_passes") is None, reason="needs numba"
+)
+KINDS = ("all", "few", "one", "ends", "parity")
+
+
+@pytest.fixture(params=["products", pytest.param("compiled", marks=needs_numba)])
+def passes(request, monkeypatch):
+    monkeypatch.setattr(direct_counts, "_is_compiled", lambda tensor: request.param == "compiled")
+
+
+def random_rows(seed, rows=3, most=24):
+    """Log-odds, some of them clamps, and potentials, some of them -inf, with a largest one of 0."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, most + 1))
+    logits = rng.choice([0.1, 1.0, 10.0, 100.0, 1e4]) * rng.standard_normal((rows, size)) + rng.choice([0.0, -30.0])
+    logits[rng.random(logits.shape) < rng.choice([0.0, 0.2])] = rng.choice([-np.inf, np.inf])
+    tables = rng.choice([0.1, 3.0, 100.0]) * rng.standard_normal((rows, size + 1))
+    counts, kind = np.arange(size + 1), KINDS[rng.integers(len(KINDS))]
+    possible = {
+        "all": counts >= 0,
+        "few": counts <= 2,
+        "one": counts == rng.integers(size + 1),
+        "ends": (counts == 0) | (counts == size),
+        "parity": counts % 2 == 0,
+    }[kind]
+    tables = np.where(possible, tables, -np.inf)
+    tables -= tables.max(1, keepdims=True)
+    return torch.from_numpy(logits), torch.from_numpy(tables)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_bounds_hold(block, passes):
+    """Against ball arithmetic, in 60 rows of each block; those that are not certified say so."""
+    certified = 0
+    for seed in range(20 * block, 20 * block + 20):
+        logits, tables = random_rows(seed)
+        found = solve_directly(logits, tables, logits.shape[1])
+        for row, is_certified in enumerate(found.certified.tolist()):
+            if not is_certified:
+                continue
+            certified += 1
+            exact = ball_arithmetic.beliefs(logits[row], tables[row], [range(logits.shape[1])], precision=400)
+            heaviest = logits[row].masked_fill(logits[row].isinf(), 0.0).clamp(min=0.0)
+            excess = exact.log_partition - math.fsum(heaviest.tolist())
+            slack = 1e-15 * (exact.log_partition.abs() + heaviest.sum())
+            assert (found.excess[row] - excess).abs() <= found.excess_error[row] + slack, (seed, row)
+            same = found.marginal_logits[row] == exact.marginal_logits
+            error = (found.marginal_logits[row] - exact.marginal_logits).abs().masked_fill(same, 0.0)
+            assert bool((error <= found.marginal_logits_error[row]).all()), (seed, row)
+            # Rarer counts than that may underflow.
+            torch.testing.assert_close(found.count_marginals[row], exact.count_marginals, rtol=1e-9, atol=1e-200)
+    assert certified > 20
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 7, 8, 9, 17]), st.integers(1, 40), st.integers(1, 40))
+def test_passes(seed, rows, size, limit):
+    """Both kinds equal transforms, for any number of rows, of variables, and of counts that are possible."""
+    rng = np.random.default_rng(seed)
+    on = torch.from_numpy(rng.random((rows, size)))
+    weights = torch.from_numpy(rng.random((rows, min(limit, size) + 1)))
+    tree = upward(on, 1 - on, weights.shape[1] - 1)
+    expected = tree.root, *downward(tree, weights)[:2]
+    kinds = [False, True] if compiled_function("counts.ops.compiled_counts", "direct_passes") else [False]
+    for is_compiled in kinds:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(direct_counts, "_is_compiled", lambda tensor, is_compiled=is_compiled: is_compiled)
+            for found, wanted in zip(direct_passes(on, 1 - on, weights), expected, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
+            root, *unused = direct_passes(on, 1 - on, weights, marginals=False)
+            torch.testing.assert_close(root, expected[0], rtol=1e-12, atol=1e-14)
+            assert not any(bool(each.any()) for each in unused)
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 150, 199, 200])
+def test_a_single_count_is_certified(count, passes):
+    """A tilt moves the mass function there, although it is 1e-300 without."""
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(2, 200, dtype=torch.double) + torch.tensor([[-9.0], [9.0]])
+    tables = torch.full((2, 201), -math.inf, dtype=torch.double)
+    tables[:, count] = 0.0
+    found = solve_directly(logits, tables, max(count, 1))
+    assert bool(found.certified.all()) == (0 < count < 200)
+
+
+def test_what_is_not_certified_is_solved_otherwise(passes):
+    """Log-odds so large that linear space ends, in one row of three."""
+    torch.manual_seed(0)
+    logits = torch.tensor([[1.0], [1e4], [1.0]]).double() * torch.randn(3, 30, dtype=torch.double)
+    tables = torch.randn(3, 31, dtype=torch.double)
+    tables[:, 9:] = -math.inf
+    assert is_direct(logits, 8) and solve_directly(logits, tables - tables.amax(-1, keepdim=True), 8).certified[0]
+    found, certificate = infer_counts(logits, tables, CountForest(30)), certify(logits, tables, CountForest(30))
+    for row in range(3):
+        exact = ball_arithmetic.beliefs(logits[row], tables[row], [range(30)], precision=2000)
+        assert (found.log_partition[row] - exact.log_partition).abs() <= certificate.log_partition_error[row]
+        error = (found.marginal_logits[row] - exact.marginal_logits).abs()
+        assert bool((error <= certificate.marginal_logits_error[row]).all())
+
+
+def test_work_decides(monkeypatch):
+    for is_compiled, most in ((True, 256), (False, 512)):
+        monkeypatch.setattr(direct_counts, "_is_compiled", lambda tensor, is_compiled=is_compiled: is_compiled)
+        assert is_direct(torch.zeros(1, most), most) and not is_direct(torch.zeros(1, 2 * most), 2 * most)
+        assert not is_direct(torch.zeros(4, 0), 1)
+    assert is_direct(torch.zeros(0, 5), 5)
