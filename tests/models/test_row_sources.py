@@ -69,6 +69,7 @@ COMPRESSED = {
     "csc": sparse.csc_array,
     "coo": sparse.coo_matrix,
     "stored": stored_nan,
+    "masked": lambda rows: np.ma.array(np.nan_to_num(rows, nan=-9).astype(int), mask=np.isnan(rows)),
     "loader": loader,
     "stream": lambda rows: DataLoader(Stream(rows), batch_size=11),
     "tensors": lambda rows: TensorDataset(torch.tensor(rows)),

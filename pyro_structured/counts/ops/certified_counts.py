@@ -23,7 +23,6 @@ from pyro_structured.counts.ops import count_tree
 from pyro_structured.counts.ops.centred_counts import CentredCounts, centre_counts, has_large
 from pyro_structured.counts.ops.count_potential import (
     attempts,
-    is_short,
     solve_count_potential,
     solve_windows,
 )
@@ -197,8 +196,7 @@ def _solve(
     if bool(direct.certified.all()):
         return solution
     rows = (~direct.certified).nonzero().squeeze(-1)
-    solve = partial(_solve_tree, fallback=False) if is_short(logits.shape[1], largest) else _solve_by_windows
-    return solution.with_rows(rows, solve(logits[rows], count_logits[rows], forest, marginals, errors))
+    return solution.with_rows(rows, _solve_by_windows(logits[rows], count_logits[rows], forest, marginals, errors))
 
 
 def _largest_count(count_logits: Tensor) -> int:

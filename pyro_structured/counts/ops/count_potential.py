@@ -3,7 +3,6 @@
 __all__ = [
     "CountSolution",
     "attempts",
-    "is_short",
     "rows_at_once",
     "solve_count_potential",
     "solve_windows",
@@ -126,11 +125,11 @@ def attempts(logits: Tensor, count_logits: Tensor, marginals: bool) -> list[tupl
     count_logits = count_logits[:, : limit + 1]
     whole = Windows(logits.new_zeros(len(logits), 1), torch.zeros_like(count_logits, dtype=torch.long), None)
     first = _solve_windows(logits, count_logits, whole, marginals)
-    short = is_short(logits.shape[1], limit)
-    first = first._replace(short=torch.full_like(first.certified, short))
+    is_short = logits.shape[1] * limit <= DIRECT_WORK
+    first = first._replace(short=torch.full_like(first.certified, is_short))
     failed = (~first.certified).nonzero().squeeze(-1)
     results = [(torch.arange(len(logits), device=logits.device), whole, _pad(first, num_counts))]
-    if len(failed) and not short:
+    if len(failed) and not is_short:
         logits, count_logits = logits[failed], count_logits[failed]
         chosen = _choose_windows(logits, count_logits)
         second = _solve_windows(logits, count_logits, chosen, marginals)
@@ -143,11 +142,6 @@ def solve_windows(logits: Tensor, count_logits: Tensor, windows: Windows) -> tup
     table = _without_impossible(logits, count_logits)[:, : windows.assignment.shape[-1]]
     solution = _pad(_solve_chunk(logits, table, windows, True), count_logits.shape[-1])
     return solution.marginal_logits, solution.log_posterior.exp()
-
-
-def is_short(num_variables: int, largest_count: int) -> bool:
-    """Whether a convolution in log space costs no more than windows."""
-    return num_variables * largest_count <= DIRECT_WORK
 
 
 def _without_impossible(logits: Tensor, count_logits: Tensor) -> Tensor:

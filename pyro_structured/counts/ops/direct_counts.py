@@ -93,7 +93,7 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     """
     num_variables, num_counts = logits.shape[-1], count_logits.shape[-1]
     tables, tilt, tilted = count_logits[:, : largest_count + 1], logits.new_zeros(len(logits)), logits
-    if bool((tables == -math.inf).any()):
+    if largest_count < num_counts - 1 or bool((tables == -math.inf).any()):
         tilt = _tilts(logits, tables)
         tilted = logits + tilt.unsqueeze(-1)
         tables = tables - tilt.unsqueeze(-1) * torch.arange(largest_count + 1, dtype=tables.dtype, device=tables.device)
@@ -111,10 +111,12 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     if bool(clamped.any()):
         sizes = sizes.masked_fill(clamped, 0.0)
     size = sizes.sum(-1)
-    relative = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 4) + 16)
+    # Of convolutions, whose terms and whose parts' errors add up; of sigmoids; and of the sum over the counts.
+    relative = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 6) + 16)
     excess_error = relative + UNDERFLOW * (largest_count + 1) / mass.squeeze(-1)
     certified = (excess_error <= log_partition_tolerance(torch.maximum(excess.abs(), size))) & excess.isfinite()
     rounding = rounding_error(size, num_variables, tilt.abs(), largest_count, excess)
+    certified = certified & (rounding <= LARGEST_SHARE)
     odds, odds_error = torch.zeros_like(logits), torch.zeros_like(logits)
     if marginals:
         odds = tilted + (given_on.log() - given_off.log())
@@ -153,14 +155,20 @@ def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
     # Of the variables that are not clamped; half a variable from the ends, which no tilt reaches.
     target = torch.minimum(torch.sigmoid(logits).sum(-1).clamp(min=least), most) - fewest
     target = torch.minimum(target.clamp(min=0.5), free - 0.5)
-    tilt = logits.new_zeros(len(logits))
+    tilt, clamped = logits.new_zeros(len(logits)), logits.isinf()
+    # Means further from the ends than half a variable have tilts between these.
+    reach = math.log(2 * logits.shape[-1])
+    lowest = -logits.masked_fill(clamped, -math.inf).amax(-1) - reach
+    highest = -logits.masked_fill(clamped, math.inf).amin(-1) + reach
     for _ in range(TILT_STEPS):
         probs = torch.sigmoid(logits + tilt.unsqueeze(-1))
         mean, variance = probs.sum(-1) - fewest, (probs * (1 - probs)).sum(-1)
         # Newton's method for the log-odds of the mean, which is a straight line if all variables are alike.
         gap = torch.logit(target / free) - torch.logit(mean / free)
-        tilt = tilt + gap * mean * (free - mean) / (free * variance)
-    return tilt.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        step = (gap * mean * (free - mean) / (free * variance)).nan_to_num(nan=0.0)
+        # Where the variance is tiny, a step of Newton's method leads anywhere.
+        tilt = torch.maximum(torch.minimum(tilt + step, highest), lowest)
+    return tilt.masked_fill(clamped.all(-1), 0.0)
 
 
 def direct_passes(on: Tensor, off: Tensor, weights: Tensor, marginals: bool = True) -> tuple[Tensor, Tensor, Tensor]:

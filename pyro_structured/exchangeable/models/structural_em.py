@@ -181,11 +181,14 @@ class StructuralEM:
         assert self.shared is not None
         mixture, (rank, number) = state.mixture, rank_and_number()
         every = self._all_rows if self.shared.number <= ENOUGH_ROWS else None
+        merged = np.where(np.arange(len(labels))[:, None] % number == rank, labels, 0)
         own: list[tuple[int, Matrix, np.ndarray]] = []
         for k in progress_bar(range(len(labels)), desc="blocks", unit="class"):
             weights = state.posterior[k] * self.rows.weights
             if every is None:
                 chosen, weights = telling_rows(*self.shared.heavy(weights, NEGLIGIBLE))
+                if not len(chosen):
+                    continue
                 rows = self.shared.taken(chosen)
             else:
                 rows, weights = every, self.shared.weights(weights)
@@ -194,7 +197,7 @@ class StructuralEM:
             if k % number == rank:
                 own.append((k, filled, weights))
         # Later, so that none waits for another one that merges.
-        merged, merge = np.zeros_like(labels), merge_rows if every is None else merge_labels
+        merge = merge_rows if every is None else merge_labels
         for k, filled, weights in own:
             merged[k] = merge(filled, weights, labels[k])
         return summed(merged)

@@ -45,12 +45,18 @@ def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
 
 
 def plain_array(values: Any, name: str = "X") -> Any:
-    """Array of a tensor on any device, in any precision and with or without a gradient; other values as they are.
+    """Array of a tensor on any device, in any precision and with or without a gradient; of a masked array, with NaN
+    where it is masked; other values as they are.
 
     :raises ValueError: for tensors that numpy cannot represent, and data frames with several columns of one name.
     """
     if not getattr(getattr(values, "columns", None), "is_unique", True):
         raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
+    if isinstance(values, np.ma.MaskedArray):
+        kind = {"f": values.dtype, "b": np.float64, "i": np.float64, "u": np.float64}.get(values.dtype.kind, object)
+        return (
+            np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(kind)) if values.mask.any() else values.data
+        )
     if not isinstance(values, Tensor):
         return values
     strange = values.dtype.is_floating_point and values.dtype not in (torch.float16, torch.float32, torch.float64)

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyro_structured.counts.ops import direct_counts
-from pyro_structured.counts.ops.certified_counts import certify, infer_counts
+from pyro_structured.counts.ops.certified_counts import certify, infer_counts, log_partition
 from pyro_structured.counts.ops.convolution_tree import downward, upward
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.direct_counts import direct_passes, is_direct, solve_directly
+from pyro_structured.distributions import RecursiveCardinality
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.testing import ball_arithmetic
 
@@ -32,6 +33,8 @@ def random_rows(seed, rows=3, most=24):
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, most + 1))
     logits = rng.choice([0.1, 1.0, 10.0, 100.0, 1e4]) * rng.standard_normal((rows, size)) + rng.choice([0.0, -30.0])
+    # Some near zero, where most are far away.
+    logits = np.where(rng.random(logits.shape) < rng.choice([0.0, 0.3]), rng.standard_normal(logits.shape), logits)
     logits[rng.random(logits.shape) < rng.choice([0.0, 0.2])] = rng.choice([-np.inf, np.inf])
     tables = rng.choice([0.1, 3.0, 100.0]) * rng.standard_normal((rows, size + 1))
     counts, kind = np.arange(size + 1), KINDS[rng.integers(len(KINDS))]
@@ -54,14 +57,19 @@ def test_bounds_hold(block, passes):
     for seed in range(20 * block, 20 * block + 20):
         logits, tables = random_rows(seed)
         found = solve_directly(logits, tables, logits.shape[1])
-        for row, is_certified in enumerate(found.certified.tolist()):
-            if not is_certified:
+        sums = solve_directly(logits, tables, logits.shape[1], marginals=False)
+        for row, (is_certified, is_summed) in enumerate(zip(found.certified.tolist(), sums.certified, strict=True)):
+            if not is_summed:
+                assert not is_certified
                 continue
-            certified += 1
             exact = ball_arithmetic.beliefs(logits[row], tables[row], [range(logits.shape[1])], precision=400)
             heaviest = logits[row].masked_fill(logits[row].isinf(), 0.0).clamp(min=0.0)
             excess = exact.log_partition - math.fsum(heaviest.tolist())
             slack = 1e-15 * (exact.log_partition.abs() + heaviest.sum())
+            assert (sums.excess[row] - excess).abs() <= sums.excess_error[row] + slack, (seed, row)
+            if not is_certified:
+                continue
+            certified += 1
             assert (found.excess[row] - excess).abs() <= found.excess_error[row] + slack, (seed, row)
             same = found.marginal_logits[row] == exact.marginal_logits
             error = (found.marginal_logits[row] - exact.marginal_logits).abs().masked_fill(same, 0.0)
@@ -88,6 +96,43 @@ def test_passes(seed, rows, size, limit):
             root, *unused = direct_passes(on, 1 - on, weights, marginals=False)
             torch.testing.assert_close(root, expected[0], rtol=1e-12, atol=1e-14)
             assert not any(bool(each.any()) for each in unused)
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        [-200.0, -190.0, -3.0, 0.0, 0.5],
+        [-42.24004802187121, 0.009300087528341305],
+        [math.inf, -200.0, -190.0, -3.0, 0.0, 0.5, -math.inf],
+        [-19.09356, 0.3884, -1.37951],
+        [-402.67, 1.3],
+    ],
+)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_tilts_stay_within_reach(logits, sign, passes):
+    """Newton's steps where the variance is tiny: the only possible count is the largest one, or the smallest."""
+    x = sign * torch.tensor(logits, dtype=torch.double)
+    d = RecursiveCardinality(x, torch.full((len(x) + 1,), -math.inf, dtype=torch.double))
+    end = len(x) - int((x == -math.inf).sum()) if sign > 0 else int((x == math.inf).sum())
+    d.count_logits[end] = 0.0
+    only = torch.where(x.isinf(), (x > 0).double(), float(sign > 0))
+    expected = (only * x.masked_fill(x.isinf(), 0.0)).sum()
+    for each in (log_partition(x, d.count_logits, CountForest(len(x))), d.log_partition_function):
+        torch.testing.assert_close(each, expected, rtol=1e-13, atol=1e-12)
+    assert d.log_prob(only).abs() < 1e-12
+
+
+def test_empty_rows(passes):
+    """Log Z is -inf, its errors are infinite, and clamped variables have what they are clamped to."""
+    logits = torch.tensor([[0.0, 1.0, 2.0], [math.inf, 1.0, 2.0], [math.inf, math.inf, -math.inf]]).double()
+    tables = torch.full((3, 4), -math.inf, dtype=torch.double)
+    tables[1:, 0] = 0.0
+    found, certificate = infer_counts(logits, tables, CountForest(3)), certify(logits, tables, CountForest(3))
+    assert bool((found.log_partition == -math.inf).all()) and not bool(found.count_marginals.any())
+    clamped = logits.isinf()
+    assert bool((found.marginal_logits[clamped] == logits[clamped]).all())
+    assert bool(found.marginal_logits[~clamped].isnan().all())
+    assert bool((certificate.log_partition_error == math.inf).all())
 
 
 @pytest.mark.parametrize("count", [0, 1, 6, 150, 199, 200])

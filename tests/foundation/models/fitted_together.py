@@ -28,6 +28,8 @@ BITS = RNG.integers(2, size=(NUM_ROWS, 3)).repeat(2, axis=1)
 BITS[::2] = RNG.integers(2, size=(NUM_ROWS // 2 + 1, 6)) & BITS[::2]
 # Most of these rows differ, and some are in several processes.
 WIDE = np.concatenate([BITS, RNG.integers(2, size=(NUM_ROWS, 5))], 1)
+# Two patterns with noise, so far apart that classes beyond two become empty.
+APART = (RNG.random((2, 300)) < 0.5)[RNG.integers(2, size=NUM_ROWS)] ^ (RNG.random((NUM_ROWS, 300)) < 0.02)
 WEIGHTS = RNG.integers(4, size=NUM_ROWS)
 SHARES = np.where(WEIGHTS, RNG.random(NUM_ROWS), 0.0)
 
@@ -43,10 +45,11 @@ CASES = {
     "mixture": (MEVMDensity(**MIXTURES), BITS, {}),
     "mixture, sparse": (MEVMDensity(**MIXTURES), sparse.csr_array(BITS), {"sample_weight": SHARES, "X_val": BITS}),
     "mixture, wide": (MEVMDensity(**MIXTURES), WIDE, {"sample_weight": SHARES}),
+    "mixture, empty classes": (MEVMDensity(**MIXTURES | {"n_components": 6}), APART, {}),
     "mixture, gaps": (MEVMDensity(**MIXTURES, structure="welch+merge"), with_gaps(BITS), {"sample_weight": WEIGHTS}),
 }
 # Of these, blocks are found by a sample of their rows.
-SAMPLED = ("mixture", "mixture, sparse", "mixture, wide")
+SAMPLED = ("mixture", "mixture, sparse", "mixture, wide", "mixture, empty classes")
 
 
 def learned(name, **rows):
