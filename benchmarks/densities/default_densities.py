@@ -80,11 +80,19 @@ def scored(model, data):
     return {"validation": model.score(data.validation), "test": model.score(data.test)}
 
 
+def codes_of(model, rows):
+    """Codes from which members learn; those of values that training rows lack come last."""
+    pairs = zip(rows.T, model.categories_, strict=True)
+    codes = [np.where(np.isin(column, known), np.searchsorted(known, column), len(known)) for column, known in pairs]
+    return np.stack(codes, 1)
+
+
 def stack(data, seed):
     start = time.process_time(), time.perf_counter()
     model = StackedDensity(random_state=seed, verbose=False).fit(data.train, X_val=data.validation)
     figures = {"seconds": time.process_time() - start[0], "clock": time.perf_counter() - start[1]}
-    tests = {name: estimator.score(data.test) for name, estimator in model.estimators_.items()}
+    codes = codes_of(model, data.test)
+    tests = {name: estimator.score(codes) for name, estimator in model.estimators_.items()}
     members = [{**member._asdict(), "test": tests.get(member.name)} for member in model.members_]
     return {**figures, **scored(model, data), "members": members}
 

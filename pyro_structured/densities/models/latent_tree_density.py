@@ -437,8 +437,7 @@ class LatentTreeDensity(CategoricalDensity):
             whole = bool(observed.all())
             rows = [d.log_prob(values) if whole else d.marginal_log_prob(values, observed) for d in members]
             scores.append(torch.stack(rows, -1).cpu().numpy())
-        log_probs: np.ndarray = logsumexp(np.concatenate(scores), axis=1, b=self.weights_)
-        return log_probs
+        return mixture_log_probs(np.concatenate(scores), self.weights_)
 
     def to_pyro(self) -> LatentTree | MixtureOfDensities:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown
@@ -498,4 +497,23 @@ def average_score(log_probs: np.ndarray, shares: np.ndarray, weights: np.ndarray
     """Mean log-probability of rows under a mixture; arguments as for :func:`stacking_weights`, and weights of the
     members.
     """
-    return float(shares @ logsumexp(log_probs, axis=1, b=weights))
+    return float(shares @ mixture_log_probs(log_probs, weights))
+
+
+def mixture_log_probs(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Log-probabilities of rows under a mixture.
+
+    :param np.ndarray log_probs: Log-probabilities of the rows under each member, shape ``(N, M)``.
+    :param np.ndarray weights: Weights of the members, at least 0, shape ``(M,)``.
+    :return: Shape ``(N,)``.
+
+    Example::
+
+        >>> mixture_log_probs(np.log([[0.2, 0.4]]), np.array([0.5, 0.5])).round(2)
+        array([-1.2])
+    """
+    # Logarithms, as a sum that is divided by a term of subnormal weight overflows.
+    with np.errstate(divide="ignore"):
+        terms = log_probs + np.log(weights)
+    mixed: np.ndarray = logsumexp(terms, axis=1)
+    return mixed

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -20,6 +19,7 @@ from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
 from pyro_structured.densities.models.latent_tree_density import (
     LatentTreeDensity,
     average_score,
+    mixture_log_probs,
     stacking_weights,
 )
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity
@@ -35,6 +35,10 @@ from pyro_structured.junction_trees.models.thin_junction_tree import ThinJunctio
 
 # Seconds to learn in, and those for data with more columns than the number below.
 BUDGET, LONG_BUDGET, WIDE = 280.0, 840.0, 200
+# Rows below which tables of many states are too large to be learned well.
+FEW_ROWS = 5_000
+# Entries of the data up to which a mixture of blocks has several starts: in larger data, each takes long.
+STARTS, MOST_ENTRIES = 10, 2**22
 # Members of smaller weight are left out.
 SMALLEST_WEIGHT = 1e-3
 INTERRUPTED = "fit was interrupted"
@@ -64,10 +68,11 @@ class StackedDensity(CategoricalDensity):
         p(x) = \sum_m w_m p_m(x).
 
     Members are learned one after the other from the same rows, each with a share of the time that the members before
-    have left: trees of latent variables, which may take most, the tree of Chow and Liu, a junction tree, a mixture of
-    junction trees, and, for columns of two categories, a mixture of exchangeable blocks and a sum-product network.
-    Weights are those that give validation rows the largest probability, which is a concave problem. On such rows, the
-    average is never worse than the best member. Rows that are impossible under all members do not count for weights.
+    have left: trees of latent variables, which may take most, such trees of few states, if there are less than 5,000
+    rows, the tree of Chow and Liu, a junction tree, a mixture of junction trees, and, for columns of two categories, a
+    mixture of exchangeable blocks and a sum-product network. Weights are those that give validation rows the largest
+    probability, which is a concave problem. On such rows, the average is never worse than the best member. Rows that
+    are impossible under all members do not count for weights.
 
     Columns may have any categories, and missing values (NaN, None or pandas' NA). A sum-product network is only learned
     if rows and validation rows are complete.
@@ -191,15 +196,20 @@ class StackedDensity(CategoricalDensity):
         columns: dict[str, Any] = {"categories": self._all_codes, "handle_unknown": "error", "random_state": seed}
         most, is_wide = len(np.unique(codes, axis=0)), codes.shape[1] > WIDE
         latent = LatentTreeDensity(n_states=32 if is_wide else 64, n_trees=4, device=self.device, **columns)
-        members = [
-            ("latent trees", latent, 0.6),
+        members = [("latent trees", latent, 0.6)]
+        if len(codes) < FEW_ROWS:
+            few_states = LatentTreeDensity(n_states=8, n_trees=4, device=self.device, **columns)
+            members.append(("latent trees of few states", few_states, 0.2))
+        members += [
             ("Chow-Liu tree", ThinJunctionTree(treewidth=1, **columns), 0.2),
             ("junction tree", ThinJunctionTree(**columns), 0.2),
             ("mixture of junction trees", JunctionTreeMixture(n_components=min(10, most), **columns), 0.4),
         ]
         if set(self._num_states) == {2}:
             options: dict[str, Any] = {"binarize": None, "random_state": seed}
-            members.append(("exchangeable blocks", MEVMDensity(n_components=min(20, most), n_init=1, **options), 0.4))
+            n_init = STARTS if codes.size <= MOST_ENTRIES else 1
+            blocks = MEVMDensity(n_components=min(20, most), n_init=n_init, **options)
+            members.append(("exchangeable blocks", blocks, 0.4))
             if is_complete:
                 members.append(("sum-product network", ExchangeableSPN(**options), 1.0))
         return members
@@ -256,8 +266,7 @@ class StackedDensity(CategoricalDensity):
         check_is_fitted(self)
         rows = _with_gaps(self._read(X))
         scores = np.stack([estimator.score_samples(rows) for estimator in self.estimators_.values()], 1)
-        log_probs: np.ndarray = logsumexp(scores, axis=1, b=self.weights_)
-        return log_probs
+        return mixture_log_probs(scores, self.weights_)
 
     def to_pyro(self) -> MixtureOfDensities:
         """Density as a Pyro distribution of codes: places in ``categories_``, and the place after them for unknown

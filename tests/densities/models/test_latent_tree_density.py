@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_structured.densities.models import latent_tree_density
-from pyro_structured.densities.models.latent_tree_density import stacking_weights
+from pyro_structured.densities.models.latent_tree_density import mixture_log_probs, stacking_weights
 from pyro_structured.distributions import LatentTree, MixtureOfDensities
 from pyro_structured.junction_trees.models import tree_fitting
 from pyro_structured.models import LatentTreeDensity
@@ -222,6 +222,14 @@ def test_warning():
     torch.manual_seed(0)
     with pytest.warns(ConvergenceWarning, match="no convergence in 1 passes"):
         LatentTreeDensity(n_states=2, max_iter=1, random_state=0).fit(known_tree().sample((300,)))
+
+
+def test_mixture_with_subnormal_weights():
+    """The member of the largest probability has the smallest weight."""
+    log_probs = np.array([[0.0, -5.0], [-np.inf, -5.0], [-np.inf, -np.inf]])
+    found = mixture_log_probs(log_probs, np.array([1e-310, 1.0]))
+    assert found.tolist() == [-5.0, -5.0, -np.inf]
+    assert mixture_log_probs(log_probs[:1], np.array([0.0, 1.0])).tolist() == [-5.0]
 
 
 def test_stacking_weights():

@@ -76,7 +76,8 @@ def test_default_members():
     binary = StackedDensity(random_state=0, time_budget=60.0).fit(rows(300))
     names = [member.name for member in binary.members_]
     assert names == [
-        *("latent trees", "Chow-Liu tree", "junction tree", "mixture of junction trees"),
+        *("latent trees", "latent trees of few states"),
+        *("Chow-Liu tree", "junction tree", "mixture of junction trees"),
         *("exchangeable blocks", "sum-product network"),
     ]
     # Rows with gaps, and more than two categories, in words.
@@ -84,7 +85,7 @@ def test_default_members():
     X[:, 0] = np.array(["a", "b", "c"])[rows(300)[:, :2].sum(1)]
     X[3, 2] = None
     words = StackedDensity(random_state=0, time_budget=60.0).fit(X)
-    assert [member.name for member in words.members_] == names[:4]
+    assert [member.name for member in words.members_] == names[:5]
     assert set(words.sample(30, random_state=0)[:, 0]) <= {"a", "b", "c"}
     strange = X[:1].copy()
     strange[0, 0] = "d"
