@@ -84,7 +84,8 @@ class StackedDensity(CategoricalDensity):
         in ``categories_``) instead of the default members. Their ``categories`` are set to all codes; those that have
         no such parameter are for columns of two categories.
     :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more,
-        at most. Members that would need more keep what they have. ``None``: 280, and 840 for more than 200 columns.
+        at most. Members that would need more keep what they have. ``None``: 280, and 840 for more than 200 columns;
+        ``math.inf``: no limit.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
@@ -149,7 +150,7 @@ class StackedDensity(CategoricalDensity):
             ``handle_unknown`` makes an error, or no member is learned in time.
         """
         start = time.monotonic()
-        if self.time_budget is not None:
+        if self.time_budget is not None and self.time_budget != math.inf:
             check_positive("time_budget", self.time_budget)
         codes, weights = self._learn_categories(X, sample_weight)
         budget = LONG_BUDGET if codes.shape[1] > WIDE else BUDGET

@@ -13,7 +13,9 @@ from torch import Tensor
 from pyro_structured.foundation.distributions.estimate_warning import EstimateWarning, warn_of_spread
 from pyro_structured.foundation.inference.seeded_runs import seeded_runs
 from pyro_structured.foundation.ops.log_mean_error import log_mean_error
+from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.foundation.structures.representation import shortened
 
 
 class ReplicatedEstimate(NamedTuple):
@@ -62,7 +64,7 @@ def replicate_estimate(
 
     No gradient; give the estimator of the distribution more chains for that. Starting processes takes some seconds;
     they are kept for later calls. An :class:`~pyro_structured.distributions.EstimateWarning` says where the standard
-    error of the mean is above 0.5.
+    error of the mean is above 0.5, and which replicates are NaN; means of these are NaN, too.
 
     Example::
 
@@ -81,6 +83,10 @@ def replicate_estimate(
     shown = {"desc": "replicates", "unit": "replicate"}
     estimates = seeded_runs(_Replicate(estimate).run, num_replicates, n_jobs, "replicate", "estimate", **shown)
     logs = torch.stack([_checked(found) for found in estimates])
+    undefined = [place for place, each in enumerate(logs) if bool(each.isnan().any())]
+    if undefined:
+        message = f"estimate: expected logarithms, got NaN in replicates {shortened(undefined)}"
+        warnings.warn(message, EstimateWarning, stacklevel=frames_below_user())
     total = logs.logsumexp(0)
     effective = (2 * total - (2 * logs).logsumexp(0)).exp()
     found = ReplicatedEstimate(

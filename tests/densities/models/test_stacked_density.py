@@ -1,5 +1,6 @@
 """Averages of density estimators: weights, limits of time, interrupts, queries."""
 
+import math
 import time
 import warnings
 
@@ -58,7 +59,7 @@ def test_never_worse_than_the_best_member_on_validation_rows():
 
 def test_distribution():
     X = rows()
-    model = StackedDensity(members=SMALL, random_state=0).fit(X)
+    model = StackedDensity(members=SMALL, time_budget=math.inf, random_state=0).fit(X)
     d = model.to_pyro()
     assert isinstance(d, MixtureOfDensities)
     values = torch.from_numpy(X[:50])

@@ -93,6 +93,13 @@ def test_estimates_of_zero():
     assert found.effective_number.tolist() == [0.0, 2.0]
 
 
+def test_undefined_estimates_are_named():
+    values = iter([0.0, torch.nan, 0.0, torch.nan])
+    with pytest.warns(EstimateWarning, match=r"^estimate: expected logarithms, got NaN in replicates \[1, 3\]$"):
+        found = replicate_estimate(lambda: torch.tensor([next(values), 0.0]), 4)
+    assert found.value[0].isnan() and found.value[1] == 0.0 and found.replicates[[0, 2], 0].tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
