@@ -201,11 +201,8 @@ def _solve(
 
 def _largest_count(count_logits: Tensor) -> int:
     """Largest count that is possible in any row, at least 1."""
-    possible = count_logits != -math.inf
-    if bool(possible[:, -1:].all()):
-        return max(count_logits.shape[-1] - 1, 1)
-    counts = torch.arange(count_logits.shape[-1], device=count_logits.device)
-    return max(int((possible * counts).amax()), 1) if len(possible) else 1
+    possible = (count_logits != -math.inf).any(0).nonzero()
+    return max(int(possible[-1]), 1) if len(possible) else 1
 
 
 def _solve_by_windows(

@@ -1,13 +1,168 @@
-"""Direct sums over the counts of independent binary variables, in compiled loops; imported only where numba is."""
+"""Direct sums over the counts of independent binary variables, in compiled loops; imported only where numba is.
 
-__all__ = ["direct_passes"]
+Variables are divided into blocks. The trees of blocks are alike, so that those of many blocks and rows are computed
+side by side in memory. Above them, a row has a tree of its own, whose messages are cut off where probabilities are
+tiny.
+"""
+
+__all__ = ["direct_passes", "solve_directly"]
+
+import math
 
 import numpy as np
 
-from pyro_structured.foundation.ops.compiled import compiled
+from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
+from pyro_structured.counts.ops.direct_counts import (
+    LARGEST_EXPONENT,
+    LARGEST_SHARE,
+    LOG_PARTITION_TOLERANCE,
+    rounding_error,
+)
+from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_order
 
-# Rows that are computed together, side by side in memory.
-LANES = 8
+# Largest number of variables of a block; number down to which blocks are halved while there are few of them; largest
+# number of blocks that are computed side by side.
+BLOCK, SMALL_BLOCK, FEW_BLOCKS, LANES = 128, 16, 8, 64
+# Probabilities of counts are cut off that are so much smaller than the least probability of a value of a variable, or
+# as small as that.
+CUT, TINY = 2.0**-60, 1e-290
+# Variables whose weights are multiplied before a logarithm is taken.
+TOGETHER = 64
+# Entries from which products of messages are dot products, and number of these that are computed together.
+LONG, DOTS = 24, 8
+
+_rounding_error = compiled(rounding_error)
+
+
+@compiled
+def solve_directly(
+    logits: np.ndarray,
+    tables: np.ndarray,
+    tilts: np.ndarray,
+    limit: int,
+    sum_error: float,
+    odds_tolerance: float,
+    is_cut: bool,
+    marginals: bool,
+    excess: np.ndarray,
+    odds: np.ndarray,
+    counts: np.ndarray,
+    excess_error: np.ndarray,
+    odds_error: np.ndarray,
+    certified: np.ndarray,
+) -> None:
+    """Fills ``excess`` and what follows, all zeros before, as the function of this name in
+    :mod:`pyro_structured.counts.ops.direct_counts` does with products of matrices; float64 and contiguous.
+
+    :param tilts: Tilt of each row, shape ``(rows,)``.
+    :param limit: Largest count that is possible.
+    :param sum_error: Bound on the relative errors of sums of products.
+    """
+    num_rows, num_variables = logits.shape
+    step = max(min(BLOCK * LANES // num_variables, num_rows), 1)
+    on, off = np.zeros((step, num_variables)), np.zeros((step, num_variables))
+    given_on, given_off = np.zeros((step, num_variables)), np.zeros((step, num_variables))
+    weights, root = np.zeros((step, limit + 1)), np.zeros((step, limit + 1))
+    lost, sizes, peaks = np.zeros(step), np.zeros(step), np.zeros(step)
+    for first in range(0, num_rows, step):
+        rows = min(step, num_rows - first)
+        for place in range(rows):
+            row = first + place
+            x, tilt = logits[row], tilts[row]
+            excess[row], sizes[place] = _probabilities(x, tilt, on[place], off[place])
+            peaks[place] = _weigh(tables[row], tilt, weights[place])
+        direct_passes(
+            on[:rows],
+            off[:rows],
+            weights[:rows],
+            is_cut,
+            marginals,
+            root[:rows],
+            given_off[:rows],
+            given_on[:rows],
+            lost[:rows],
+        )
+        for place in range(rows):
+            row = first + place
+            steep, size = abs(tilts[row]), sizes[place]
+            mass = _count_mass(root[place], weights[place], is_cut, counts[row])
+            excess[row] += math.log(mass) + peaks[place]
+            share = lost[place] / mass
+            error = sum_error + UNDERFLOW * (limit + 1) / mass + share
+            rounding = _rounding_error(size, num_variables, steep, limit, excess[row])
+            tolerance = min(LOG_PARTITION_TOLERANCE * max(1.0, abs(excess[row]), size), LARGEST_SHARE)
+            fine = error <= tolerance and math.isfinite(excess[row]) and rounding <= LARGEST_SHARE
+            certified[row] = fine and share <= sum_error
+            excess_error[row] = error + rounding
+            if not marginals:
+                continue
+            for d in range(num_variables):
+                x = logits[row, d]
+                if math.isinf(x):
+                    odds[row, d] = x
+                    continue
+                # Divisions take long.
+                zero, one = 1.0 / (off[place, d] * given_off[place, d]), 1.0 / (on[place, d] * given_on[place, d])
+                odds[row, d] = x + tilts[row] + math.log(given_on[place, d] * off[place, d] * zero)
+                cut = lost[place] * (zero + one)
+                error = 2 * sum_error + UNDERFLOW * (zero * off[place, d] + one * on[place, d]) + cut
+                certified[row] = certified[row] and cut <= sum_error and error <= odds_tolerance
+                own = UNIT_ROUNDOFF * (4 * min(abs(x), LARGEST_EXPONENT) + 8 * abs(odds[row, d]))
+                odds_error[row, d] = error + 2 * rounding + own
+
+
+@compiled
+def _probabilities(logits: np.ndarray, tilt: float, on: np.ndarray, off: np.ndarray) -> tuple[float, float]:
+    """Fills the probabilities of ones and zeros under a tilt.
+
+    :return: The log weight of all vectors relative to the heaviest one without a tilt, and the sum of the sizes of the
+        logits that are not clamps.
+    """
+    weight, size = 0.0, 0.0
+    for first in range(0, len(logits), TOGETHER):
+        part, excess = 0.0, 0.0
+        for d in range(first, min(first + TOGETHER, len(logits))):
+            logit = logits[d]
+            odds = math.exp(-abs(logit + tilt))
+            likely = 1.0 / (1.0 + odds)
+            if logit + tilt > 0.0:
+                on[d], off[d] = likely, odds * likely
+            else:
+                on[d], off[d] = odds * likely, likely
+            # The product of all 1 + odds, less 1.
+            excess += odds * (1.0 + excess)
+            part += tilt + max(-logit - tilt, 0.0) if logit > 0.0 else max(logit + tilt, 0.0)
+            if not math.isinf(logit):
+                size += min(abs(logit), LARGEST_EXPONENT)
+        weight += math.log1p(excess) + part
+    return weight, size
+
+
+@compiled
+def _weigh(table: np.ndarray, tilt: float, weights: np.ndarray) -> float:
+    """Fills the weights of the counts under a tilt, and returns the logarithm by which they were divided."""
+    peak = -math.inf
+    for count in range(len(weights)):
+        peak = max(peak, table[count] - tilt * count)
+    if peak == -math.inf:
+        peak = 0.0
+    for count in range(len(weights)):
+        weights[count] = math.exp(table[count] - tilt * count - peak)
+    return peak
+
+
+@compiled
+def _count_mass(root: np.ndarray, weights: np.ndarray, is_cut: bool, counts: np.ndarray) -> float:
+    """Fills the probabilities of the counts, and returns their sum before they were divided by it."""
+    mass = 0.0
+    for count in range(len(weights)):
+        # Counts that were cut off have a positive mass, too.
+        joint = max(root[count], UNDERFLOW) if is_cut else root[count]
+        counts[count] = joint * weights[count]
+        mass += counts[count]
+    for count in range(len(weights)):
+        counts[count] /= mass
+    return mass
 
 
 @compiled
@@ -15,78 +170,118 @@ def direct_passes(
     on: np.ndarray,
     off: np.ndarray,
     weights: np.ndarray,
+    is_cut: bool,
     marginals: bool,
     root: np.ndarray,
     given_off: np.ndarray,
     given_on: np.ndarray,
+    lost: np.ndarray,
 ) -> None:
-    """Fills ``root``, ``given_off`` and ``given_on``; all arguments as for the function of this name in
-    :mod:`pyro_structured.counts.ops.direct_counts`, float64 and contiguous.
+    """Fills ``root``, ``given_off`` and ``given_on`` as the function of this name in
+    :mod:`pyro_structured.counts.ops.direct_counts` does with products of matrices; float64 and contiguous.
+
+    :param is_cut: Whether counts of partial sums are left out whose probabilities are tiny beside the least one of a
+        value of a variable.
+    :param lost: Sum of all probabilities that were left out, shape ``(rows,)``.
     """
     num_rows, num_variables = on.shape
-    limit, num_levels = weights.shape[1] - 1, 0
-    while 1 << num_levels < num_variables:
-        num_levels += 1
-    # Level l has nodes of 2**l variables, the last of which may have fewer; all have cells for the same counts.
-    starts = np.zeros(num_levels + 2, np.int64)
-    for level in range(num_levels + 1):
-        starts[level + 1] = starts[level] + _num_nodes(num_variables, level) * _width(1 << level, limit)
-    inside = np.zeros((starts[-1], LANES))
-    outside = np.zeros((starts[-1], LANES))
-    for first in range(0, num_rows, LANES):
-        rows = min(LANES, num_rows - first)
-        for d in range(num_variables):
-            for r in range(rows):
-                inside[2 * d, r], inside[2 * d + 1, r] = off[first + r, d], on[first + r, d]
-        for level in range(num_levels):
-            for node in range(_num_nodes(num_variables, level + 1)):
-                parent = starts[level + 1] + node * _width(2 << level, limit)
-                left, right = _children(num_variables, limit, starts, level, node)
-                width = min(left[1] + max(right[1], 1) - 1, limit + 1)
-                if right[1]:
-                    _convolve(
-                        inside[left[0] : left[0] + left[1]],
-                        inside[right[0] : right[0] + right[1]],
-                        inside[parent : parent + width],
-                    )
-                else:
-                    inside[parent : parent + width] = inside[left[0] : left[0] + width]
-        last = starts[num_levels]
-        for count in range(limit + 1):
-            for r in range(rows):
-                root[first + r, count] = inside[last + count, r]
-                outside[last + count, r] = weights[first + r, count]
+    limit = weights.shape[1] - 1
+    size = BLOCK
+    while size > SMALL_BLOCK and num_rows * ((num_variables - 1) // size + 1) < FEW_BLOCKS:
+        size //= 2
+    size = (num_variables - 1) // ((num_variables - 1) // size + 1) + 1
+    num_blocks = (num_variables - 1) // size + 1
+    last, width = _starts(size, 1, limit)[-2], _width(size, limit)
+    together = max(min(LANES // num_blocks, num_rows), 1)
+    num_groups = (together * num_blocks - 1) // LANES + 1
+    lanes = min(together * num_blocks, LANES)
+    inside = np.zeros((num_groups, last + width, lanes))
+    outside = np.zeros((num_groups, last + width, lanes))
+    tree = _starts(num_blocks, size, limit)
+    up, down = np.zeros(tree[-1]), np.zeros(tree[-1])
+    lowest = np.zeros((len(tree), num_blocks), np.int64)
+    widths = np.zeros((len(tree), num_blocks), np.int64)
+    space = np.zeros((4, 2 * (limit + size) + 4 * DOTS))
+    for first in range(0, num_rows, together):
+        number = min(together, num_rows - first) * num_blocks
+        for place in range(number):
+            row, start = first + place // num_blocks, (place % num_blocks) * size
+            block = inside[place // LANES, :, place % LANES]
+            for d in range(size):
+                # Variables that are never on change no count.
+                is_there = start + d < num_variables
+                block[2 * d] = off[row, start + d] if is_there else 1.0
+                block[2 * d + 1] = on[row, start + d] if is_there else 0.0
+        for group in range(num_groups):
+            _upward(inside[group], size, limit, min(lanes, number - group * LANES))
+        for row in range(first, first + number // num_blocks):
+            least = TINY
+            if is_cut:
+                least = 1.0
+                for d in range(num_variables):
+                    for probability in (on[row, d], off[row, d]):
+                        if 0.0 < probability < least:
+                            least = probability
+                least = max(CUT * least, TINY)
+            begin = (row - first) * num_blocks
+            lost[row] = 0.0
+            for node in range(num_blocks):
+                place = begin + node
+                message = space[0]
+                for count in range(width):
+                    message[count] = inside[place // LANES, last + count, place % LANES]
+                outside[place // LANES, last : last + width, place % LANES] = 0.0
+                lost[row] += _keep(message[:width], least, up, node * width, lowest[0], widths[0], node, 0)
+            lost[row] += _tree_upward(up, tree, size, limit, num_blocks, lowest, widths, least, space)
+            root[row] = 0.0
+            if math.isinf(lost[row]):
+                continue
+            top = tree[len(tree) - 2]
+            low, most = lowest[len(tree) - 2, 0], widths[len(tree) - 2, 0]
+            root[row, low : low + most] = up[top : top + most]
+            if not marginals:
+                continue
+            down[top : top + most] = weights[row, low : low + most]
+            _tree_downward(up, down, tree, size, limit, num_blocks, lowest, widths, space)
+            for node in range(num_blocks):
+                place = begin + node
+                for count in range(widths[0, node]):
+                    outside[place // LANES, last + lowest[0, node] + count, place % LANES] = down[node * width + count]
         if not marginals:
             continue
-        for level in range(num_levels - 1, -1, -1):
-            for node in range(_num_nodes(num_variables, level + 1)):
-                parent = starts[level + 1] + node * _width(2 << level, limit)
-                left, right = _children(num_variables, limit, starts, level, node)
-                width = min(left[1] + max(right[1], 1) - 1, limit + 1)
-                if right[1]:
-                    total = outside[parent : parent + width]
-                    for one, other in ((left, right), (right, left)):
-                        _correlate(
-                            total,
-                            inside[other[0] : other[0] + other[1]],
-                            outside[one[0] : one[0] + one[1]],
-                        )
-                else:
-                    outside[left[0] : left[0] + width] = outside[parent : parent + width]
-        for d in range(num_variables):
-            for r in range(rows):
-                given_off[first + r, d], given_on[first + r, d] = outside[2 * d, r], outside[2 * d + 1, r]
+        for group in range(num_groups):
+            _downward(inside[group], outside[group], size, limit, min(lanes, number - group * LANES))
+        for place in range(number):
+            row, start = first + place // num_blocks, (place % num_blocks) * size
+            block = outside[place // LANES, :, place % LANES]
+            for d in range(min(size, num_variables - start)):
+                given_off[row, start + d], given_on[row, start + d] = block[2 * d], block[2 * d + 1]
 
 
 @compiled
-def _num_nodes(num_variables: int, level: int) -> int:
-    return ((num_variables - 1) >> level) + 1
+def _num_nodes(num_leaves: int, level: int) -> int:
+    return ((num_leaves - 1) >> level) + 1
 
 
 @compiled
 def _width(size: int, limit: int) -> int:
     """Number of counts of a node of so many variables."""
     return min(size, limit) + 1
+
+
+@compiled
+def _starts(num_leaves: int, size: int, limit: int) -> np.ndarray:
+    """First cell of each level of a tree, whose leaves have ``size`` variables, and the number of all cells.
+
+    Level l has nodes of 2**l leaves, the last of which may have fewer; all have cells for the same counts.
+    """
+    num_levels = 1
+    while 1 << (num_levels - 1) < num_leaves:
+        num_levels += 1
+    starts = np.zeros(num_levels + 1, np.int64)
+    for level in range(num_levels):
+        starts[level + 1] = starts[level] + _num_nodes(num_leaves, level) * _width(size << level, limit)
+    return starts
 
 
 @compiled
@@ -102,21 +297,210 @@ def _children(
 
 
 @compiled
-def _convolve(left: np.ndarray, right: np.ndarray, product: np.ndarray) -> None:
-    """Convolves messages of rows, shape ``(counts, LANES)``; counts for which the product has no cell are left out."""
-    product[:] = 0.0
-    for i in range(len(left)):
-        for j in range(min(len(right), len(product) - i)):
-            for r in range(LANES):
-                product[i + j, r] += left[i, r] * right[j, r]
+def _upward(inside: np.ndarray, size: int, limit: int, lanes: int) -> None:
+    """Messages of all nodes of blocks side by side, shape ``(cells, lanes)``, from those of the variables."""
+    starts = _starts(size, 1, limit)
+    for level in range(len(starts) - 2):
+        for node in range(_num_nodes(size, level + 1)):
+            parent = starts[level + 1] + node * _width(2 << level, limit)
+            left, right = _children(size, limit, starts, level, node)
+            width = min(left[1] + max(right[1], 1) - 1, limit + 1)
+            product = inside[parent : parent + width]
+            if not right[1]:
+                product[:] = inside[left[0] : left[0] + width]
+                continue
+            product[:, :lanes] = 0.0
+            for i in range(left[1]):
+                one = inside[left[0] + i]
+                for j in range(min(right[1], width - i)):
+                    other, both = inside[right[0] + j], product[i + j]
+                    for lane in range(lanes):
+                        both[lane] += one[lane] * other[lane]
 
 
 @compiled
-def _correlate(total: np.ndarray, sibling: np.ndarray, result: np.ndarray) -> None:
-    """Expected weight of each count, if the sibling's count is added to it, from those of the sums."""
-    for i in range(len(result)):
-        for r in range(LANES):
-            result[i, r] = 0.0
-        for j in range(min(len(sibling), len(total) - i)):
-            for r in range(LANES):
-                result[i, r] += total[i + j, r] * sibling[j, r]
+def _downward(inside: np.ndarray, outside: np.ndarray, size: int, limit: int, lanes: int) -> None:
+    """Expected weights of all nodes of blocks side by side, shape ``(cells, lanes)``, from those of the last one."""
+    starts = _starts(size, 1, limit)
+    for level in range(len(starts) - 3, -1, -1):
+        for node in range(_num_nodes(size, level + 1)):
+            parent = starts[level + 1] + node * _width(2 << level, limit)
+            left, right = _children(size, limit, starts, level, node)
+            width = min(left[1] + max(right[1], 1) - 1, limit + 1)
+            total = outside[parent : parent + width]
+            if not right[1]:
+                outside[left[0] : left[0] + width] = total
+                continue
+            for own, other in ((left, right), (right, left)):
+                for i in range(own[1]):
+                    result = outside[own[0] + i]
+                    result[:lanes] = 0.0
+                    for j in range(min(other[1], width - i)):
+                        weight, message = total[i + j], inside[other[0] + j]
+                        for lane in range(lanes):
+                            result[lane] += weight[lane] * message[lane]
+
+
+@compiled
+def _keep(
+    message: np.ndarray,
+    least: float,
+    cells: np.ndarray,
+    start: int,
+    lowest: np.ndarray,
+    widths: np.ndarray,
+    node: int,
+    low: int,
+) -> float:
+    """Copies a message without its ends of small probabilities to the cells of a node, and returns their sum.
+
+    :param low: Count of its first entry.
+    """
+    first, end, lost = 0, len(message), 0.0
+    while first < end - 1 and message[first] < least:
+        lost += message[first]
+        first += 1
+    while end > first + 1 and message[end - 1] < least:
+        end -= 1
+        lost += message[end]
+    cells[start : start + end - first] = message[first:end]
+    lowest[node], widths[node] = low + first, end - first
+    return lost
+
+
+@compiled
+def _tree_upward(
+    up: np.ndarray,
+    starts: np.ndarray,
+    size: int,
+    limit: int,
+    num_leaves: int,
+    lowest: np.ndarray,
+    widths: np.ndarray,
+    least: float,
+    space: np.ndarray,
+) -> float:
+    """Messages of all nodes of a row's tree, from those of the leaves.
+
+    :return: The sum of all that was cut off; infinite if nothing is left.
+    """
+    lost = 0.0
+    for level in range(len(starts) - 2):
+        width, wide = _width(size << level, limit), _width(size << (level + 1), limit)
+        for node in range(_num_nodes(num_leaves, level + 1)):
+            left, right = 2 * node, 2 * node + 1
+            one = up[starts[level] + left * width :][: widths[level, left]]
+            start, low = starts[level + 1] + node * wide, lowest[level, left]
+            if right >= _num_nodes(num_leaves, level):
+                up[start : start + len(one)] = one
+                lowest[level + 1, node], widths[level + 1, node] = low, len(one)
+                continue
+            other = up[starts[level] + right * width :][: widths[level, right]]
+            low += lowest[level, right]
+            if low > limit:
+                return math.inf
+            product = space[0]
+            if len(one) <= len(other):
+                _convolve(one, other, space[1], space[2], product)
+            else:
+                _convolve(other, one, space[1], space[2], product)
+            # Counts beyond the limit have no weight.
+            product = product[: min(len(one) + len(other) - 1, limit + 1 - low)]
+            lost += _keep(product, least, up, start, lowest[level + 1], widths[level + 1], node, low)
+    return lost
+
+
+@compiled
+def _tree_downward(
+    up: np.ndarray,
+    down: np.ndarray,
+    starts: np.ndarray,
+    size: int,
+    limit: int,
+    num_leaves: int,
+    lowest: np.ndarray,
+    widths: np.ndarray,
+    space: np.ndarray,
+) -> None:
+    """Expected weights of all nodes of a row's tree, from those of the root."""
+    for level in range(len(starts) - 3, -1, -1):
+        width, wide = _width(size << level, limit), _width(size << (level + 1), limit)
+        for node in range(_num_nodes(num_leaves, level + 1)):
+            left, right = 2 * node, 2 * node + 1
+            begin, start = starts[level] + left * width, starts[level + 1] + node * wide
+            num_left = widths[level, left]
+            if right >= _num_nodes(num_leaves, level):
+                down[begin : begin + num_left] = down[start : start + num_left]
+                continue
+            num_right = widths[level, right]
+            # Of all sums of the children's counts, also those that were cut off.
+            total = space[3][: num_left + num_right - 1 + DOTS]
+            total[:] = 0.0
+            before = lowest[level + 1, node] - lowest[level, left] - lowest[level, right]
+            total[before : before + widths[level + 1, node]] = down[start : start + widths[level + 1, node]]
+            _correlate(total, up[begin + width :][:num_right], space[0], num_left)
+            down[begin : begin + num_left] = space[0, :num_left]
+            _correlate(total, up[begin:][:num_left], space[0], num_right)
+            down[begin + width : begin + width + num_right] = space[0, :num_right]
+
+
+@compiled_in_any_order
+def _dots(left: np.ndarray, right: np.ndarray, results: np.ndarray) -> None:
+    """Dot products of a vector with eight windows of another one, which has seven entries more."""
+    number = len(left)
+    a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for place in range(number):
+        factor = left[place]
+        a += factor * right[place]
+        b += factor * right[place + 1]
+        c += factor * right[place + 2]
+        d += factor * right[place + 3]
+        e += factor * right[place + 4]
+        f += factor * right[place + 5]
+        g += factor * right[place + 6]
+        h += factor * right[place + 7]
+    results[0], results[1], results[2], results[3] = a, b, c, d
+    results[4], results[5], results[6], results[7] = e, f, g, h
+
+
+@compiled_in_any_order
+def _convolve(short: np.ndarray, long: np.ndarray, turned: np.ndarray, padded: np.ndarray, product: np.ndarray) -> None:
+    """Convolves two messages, the first of which is not the longer one; ``turned`` and ``padded`` are space."""
+    number, width = len(short), len(long)
+    if number < LONG:
+        product[: number + width - 1] = 0.0
+        for i in range(number):
+            factor, target = short[i], product[i : i + width]
+            for j in range(width):
+                target[j] += factor * long[j]
+        return
+    for i in range(number):
+        turned[i] = short[number - 1 - i]
+    padded[: DOTS - 1], padded[DOTS - 1 : DOTS - 1 + width], padded[DOTS - 1 + width : 2 * DOTS + width] = (
+        0.0,
+        long,
+        0.0,
+    )
+    for count in range(0, number + width - 1, DOTS):
+        # Entries of the first message for which the second one has one, for any of the results.
+        first, end = max(number - DOTS - count, 0), min(number, number + width - 1 - count)
+        begin = DOTS + count - number + first
+        _dots(turned[first:end], padded[begin : begin + end - first + DOTS - 1], product[count : count + DOTS])
+
+
+@compiled_in_any_order
+def _correlate(total: np.ndarray, sibling: np.ndarray, result: np.ndarray, number: int) -> None:
+    """Expected weight of each count, if the sibling's count is added to it, from those of the sums.
+
+    :param total: Weights of the sums, ``number + len(sibling) - 1`` entries and ``DOTS`` zeros.
+    """
+    width = len(sibling)
+    if number < LONG:
+        result[:number] = 0.0
+        for j in range(width):
+            factor, window, target = sibling[j], total[j : j + number], result[:number]
+            for i in range(number):
+                target[i] += factor * window[i]
+        return
+    for count in range(0, number, DOTS):
+        _dots(sibling, total[count : count + width + DOTS - 1], result[count : count + DOTS])

@@ -35,9 +35,9 @@ LARGEST_SHARE = 1e-6
 LARGEST_EXPONENT = 800.0
 LOG_ODDS_TOLERANCE = 1e-9
 RELAXED_SIZE = 2**16
-# Products of numbers of variables and of counts, up to which direct sums are faster than transforms; and of these and
-# rows, where they are products of matrices.
-COMPILED_WORK, WORK = 2**16, 2**18
+# Products of numbers of variables and of counts, up to which direct sums are faster than transforms if nothing is cut
+# off; and of these and rows, where sums are products of matrices.
+WHOLE_WORK, WORK = 2**16, 2**18
 # Steps of Newton's method for tilts, which need not be accurate.
 TILT_STEPS = 3
 
@@ -74,8 +74,8 @@ def log_partition_tolerance(scale: Tensor) -> Tensor:
 def is_direct(logits: Tensor, largest_count: int) -> bool:
     """Whether direct sums are the fastest way for rows of logits, shape ``(rows, num_variables)``."""
     rows, num_variables = logits.shape
-    work = num_variables * min(largest_count, num_variables)
-    return num_variables > 0 and work <= (COMPILED_WORK if _is_compiled(logits) else WORK // max(rows, 1))
+    work = max(rows, 1) * num_variables * min(largest_count, num_variables)
+    return num_variables > 0 and (_is_compiled(logits) or work <= WORK)
 
 
 def _is_compiled(tensor: Tensor) -> bool:
@@ -91,12 +91,43 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     :param bool marginals: Whether ``marginal_logits`` and their errors are wanted; they are zeros otherwise.
     :return: Results. Cost O(DK) for largest count K.
     """
+    num_variables = logits.shape[-1]
+    tilts = logits.new_zeros(len(logits))
+    if largest_count < count_logits.shape[-1] - 1 or bool((count_logits == -math.inf).any()):
+        tilts = _tilts(logits, count_logits[:, : largest_count + 1])
+    # Of convolutions, whose terms and whose parts' errors add up; of sigmoids; and of the sum over the counts.
+    sum_error = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 6) + 16)
+    if not _is_compiled(logits):
+        return _solve_by_products(logits, count_logits, tilts, largest_count, sum_error, marginals)
+    found = DirectCounts(
+        torch.zeros_like(tilts),
+        torch.zeros_like(logits),
+        torch.zeros_like(count_logits),
+        torch.zeros_like(tilts),
+        torch.zeros_like(logits),
+        torch.zeros_like(tilts, dtype=torch.bool),
+    )
+    solve = compiled_function("counts.ops.compiled_counts", "solve_directly")
+    assert solve is not None
+    solve(
+        *(each.contiguous().numpy() for each in (logits, count_logits, tilts)),
+        largest_count,
+        sum_error,
+        log_odds_tolerance(num_variables),
+        num_variables * largest_count > WHOLE_WORK,
+        marginals,
+        *(each.numpy() for each in found),
+    )
+    return found
+
+
+def _solve_by_products(
+    logits: Tensor, count_logits: Tensor, tilts: Tensor, largest_count: int, sum_error: float, marginals: bool
+) -> DirectCounts:
     num_variables, num_counts = logits.shape[-1], count_logits.shape[-1]
-    tables, tilt, tilted = count_logits[:, : largest_count + 1], logits.new_zeros(len(logits)), logits
-    if largest_count < num_counts - 1 or bool((tables == -math.inf).any()):
-        tilt = _tilts(logits, tables)
-        tilted = logits + tilt.unsqueeze(-1)
-        tables = tables - tilt.unsqueeze(-1) * torch.arange(largest_count + 1, dtype=tables.dtype, device=tables.device)
+    numbers = torch.arange(largest_count + 1, dtype=logits.dtype, device=logits.device)
+    tilted = logits + tilts.unsqueeze(-1)
+    tables = count_logits[:, : largest_count + 1] - tilts.unsqueeze(-1) * numbers
     peak = tables.amax(-1, keepdim=True)
     peak = peak.masked_fill(peak == -math.inf, 0.0)
     weights = (tables - peak).exp()
@@ -104,23 +135,20 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     joint = root * weights
     mass = joint.sum(-1, keepdim=True)
     counts = torch.nn.functional.pad(joint / mass, (0, num_counts - largest_count - 1))
-    excess = cumulant(logits, tilt) + (mass.log() + peak).squeeze(-1)
-
+    excess = cumulant(logits, tilts) + (mass.log() + peak).squeeze(-1)
     sizes = logits.abs().clamp(max=LARGEST_EXPONENT)
     clamped = logits.isinf()
     if bool(clamped.any()):
         sizes = sizes.masked_fill(clamped, 0.0)
     size = sizes.sum(-1)
-    # Of convolutions, whose terms and whose parts' errors add up; of sigmoids; and of the sum over the counts.
-    relative = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 6) + 16)
-    excess_error = relative + UNDERFLOW * (largest_count + 1) / mass.squeeze(-1)
+    excess_error = sum_error + UNDERFLOW * (largest_count + 1) / mass.squeeze(-1)
     certified = (excess_error <= log_partition_tolerance(torch.maximum(excess.abs(), size))) & excess.isfinite()
-    rounding = rounding_error(size, num_variables, tilt.abs(), largest_count, excess)
+    rounding = rounding_error(size, num_variables, tilts.abs(), largest_count, excess)
     certified = certified & (rounding <= LARGEST_SHARE)
     odds, odds_error = torch.zeros_like(logits), torch.zeros_like(logits)
     if marginals:
         odds = tilted + (given_on.log() - given_off.log())
-        odds_error = 2 * relative + UNDERFLOW * (1 / given_on + 1 / given_off)
+        odds_error = 2 * sum_error + UNDERFLOW * (1 / given_on + 1 / given_off)
         odds, odds_error = torch.where(clamped, logits, odds), odds_error.masked_fill(clamped, 0.0)
         certified = certified & (odds_error.amax(-1) <= log_odds_tolerance(num_variables))
         own = UNIT_ROUNDOFF * (4 * sizes + 8 * odds.masked_fill(clamped, 0.0).abs())
@@ -141,7 +169,7 @@ def rounding_error(
     :param Tensor log_partition: Log Z, shape ``(rows,)``.
     """
     odds = size + num_variables * (1 + steepest)
-    return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * log_partition.abs() + 512)
+    return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * abs(log_partition) + 512)
 
 
 def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
@@ -174,6 +202,8 @@ def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
 def direct_passes(on: Tensor, off: Tensor, weights: Tensor, marginals: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Mass function of the total count, and its expected weight given that a variable is 0, or 1.
 
+    Passes in a perfect binary tree, whose convolutions are products with matrices of shifted messages.
+
     :param Tensor on: Probabilities of 1, shape ``(rows, num_variables)``, float64.
     :param Tensor off: Probabilities of 0, of the same shape.
     :param Tensor weights: Weights of the counts, from 0 to 1, shape ``(rows, largest_count + 1)``, at least two; larger
@@ -187,18 +217,6 @@ def direct_passes(on: Tensor, off: Tensor, weights: Tensor, marginals: bool = Tr
         >>> direct_passes(half, half, torch.tensor([[0.0, 1.0, 0.0]]).double())[0].tolist()
         [[0.25, 0.5, 0.25]]
     """
-    if not _is_compiled(on):
-        return _passes_of_products(on, off, weights, marginals)
-    results = torch.zeros_like(weights), torch.zeros_like(on), torch.zeros_like(on)
-    run = compiled_function("counts.ops.compiled_counts", "direct_passes")
-    assert run is not None
-    given = (each.contiguous().numpy() for each in (on, off, weights))
-    run(*given, marginals, *(each.numpy() for each in results))
-    return results
-
-
-def _passes_of_products(on: Tensor, off: Tensor, weights: Tensor, marginals: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Passes in a perfect binary tree, whose convolutions are products with matrices of shifted messages."""
     (rows, num_variables), num_counts = on.shape, weights.shape[-1]
     message = torch.stack([off, on], -1)
     missing = (1 << (num_variables - 1).bit_length()) - num_variables

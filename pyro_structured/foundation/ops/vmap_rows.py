@@ -14,7 +14,10 @@ def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) ->
     :param function: Function of tensors of shape ``(rows, size)``, and options, with results of shape ``(rows, ...)``.
     :param arguments: Tensors of shape ``(..., size)``, and options, which are passed on.
     """
-    batch = torch.Size(torch.broadcast_shapes(*(x.shape[:-1] for x in arguments if isinstance(x, Tensor))))
+    shapes = {x.shape[:-1] for x in arguments if isinstance(x, Tensor)}
+    if len(shapes) == 1 and len(next(iter(shapes))) == 1:
+        return list(function(*arguments))
+    batch = torch.Size(torch.broadcast_shapes(*shapes))
     rows = (
         x.expand(batch + x.shape[-1:]).reshape(batch.numel(), x.shape[-1]) if isinstance(x, Tensor) else x
         for x in arguments
