@@ -29,7 +29,7 @@ from pyro_structured.counts.ops.count_potential import (
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
 from pyro_structured.counts.ops.coupled_counts import solve_coupled
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
-from pyro_structured.counts.ops.direct_counts import is_direct, solve_directly
+from pyro_structured.counts.ops.direct_counts import is_direct, largest_possible_count, solve_directly
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
 from pyro_structured.foundation.ops.private_members import is_transformed
@@ -187,7 +187,7 @@ def _solve(
 ) -> _Solution:
     if not forest.is_single:
         return _solve_tree(logits, count_logits, forest, marginals, errors, fallback=False)
-    largest = _largest_count(count_logits)
+    largest = largest_possible_count(count_logits)
     if not is_direct(logits, largest):
         return _solve_by_windows(logits, count_logits, forest, marginals, errors)
     direct = solve_directly(logits, count_logits, largest, marginals)
@@ -197,12 +197,6 @@ def _solve(
         return solution
     rows = (~direct.certified).nonzero().squeeze(-1)
     return solution.with_rows(rows, _solve_by_windows(logits[rows], count_logits[rows], forest, marginals, errors))
-
-
-def _largest_count(count_logits: Tensor) -> int:
-    """Largest count that is possible in any row, at least 1."""
-    possible = (count_logits != -math.inf).any(0).nonzero()
-    return max(int(possible[-1]), 1) if len(possible) else 1
 
 
 def _solve_by_windows(

@@ -5,7 +5,7 @@ side by side in memory. Above them, a row has a tree of its own, whose messages 
 tiny.
 """
 
-__all__ = ["direct_passes", "solve_directly"]
+__all__ = ["count_trees", "direct_passes", "solve_directly", "split_counts"]
 
 import math
 
@@ -28,8 +28,9 @@ BLOCK, SMALL_BLOCK, FEW_BLOCKS, LANES = 128, 16, 8, 64
 CUT, TINY = 2.0**-60, 1e-290
 # Variables whose weights are multiplied before a logarithm is taken.
 TOGETHER = 64
-# Entries from which products of messages are dot products, and number of these that are computed together.
-LONG, DOTS = 24, 8
+# Entries of the shorter message up to which products are simple loops, entries from which they are dot products, and
+# number of these that are computed together.
+SHORT, LONG, DOTS = 6, 24, 8
 
 _rounding_error = compiled(rounding_error)
 
@@ -197,10 +198,9 @@ def direct_passes(
     lanes = min(together * num_blocks, LANES)
     inside = np.zeros((num_groups, last + width, lanes))
     outside = np.zeros((num_groups, last + width, lanes))
-    tree = _starts(num_blocks, size, limit)
+    tree, nodes = _starts(num_blocks, size, limit), _first_nodes(num_blocks)
     up, down = np.zeros(tree[-1]), np.zeros(tree[-1])
-    lowest = np.zeros((len(tree), num_blocks), np.int64)
-    widths = np.zeros((len(tree), num_blocks), np.int64)
+    lowest, widths = np.zeros(nodes[-1], np.int64), np.zeros(nodes[-1], np.int64)
     space = np.zeros((4, 2 * (limit + size) + 4 * DOTS))
     for first in range(0, num_rows, together):
         number = min(together, num_rows - first) * num_blocks
@@ -215,38 +215,30 @@ def direct_passes(
         for group in range(num_groups):
             _upward(inside[group], size, limit, min(lanes, number - group * LANES))
         for row in range(first, first + number // num_blocks):
-            least = TINY
-            if is_cut:
-                least = 1.0
-                for d in range(num_variables):
-                    for probability in (on[row, d], off[row, d]):
-                        if 0.0 < probability < least:
-                            least = probability
-                least = max(CUT * least, TINY)
+            least = _least_probability(on[row], off[row]) if is_cut else TINY
             begin = (row - first) * num_blocks
             lost[row] = 0.0
             for node in range(num_blocks):
                 place = begin + node
-                message = space[0]
                 for count in range(width):
-                    message[count] = inside[place // LANES, last + count, place % LANES]
+                    up[node * width + count] = inside[place // LANES, last + count, place % LANES]
                 outside[place // LANES, last : last + width, place % LANES] = 0.0
-                lost[row] += _keep(message[:width], least, up, node * width, lowest[0], widths[0], node, 0)
-            lost[row] += _tree_upward(up, tree, size, limit, num_blocks, lowest, widths, least, space)
+                lowest[node], widths[node], cut = _cut_off(up, node * width, width, least)
+                lost[row] += cut
+            lost[row] += _tree_upward(up, tree, nodes, size, limit, lowest, widths, least, space)
             root[row] = 0.0
             if math.isinf(lost[row]):
                 continue
-            top = tree[len(tree) - 2]
-            low, most = lowest[len(tree) - 2, 0], widths[len(tree) - 2, 0]
+            top, low, most = tree[-2], lowest[-1], widths[-1]
             root[row, low : low + most] = up[top : top + most]
             if not marginals:
                 continue
             down[top : top + most] = weights[row, low : low + most]
-            _tree_downward(up, down, tree, size, limit, num_blocks, lowest, widths, space)
+            _tree_downward(up, down, tree, nodes, size, limit, lowest, widths, space)
             for node in range(num_blocks):
                 place = begin + node
-                for count in range(widths[0, node]):
-                    outside[place // LANES, last + lowest[0, node] + count, place % LANES] = down[node * width + count]
+                for count in range(widths[node]):
+                    outside[place // LANES, last + lowest[node] + count, place % LANES] = down[node * width + count]
         if not marginals:
             continue
         for group in range(num_groups):
@@ -342,71 +334,96 @@ def _downward(inside: np.ndarray, outside: np.ndarray, size: int, limit: int, la
 
 
 @compiled
-def _keep(
-    message: np.ndarray,
-    least: float,
-    cells: np.ndarray,
-    start: int,
-    lowest: np.ndarray,
-    widths: np.ndarray,
-    node: int,
-    low: int,
-) -> float:
-    """Copies a message without its ends of small probabilities to the cells of a node, and returns their sum.
+def _cut_off(cells: np.ndarray, start: int, number: int, least: float) -> tuple[int, int, float]:
+    """Cuts off the ends of a message, where probabilities are small, and moves the rest to its first cell.
 
-    :param low: Count of its first entry.
+    :return: Number of entries that were cut off before the rest, that of the rest, and the sum of all that was cut off.
     """
-    first, end, lost = 0, len(message), 0.0
-    while first < end - 1 and message[first] < least:
-        lost += message[first]
+    first, end, lost = start, start + number, 0.0
+    while first < end - 1 and cells[first] < least:
+        lost += cells[first]
         first += 1
-    while end > first + 1 and message[end - 1] < least:
+    while end > first + 1 and cells[end - 1] < least:
         end -= 1
-        lost += message[end]
-    cells[start : start + end - first] = message[first:end]
-    lowest[node], widths[node] = low + first, end - first
-    return lost
+        lost += cells[end]
+    if first > start:
+        for place in range(end - first):
+            cells[start + place] = cells[first + place]
+    return first - start, end - first, lost
+
+
+@compiled
+def _least_probability(on: np.ndarray, off: np.ndarray) -> float:
+    """Probability below which counts may be cut off."""
+    least = 1.0
+    for d in range(len(on)):
+        for probability in (on[d], off[d]):
+            if 0.0 < probability < least:
+                least = probability
+    return max(CUT * least, TINY)
+
+
+@compiled
+def _first_nodes(num_leaves: int) -> np.ndarray:
+    """First node of each level of a tree, and the number of all nodes."""
+    num_levels = 1
+    while 1 << (num_levels - 1) < num_leaves:
+        num_levels += 1
+    nodes = np.zeros(num_levels + 1, np.int64)
+    for level in range(num_levels):
+        nodes[level + 1] = nodes[level] + _num_nodes(num_leaves, level)
+    return nodes
 
 
 @compiled
 def _tree_upward(
     up: np.ndarray,
     starts: np.ndarray,
+    nodes: np.ndarray,
     size: int,
     limit: int,
-    num_leaves: int,
     lowest: np.ndarray,
     widths: np.ndarray,
     least: float,
     space: np.ndarray,
 ) -> float:
-    """Messages of all nodes of a row's tree, from those of the leaves.
+    """Messages of all nodes of a row's tree, from those of the leaves, with their lowest counts and their widths.
 
     :return: The sum of all that was cut off; infinite if nothing is left.
     """
     lost = 0.0
     for level in range(len(starts) - 2):
         width, wide = _width(size << level, limit), _width(size << (level + 1), limit)
-        for node in range(_num_nodes(num_leaves, level + 1)):
-            left, right = 2 * node, 2 * node + 1
-            one = up[starts[level] + left * width :][: widths[level, left]]
-            start, low = starts[level + 1] + node * wide, lowest[level, left]
-            if right >= _num_nodes(num_leaves, level):
-                up[start : start + len(one)] = one
-                lowest[level + 1, node], widths[level + 1, node] = low, len(one)
+        for parent in range(nodes[level + 1], nodes[level + 2]):
+            place = parent - nodes[level + 1]
+            left, start = nodes[level] + 2 * place, starts[level + 1] + place * wide
+            begin, low, num_left = starts[level] + 2 * place * width, lowest[left], widths[left]
+            if left + 1 == nodes[level + 1]:
+                up[start : start + num_left] = up[begin : begin + num_left]
+                lowest[parent], widths[parent] = low, num_left
                 continue
-            other = up[starts[level] + right * width :][: widths[level, right]]
-            low += lowest[level, right]
-            if low > limit:
-                return math.inf
-            product = space[0]
-            if len(one) <= len(other):
-                _convolve(one, other, space[1], space[2], product)
-            else:
-                _convolve(other, one, space[1], space[2], product)
+            middle, num_right = begin + width, widths[left + 1]
+            low += lowest[left + 1]
             # Counts beyond the limit have no weight.
-            product = product[: min(len(one) + len(other) - 1, limit + 1 - low)]
-            lost += _keep(product, least, up, start, lowest[level + 1], widths[level + 1], node, low)
+            number = min(num_left + num_right - 1, limit + 1 - low)
+            if number < 1:
+                return math.inf
+            if min(num_left, num_right) < SHORT:
+                for count in range(number):
+                    total = 0.0
+                    for share in range(max(count - num_right + 1, 0), min(count + 1, num_left)):
+                        total += up[begin + share] * up[middle + count - share]
+                    up[start + count] = total
+            else:
+                one, other = up[begin : begin + num_left], up[middle : middle + num_right]
+                if num_left <= num_right:
+                    _convolve(one, other, space[1], space[2], space[0])
+                else:
+                    _convolve(other, one, space[1], space[2], space[0])
+                up[start : start + number] = space[0, :number]
+            first, widths[parent], cut = _cut_off(up, start, number, least)
+            lowest[parent] = low + first
+            lost += cut
     return lost
 
 
@@ -415,9 +432,9 @@ def _tree_downward(
     up: np.ndarray,
     down: np.ndarray,
     starts: np.ndarray,
+    nodes: np.ndarray,
     size: int,
     limit: int,
-    num_leaves: int,
     lowest: np.ndarray,
     widths: np.ndarray,
     space: np.ndarray,
@@ -425,23 +442,118 @@ def _tree_downward(
     """Expected weights of all nodes of a row's tree, from those of the root."""
     for level in range(len(starts) - 3, -1, -1):
         width, wide = _width(size << level, limit), _width(size << (level + 1), limit)
-        for node in range(_num_nodes(num_leaves, level + 1)):
-            left, right = 2 * node, 2 * node + 1
-            begin, start = starts[level] + left * width, starts[level + 1] + node * wide
-            num_left = widths[level, left]
-            if right >= _num_nodes(num_leaves, level):
+        for parent in range(nodes[level + 1], nodes[level + 2]):
+            place = parent - nodes[level + 1]
+            left, start = nodes[level] + 2 * place, starts[level + 1] + place * wide
+            begin, num_left = starts[level] + 2 * place * width, widths[left]
+            if left + 1 == nodes[level + 1]:
                 down[begin : begin + num_left] = down[start : start + num_left]
                 continue
-            num_right = widths[level, right]
+            num_right = widths[left + 1]
+            middle, before = begin + width, lowest[parent] - lowest[left] - lowest[left + 1]
+            if min(num_left, num_right) < SHORT:
+                # The sums that were not cut off are those from before to after.
+                after = before + widths[parent]
+                for own, number, sibling, many in (
+                    (begin, num_left, middle, num_right),
+                    (middle, num_right, begin, num_left),
+                ):
+                    for count in range(number):
+                        total = 0.0
+                        for other in range(max(before - count, 0), min(after - count, many)):
+                            total += down[start + count + other - before] * up[sibling + other]
+                        down[own + count] = total
+                continue
             # Of all sums of the children's counts, also those that were cut off.
-            total = space[3][: num_left + num_right - 1 + DOTS]
-            total[:] = 0.0
-            before = lowest[level + 1, node] - lowest[level, left] - lowest[level, right]
-            total[before : before + widths[level + 1, node]] = down[start : start + widths[level + 1, node]]
-            _correlate(total, up[begin + width :][:num_right], space[0], num_left)
+            sums = space[3][: num_left + num_right - 1 + DOTS]
+            sums[:] = 0.0
+            sums[before : before + widths[parent]] = down[start : start + widths[parent]]
+            _correlate(sums, up[middle : middle + num_right], space[0], num_left)
             down[begin : begin + num_left] = space[0, :num_left]
-            _correlate(total, up[begin:][:num_left], space[0], num_right)
-            down[begin + width : begin + width + num_right] = space[0, :num_right]
+            _correlate(sums, up[begin : begin + num_left], space[0], num_right)
+            down[middle : middle + num_right] = space[0, :num_right]
+
+
+@compiled
+def count_trees(on: np.ndarray, off: np.ndarray, limit: int, is_cut: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Messages of a tree of single variables for each row.
+
+    :param on: Probabilities of 1, shape ``(rows, num_variables)``; ``off``: those of 0.
+    :param limit: Largest count that is possible.
+    :param is_cut: As for :func:`direct_passes`.
+    :return: Messages, shape ``(rows, cells)``; lowest counts, and numbers of counts, of the nodes, ``(rows, nodes)``.
+    """
+    num_rows, num_variables = on.shape
+    starts, nodes = _starts(num_variables, 1, limit), _first_nodes(num_variables)
+    messages = np.zeros((num_rows, starts[-1]))
+    lowest, widths = np.zeros((num_rows, nodes[-1]), np.int32), np.zeros((num_rows, nodes[-1]), np.int32)
+    space = np.zeros((4, 2 * (limit + 1) + 4 * DOTS))
+    for row in range(num_rows):
+        least = _least_probability(on[row], off[row]) if is_cut else TINY
+        for d in range(num_variables):
+            messages[row, 2 * d], messages[row, 2 * d + 1], widths[row, d] = off[row, d], on[row, d], 2
+        _tree_upward(messages[row], starts, nodes, 1, limit, lowest[row], widths[row], least, space)
+    return messages, lowest, widths
+
+
+@compiled
+def split_counts(
+    messages: np.ndarray,
+    lowest: np.ndarray,
+    widths: np.ndarray,
+    limit: int,
+    totals: np.ndarray,
+    uniforms: np.ndarray,
+    samples: np.ndarray,
+) -> None:
+    """Fills samples of the variables given their sum, of shape ``(num_samples, rows, num_variables)``.
+
+    :param messages: Trees of the rows, as ``lowest`` and ``widths`` from :func:`count_trees`.
+    :param totals: Sums of the variables, shape ``(num_samples, rows)``, not beyond ``limit``.
+    :param uniforms: Uniform random numbers below 1, shape ``(num_samples, rows, num_variables - 1)``.
+    """
+    num_samples, num_rows, num_variables = samples.shape
+    starts, nodes = _starts(num_variables, 1, limit), _first_nodes(num_variables)
+    counts = np.zeros(nodes[-1], np.int64)
+    for row in range(num_rows):
+        cells, low, width = messages[row], lowest[row], widths[row]
+        for sample in range(num_samples):
+            used = 0
+            # Sums that were cut off are less likely than a uniform number can tell.
+            counts[-1] = min(max(totals[sample, row], low[-1]), low[-1] + width[-1] - 1)
+            for level in range(len(starts) - 3, -1, -1):
+                cell = starts[level]
+                step = _width(1 << level, limit)
+                for parent in range(nodes[level + 1], nodes[level + 2]):
+                    left = nodes[level] + 2 * (parent - nodes[level + 1])
+                    if left + 1 == nodes[level + 1]:
+                        counts[left] = counts[parent]
+                        continue
+                    one, other = cells[cell : cell + width[left]], cells[cell + step : cell + step + width[left + 1]]
+                    rest = counts[parent] - low[left] - low[left + 1]
+                    share = _draw_share(one, other, rest, uniforms[sample, row, used])
+                    counts[left], counts[left + 1] = low[left] + share, counts[parent] - low[left] - share
+                    cell += 2 * step
+                    used += 1
+            samples[sample, row] = counts[:num_variables]
+
+
+@compiled
+def _draw_share(one: np.ndarray, other: np.ndarray, total: int, uniform: float) -> int:
+    """Draws the first of two counts with a given sum, by their weights."""
+    first, last = max(total - len(other) + 1, 0), min(total, len(one) - 1)
+    if first >= last:
+        return first
+    weight = 0.0
+    for count in range(first, last + 1):
+        weight += one[count] * other[total - count]
+    # Rounding must not carry the threshold to the total itself.
+    threshold, weight = weight * (uniform * (1.0 - 2.0**-52)), 0.0
+    for count in range(first, last):
+        weight += one[count] * other[total - count]
+        if weight > threshold:
+            return count
+    return last
 
 
 @compiled_in_any_order

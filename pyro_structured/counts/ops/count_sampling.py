@@ -16,9 +16,16 @@ from pyro_structured.counts.ops.count_tree import CountTree
 from pyro_structured.counts.ops.count_windows import EXTREME, Windows, extreme_counts
 from pyro_structured.counts.ops.coupled_counts import CoupledChoice
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
+from pyro_structured.counts.ops.direct_counts import (
+    DirectCounts,
+    DirectDraws,
+    is_compiled,
+    largest_possible_count,
+    solve_directly,
+)
 from pyro_structured.counts.ops.log_convolution import max_convolve
 from pyro_structured.counts.ops.nested_counts import upward_messages
-from pyro_structured.foundation.ops.draws import draw, draw_log
+from pyro_structured.foundation.ops.draws import Draws, draw, draw_log
 
 CHUNK_ELEMENTS = 2**22
 # Splits of a count less likely than this are not offered: the uniform numbers of double precision cannot draw them.
@@ -45,16 +52,26 @@ class CountDraws:
         self._shape, self._device = logits.shape, logits.device
         every = torch.arange(len(logits), device=logits.device)
         # Pairs of rows and of the draws for them.
-        self._parts: list[tuple[Tensor, _WindowDraws | _TreeDraws | CoupledChoice]] = []
+        self._parts: list[tuple[Tensor, Draws]] = []
         if isinstance(forest, CoupledForest):
             self._parts.append((every, CoupledChoice(forest, logits, count_logits, draw_log)))
             return
         failed = every
-        for rows, windows, solution in attempts(logits, count_logits, marginals=True) if forest.is_single else ():
-            certified = solution.certified.nonzero().squeeze(-1)
-            failed = rows[~solution.certified]
-            if len(certified):
-                found = windows.rows(certified), solution.log_posterior[certified]
+        if forest.is_single and forest.num_variables > 0 and is_compiled(logits):
+            largest = largest_possible_count(count_logits)
+            direct = solve_directly(logits, count_logits, largest, marginals=False)
+            failed, rows = ((direct.certified == kind).nonzero().squeeze(-1) for kind in (False, True))
+            if len(rows):
+                solution = DirectCounts(*(each[rows] for each in direct))
+                self._parts.append((rows, DirectDraws(logits[rows], solution, largest)))
+        unsolved = failed
+        is_tried = forest.is_single and len(failed)
+        tried = attempts(logits[failed], count_logits[failed], marginals=True) if is_tried else ()
+        for places, windows, sums in tried:
+            rows, certified = unsolved[places], sums.certified
+            failed = rows[~certified]
+            if bool(certified.any()):
+                found = windows.rows(certified.nonzero().squeeze(-1)), sums.log_posterior[certified]
                 self._parts.append((rows[certified], _WindowDraws(logits[rows[certified]], *found)))
         if len(failed) or not forest.is_single:
             self._parts.append((failed, _TreeDraws(forest, logits[failed], count_logits[failed])))

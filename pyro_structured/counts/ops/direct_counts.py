@@ -9,8 +9,11 @@ smaller than the smallest double is lost, and bounded, too. An exponential tilt,
 __all__ = [
     "LARGEST_EXPONENT",
     "DirectCounts",
+    "DirectDraws",
     "direct_passes",
+    "is_compiled",
     "is_direct",
+    "largest_possible_count",
     "log_odds_tolerance",
     "log_partition_tolerance",
     "rounding_error",
@@ -18,13 +21,14 @@ __all__ = [
 ]
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
 from pyro_structured.counts.ops.count_windows import cumulant, extreme_counts
+from pyro_structured.foundation.ops.draws import draw
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
@@ -38,6 +42,8 @@ RELAXED_SIZE = 2**16
 # Products of numbers of variables and of counts, up to which direct sums are faster than transforms if nothing is cut
 # off; and of these and rows, where sums are products of matrices.
 WHOLE_WORK, WORK = 2**16, 2**18
+# Numbers that are held at once for samples.
+CHUNK_ELEMENTS = 2**22
 # Steps of Newton's method for tilts, which need not be accurate.
 TILT_STEPS = 3
 
@@ -47,7 +53,8 @@ class DirectCounts(NamedTuple):
 
     ``excess``, log Z less the weight of the heaviest vector, ``excess_error`` and ``certified``, whether bounds are
     within the tolerances, have shape ``(rows,)``; ``marginal_logits`` and ``marginal_logits_error``, ``(rows,
-    num_variables)``; ``count_marginals``, the probabilities of the counts, ``(rows, num_variables + 1)``.
+    num_variables)``; ``count_marginals``, the probabilities of the counts, ``(rows, num_variables + 1)``; ``tilts``, by
+    which log-odds were shifted, ``(rows,)``.
     """
 
     excess: Tensor
@@ -56,6 +63,7 @@ class DirectCounts(NamedTuple):
     excess_error: Tensor
     marginal_logits_error: Tensor
     certified: Tensor
+    tilts: Tensor
 
 
 def log_odds_tolerance(num_variables: int) -> float:
@@ -75,10 +83,17 @@ def is_direct(logits: Tensor, largest_count: int) -> bool:
     """Whether direct sums are the fastest way for rows of logits, shape ``(rows, num_variables)``."""
     rows, num_variables = logits.shape
     work = max(rows, 1) * num_variables * min(largest_count, num_variables)
-    return num_variables > 0 and (_is_compiled(logits) or work <= WORK)
+    return num_variables > 0 and (is_compiled(logits) or work <= WORK)
 
 
-def _is_compiled(tensor: Tensor) -> bool:
+def largest_possible_count(count_logits: Tensor) -> int:
+    """Largest count that is possible in any row, at least 1."""
+    possible = (count_logits != -math.inf).any(0).nonzero()
+    return max(int(possible[-1]), 1) if len(possible) else 1
+
+
+def is_compiled(tensor: Tensor) -> bool:
+    """Whether compiled loops can be used for a tensor."""
     return tensor.device.type == "cpu" and compiled_function("counts.ops.compiled_counts", "direct_passes") is not None
 
 
@@ -97,7 +112,7 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
         tilts = _tilts(logits, count_logits[:, : largest_count + 1])
     # Of convolutions, whose terms and whose parts' errors add up; of sigmoids; and of the sum over the counts.
     sum_error = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 6) + 16)
-    if not _is_compiled(logits):
+    if not is_compiled(logits):
         return _solve_by_products(logits, count_logits, tilts, largest_count, sum_error, marginals)
     found = DirectCounts(
         torch.zeros_like(tilts),
@@ -106,6 +121,7 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
         torch.zeros_like(tilts),
         torch.zeros_like(logits),
         torch.zeros_like(tilts, dtype=torch.bool),
+        tilts,
     )
     solve = compiled_function("counts.ops.compiled_counts", "solve_directly")
     assert solve is not None
@@ -116,7 +132,7 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
         log_odds_tolerance(num_variables),
         num_variables * largest_count > WHOLE_WORK,
         marginals,
-        *(each.numpy() for each in found),
+        *(each.numpy() for each in found[:-1]),
     )
     return found
 
@@ -153,7 +169,49 @@ def _solve_by_products(
         certified = certified & (odds_error.amax(-1) <= log_odds_tolerance(num_variables))
         own = UNIT_ROUNDOFF * (4 * sizes + 8 * odds.masked_fill(clamped, 0.0).abs())
         odds_error = odds_error + 2 * rounding.unsqueeze(-1) + own
-    return DirectCounts(excess, odds, counts, excess_error + rounding, odds_error, certified)
+    return DirectCounts(excess, odds, counts, excess_error + rounding, odds_error, certified, tilts)
+
+
+class DirectDraws:
+    """Samples of rows with a single potential, in compiled loops, which have to be there.
+
+    :param Tensor logits: Log-odds, shape ``(rows, num_variables)``.
+    :param DirectCounts solution: What :func:`solve_directly` found for these rows, all of them certified.
+    :param int largest_count: Largest count that is possible in any row, at least 1.
+    """
+
+    possible = True
+
+    def __init__(self, logits: Tensor, solution: DirectCounts, largest_count: int) -> None:
+        tilted = logits + solution.tilts.unsqueeze(-1)
+        self._probabilities = torch.sigmoid(tilted), torch.sigmoid(-tilted)
+        self._counts, self._largest_count = solution.count_marginals, largest_count
+        few = logits.numel() * (min(largest_count, logits.shape[1]).bit_length() + 1) <= CHUNK_ELEMENTS
+        self._trees = self._upward(slice(None)) if few else None
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """Zeros and ones of shape ``(num_samples, rows, num_variables)``."""
+        rows, size = self._probabilities[0].shape
+        samples = self._counts.new_empty(num_samples, rows, size)
+        step = rows if self._trees is not None else max(1, CHUNK_ELEMENTS // (32 * size))
+        split = compiled_function("counts.ops.compiled_counts", "split_counts")
+        assert split is not None
+        for first in range(0, rows, max(step, 1)):
+            chunk = slice(first, first + step)
+            trees = self._upward(chunk) if self._trees is None else self._trees
+            for part in samples[:, chunk].split(max(1, CHUNK_ELEMENTS // max(1, step * size))):
+                totals = draw(self._counts[chunk].expand(len(part), -1, -1))
+                uniforms = torch.rand(*part.shape[:2], size - 1, dtype=part.dtype)
+                split(*trees, self._largest_count, *(each.numpy() for each in (totals, uniforms, part)))
+        return samples
+
+    def _upward(self, chunk: slice) -> tuple[Any, ...]:
+        """Messages of the trees of some rows, with the lowest counts and the numbers of counts of their nodes."""
+        trees = compiled_function("counts.ops.compiled_counts", "count_trees")
+        assert trees is not None
+        on, off = (each[chunk].contiguous().numpy() for each in self._probabilities)
+        found: tuple[Any, ...] = trees(on, off, self._largest_count, on.shape[1] * self._largest_count > WHOLE_WORK)
+        return found
 
 
 def rounding_error(

@@ -299,7 +299,7 @@ def windows_first(monkeypatch):
     """Windows for rows of few variables, too."""
     monkeypatch.setattr(count_potential, "DIRECT_WORK", 0)
     monkeypatch.setattr(direct_counts, "WORK", 0)
-    monkeypatch.setattr(direct_counts, "_is_compiled", lambda tensor: False)
+    monkeypatch.setattr(direct_counts, "is_compiled", lambda tensor: False)
 
 
 @pytest.mark.parametrize("name", list(families(2)))

@@ -1,13 +1,15 @@
+"""Samples of counts, by compiled loops, windows and trees, against their probabilities; and most probable vectors."""
+
 import math
 
 import pytest
 import torch
 from pyro.distributions.testing.gof import multinomial_goodness_of_fit
 
-from pyro_structured.counts.ops import direct_counts, fourier_passes
+from pyro_structured.counts.ops import count_sampling, direct_counts, fourier_passes
 from pyro_structured.counts.ops.certified_counts import infer_counts, log_partition
 from pyro_structured.counts.ops.count_forest import CountForest
-from pyro_structured.counts.ops.count_sampling import most_probable, sample_counts
+from pyro_structured.counts.ops.count_sampling import CountDraws, most_probable, sample_counts
 from pyro_structured.foundation.ops.draws import draw
 from pyro_structured.structures import NestedSubsets
 from pyro_structured.testing import brute_force
@@ -15,6 +17,16 @@ from pyro_structured.testing import brute_force
 pytestmark = pytest.mark.statistical
 
 FAILURE_RATE = 2e-9
+
+
+@pytest.fixture(params=["windows", "compiled"])
+def loops(request, monkeypatch):
+    """Samples with and without compiled loops."""
+    is_compiled = request.param == "compiled"
+    if is_compiled:
+        pytest.importorskip("numba")
+    for module in (count_sampling, direct_counts):
+        monkeypatch.setattr(module, "is_compiled", lambda tensor: is_compiled)
 
 
 def test_draw_never_takes_an_impossible_index():
@@ -34,7 +46,7 @@ def test_draw_never_takes_an_impossible_index():
     ids=["one", "nested", "forest"],
 )
 @pytest.mark.parametrize("steep", [False, True])
-def test_samples_follow_enumerated_probabilities(subsets, steep):
+def test_samples_follow_enumerated_probabilities(subsets, steep, loops):
     family = NestedSubsets([range(6)] if subsets is None else subsets, 6)
     logits = torch.randn(2, 6, dtype=torch.float64)
     tables = torch.randn(2, family.table_size, dtype=torch.float64)
@@ -56,7 +68,7 @@ def test_samples_follow_enumerated_probabilities(subsets, steep):
             assert multinomial_goodness_of_fit(p[keep], n[keep], total_count=20000) > FAILURE_RATE
 
 
-def test_extreme_counts_of_many_variables():
+def test_extreme_counts_of_many_variables(loops):
     size = 300
     logits = torch.randn(2, size, dtype=torch.float64)
     logits[:, 0], logits[:, 1] = math.inf, -math.inf
@@ -78,7 +90,7 @@ def test_extreme_counts_of_many_variables():
 
 
 @pytest.mark.parametrize("case", ["plain", "windows", "direct", "truncated"])
-def test_large_samples_have_the_right_counts_and_marginals(case, monkeypatch):
+def test_large_samples_have_the_right_counts_and_marginals(case, monkeypatch, loops):
     size = 300
     logits = torch.randn(1, size, dtype=torch.float64)
     table = torch.randn(1, size + 1, dtype=torch.float64)
@@ -106,6 +118,32 @@ def test_large_samples_have_the_right_counts_and_marginals(case, monkeypatch):
     assert (
         multinomial_goodness_of_fit(exact.count_marginals[0][common], counts[common], total_count=4000) > FAILURE_RATE
     )
+
+
+@pytest.mark.parametrize("most", [2**22, 100])
+def test_compiled_samples_in_parts(most, monkeypatch):
+    """Trees that are kept, and those that are made anew, by chunks of rows; many variables, whose sums are cut off."""
+    pytest.importorskip("numba")
+    torch.manual_seed(0)
+    logits, table = torch.randn(3, 400, dtype=torch.double), torch.randn(3, 401, dtype=torch.double)
+    monkeypatch.setattr(direct_counts, "CHUNK_ELEMENTS", most)
+    forest, exact = CountForest(400), infer_counts(logits, table, CountForest(400))
+    draws = CountDraws(logits, table, forest)
+    samples = torch.cat([draws(1), draws(1999), draws(2000)])
+    assert samples.shape == (4000, 3, 400) and draws(0).shape == (0, 3, 400)
+    marginals = torch.sigmoid(exact.marginal_logits)
+    error = (samples.mean(0) - marginals) / (marginals * (1 - marginals) / 4000).sqrt()
+    assert 0.8 < (error**2).mean() < 1.2 and error.abs().max() < 5.5
+    for row in range(3):
+        counts = torch.bincount(samples[:, row].sum(-1).long(), minlength=401)
+        common = exact.count_marginals[row] * 4000 > 5
+        expected = exact.count_marginals[row][common]
+        assert multinomial_goodness_of_fit(expected, counts[common], total_count=4000) > FAILURE_RATE
+    table = torch.full((1, 401), -math.inf, dtype=torch.double)
+    table[0, 200] = 0.0
+    fixed = sample_counts(logits[:1], table, forest, 2000)
+    assert bool((fixed.sum(-1) == 200).all())
+    assert sample_counts(logits[:0], table[:0], forest, 5).shape == (5, 0, 400)
 
 
 @pytest.mark.parametrize("subsets", [None, [[0, 1], [2, 3, 4], range(6)], [[0, 1, 2], [4], []]])

@@ -26,7 +26,7 @@ KINDS = ("all", "few", "one", "ends", "parity")
 
 @pytest.fixture(params=["products", *(pytest.param(kind, marks=needs_numba) for kind in ("compiled", "cut"))])
 def passes(request, monkeypatch):
-    monkeypatch.setattr(direct_counts, "_is_compiled", lambda tensor: request.param != "products")
+    monkeypatch.setattr(direct_counts, "is_compiled", lambda tensor: request.param != "products")
     monkeypatch.setattr(direct_counts, "WHOLE_WORK", 0 if request.param == "cut" else 2**16)
     return request.param
 
@@ -212,7 +212,7 @@ def test_what_is_not_certified_is_solved_otherwise(passes):
 def test_work_decides(monkeypatch):
     """Products of matrices are fast where they are small, compiled passes always."""
     for is_compiled in (False, True):
-        monkeypatch.setattr(direct_counts, "_is_compiled", lambda tensor, is_compiled=is_compiled: is_compiled)
+        monkeypatch.setattr(direct_counts, "is_compiled", lambda tensor, is_compiled=is_compiled: is_compiled)
         assert is_direct(torch.zeros(1, 512), 512) and is_direct(torch.zeros(4, 1000), 60)
         assert is_direct(torch.zeros(1, 1024), 1024) == is_direct(torch.zeros(4, 512), 512) == is_compiled
         assert not is_direct(torch.zeros(4, 0), 1)
