@@ -15,7 +15,7 @@ def hide_numba(monkeypatch):
 
     def hide():
         monkeypatch.setitem(sys.modules, "numba", None)
-        for name in ("compiled", "compiled_counts", "compiled_draw", "matching_sweep", "path_sweep"):
+        for name in ("compiled", "compiled_counts", "compiled_draw", "compiled_mass", "matching_sweep", "path_sweep"):
             for wing in ("foundation", "counts", "optima"):
                 monkeypatch.delitem(sys.modules, f"pyro_structured.{wing}.ops.{name}", raising=False)
         compiled_function.cache_clear()
