@@ -238,9 +238,8 @@ def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
     most = counts.masked_fill(~possible, -math.inf).amax(-1)
     fewest, all_on = extreme_counts(logits).to(logits.dtype).unbind(-1)
     free = all_on - fewest
-    # Of the variables that are not clamped; half a variable from the ends, which no tilt reaches.
+    # Of the variables that are not clamped.
     target = torch.minimum(torch.sigmoid(logits).sum(-1).clamp(min=least), most) - fewest
-    target = torch.minimum(target.clamp(min=0.5), free - 0.5)
     tilt, clamped = logits.new_zeros(len(logits)), logits.isinf()
     # Means further from the ends than half a variable have tilts between these.
     reach = math.log(2 * logits.shape[-1])

@@ -512,8 +512,7 @@ def mixture_log_probs(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         >>> mixture_log_probs(np.log([[0.2, 0.4]]), np.array([0.5, 0.5])).round(2)
         array([-1.2])
     """
+    used = weights > 0
     # Logarithms, as a sum that is divided by a term of subnormal weight overflows.
-    with np.errstate(divide="ignore"):
-        terms = log_probs + np.log(weights)
-    mixed: np.ndarray = logsumexp(terms, axis=1)
+    mixed: np.ndarray = logsumexp(log_probs[:, used] + np.log(weights[used]), axis=1)
     return mixed

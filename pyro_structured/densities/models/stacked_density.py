@@ -69,10 +69,11 @@ class StackedDensity(CategoricalDensity):
 
     Members are learned one after the other from the same rows, each with a share of the time that the members before
     have left: trees of latent variables, which may take most, such trees of few states, if there are less than 5,000
-    rows, the tree of Chow and Liu, a junction tree, a mixture of junction trees, and, for columns of two categories, a
-    mixture of exchangeable blocks and a sum-product network. Weights are those that give validation rows the largest
-    probability, which is a concave problem. On such rows, the average is never worse than the best member. Rows that
-    are impossible under all members do not count for weights.
+    rows besides validation rows, the tree of Chow and Liu, a junction tree, a mixture of junction trees, and, for
+    columns of two categories, a mixture of exchangeable blocks, with ten starts up to four million entries, and a
+    sum-product network. Weights are those that give validation rows the largest probability, which is a concave
+    problem. On such rows, the average is never worse than the best member. Rows that are impossible under all members
+    do not count for weights.
 
     Columns may have any categories, and missing values (NaN, None or pandas' NA). A sum-product network is only learned
     if rows and validation rows are complete.
@@ -109,7 +110,7 @@ class StackedDensity(CategoricalDensity):
         >>> X = rng.integers(3, size=(600, 2)).repeat(2, axis=1)
         >>> model = StackedDensity(random_state=0).fit(X)
         >>> [member.name for member in model.members_]
-        ['latent trees', 'Chow-Liu tree', 'junction tree', 'mixture of junction trees']
+        ['latent trees', 'latent trees of few states', 'Chow-Liu tree', 'junction tree', 'mixture of junction trees']
         >>> round(float(np.exp(model.score_samples([[2, 2, 0, 0]])[0])), 1)
         0.1
     """
@@ -150,7 +151,7 @@ class StackedDensity(CategoricalDensity):
             ``handle_unknown`` makes an error, or no member is learned in time.
         """
         start = time.monotonic()
-        if self.time_budget is not None and self.time_budget != math.inf:
+        if self.time_budget is not None and not (isinstance(self.time_budget, float) and self.time_budget == math.inf):
             check_positive("time_budget", self.time_budget)
         codes, weights = self._learn_categories(X, sample_weight)
         budget = LONG_BUDGET if codes.shape[1] > WIDE else BUDGET

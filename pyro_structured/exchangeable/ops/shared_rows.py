@@ -62,7 +62,7 @@ class SharedRows:
         """Numbers of the distinct rows that have more than a share of the mean weight, their sums of weights over
         processes, and the weight of all others.
 
-        Only rows that may be heavy are exchanged.
+        Only rows that may be heavy, or that several processes have, are exchanged.
 
         :param np.ndarray weights: Weights of those of this process, shape ``(R,)``.
         """

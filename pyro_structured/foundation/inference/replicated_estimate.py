@@ -15,7 +15,9 @@ from pyro_structured.foundation.inference.seeded_runs import seeded_runs
 from pyro_structured.foundation.ops.log_mean_error import log_mean_error
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_size
-from pyro_structured.foundation.structures.representation import shortened
+
+# Largest number of replicates that a message names.
+MOST_LISTED = 10
 
 
 class ReplicatedEstimate(NamedTuple):
@@ -80,12 +82,14 @@ def replicate_estimate(
     if not callable(estimate):
         raise ValueError(f"estimate: expected a function without arguments, got {estimate!r}")
     check_size("num_replicates", num_replicates, 2)
-    shown = {"desc": "replicates", "unit": "replicate"}
-    estimates = seeded_runs(_Replicate(estimate).run, num_replicates, n_jobs, "replicate", "estimate", **shown)
+    bar = {"desc": "replicates", "unit": "replicate"}
+    estimates = seeded_runs(_Replicate(estimate).run, num_replicates, n_jobs, "replicate", "estimate", **bar)
     logs = torch.stack([_checked(found) for found in estimates])
     undefined = [place for place, each in enumerate(logs) if bool(each.isnan().any())]
     if undefined:
-        message = f"estimate: expected logarithms, got NaN in replicates {shortened(undefined)}"
+        shown = ", ".join(map(str, undefined[:MOST_LISTED]))
+        more = f" and {len(undefined) - MOST_LISTED} more" * (len(undefined) > MOST_LISTED)
+        message = f"estimate: expected logarithms, got NaN in replicates {shown}{more}"
         warnings.warn(message, EstimateWarning, stacklevel=frames_below_user())
     total = logs.logsumexp(0)
     effective = (2 * total - (2 * logs).logsumexp(0)).exp()

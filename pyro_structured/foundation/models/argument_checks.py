@@ -45,18 +45,16 @@ def check_count(name: str, value: Any, most: int = MOST_COUNTED) -> None:
 
 
 def plain_array(values: Any, name: str = "X") -> Any:
-    """Array of a tensor on any device, in any precision and with or without a gradient; of a masked array, with NaN
-    where it is masked; other values as they are.
+    """Array of a tensor on any device, in any precision and with or without a gradient; of a masked array, with NaN or
+    NaT where it is masked; other values as they are.
 
-    :raises ValueError: for tensors that numpy cannot represent, and data frames with several columns of one name.
+    :raises ValueError: for tensors that numpy cannot represent, masked arrays of several fields, and data frames with
+        several columns of one name.
     """
     if not getattr(getattr(values, "columns", None), "is_unique", True):
         raise ValueError(f"{name}: expected columns with different names, got {list(values.columns)}")
     if isinstance(values, np.ma.MaskedArray):
-        kind = {"f": values.dtype, "b": np.float64, "i": np.float64, "u": np.float64}.get(values.dtype.kind, object)
-        return (
-            np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(kind)) if values.mask.any() else values.data
-        )
+        return _with_gaps(values, name)
     if not isinstance(values, Tensor):
         return values
     strange = values.dtype.is_floating_point and values.dtype not in (torch.float16, torch.float32, torch.float64)
@@ -65,6 +63,21 @@ def plain_array(values: Any, name: str = "X") -> Any:
         return (tensor.float() if strange else tensor).numpy()
     except (NotImplementedError, TypeError) as error:
         raise ValueError(f"{name}: expected a dense tensor of numbers, got another: {error}") from None
+
+
+def _with_gaps(values: np.ma.MaskedArray, name: str) -> np.ndarray:
+    data: np.ndarray = values.data
+    if data.dtype.kind == "V":
+        raise ValueError(f"{name}: expected a masked array of single values, got {data.dtype}")
+    masked = np.ma.getmaskarray(values)
+    if not masked.any():
+        return data
+    if data.dtype.kind in "mM":
+        return np.where(masked, np.array("NaT", data.dtype), data)
+    # Booleans stay what they are, and large integers different.
+    is_exact = data.dtype.kind in "iu" and bool((np.abs(data[~masked].astype(np.float64)) < 2.0**53).all())
+    kind = data.dtype if data.dtype.kind == "f" else np.float64 if is_exact else object
+    return np.where(masked, np.nan, data.astype(kind))
 
 
 def listed_columns(estimator: Any, places: Sequence[int] | np.ndarray) -> str:
@@ -122,7 +135,7 @@ def checked_numbers(name: str, value: Any) -> tuple[float, ...]:
 
 
 def checked_array(name: str, value: Any) -> np.ndarray:
-    """Array of any values, or an error for pictures of several sizes and sparse matrices.
+    """Array of any values, or an error for pictures of several sizes, masked entries and sparse matrices.
 
     :raises TypeError: for sparse data, in scikit-learn's words.
     """
@@ -131,6 +144,8 @@ def checked_array(name: str, value: Any) -> np.ndarray:
             f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert to a dense "
             "numpy array."
         )
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise ValueError(f"{name}: expected an array without masked entries, got some")
     try:
         return np.asarray(plain_array(value, name))
     except (TypeError, ValueError) as error:

@@ -180,6 +180,16 @@ def test_no_possible_count_is_left(passes):
         assert bool((error <= certificate.marginal_logits_error[row]).all())
 
 
+def test_all_variables_clamped(passes):
+    """There is nothing to tilt."""
+    logits = torch.tensor([[math.inf, -math.inf, math.inf]], dtype=torch.double)
+    tables = torch.full((1, 4), -math.inf, dtype=torch.double)
+    tables[0, 2] = 0.0
+    found = solve_directly(logits, tables, 2)
+    assert bool(found.certified.all()) and found.excess.abs() < 1e-14
+    assert bool((found.marginal_logits == logits).all()) and found.count_marginals.tolist() == [[0.0, 0.0, 1.0, 0.0]]
+
+
 @pytest.mark.parametrize("count", [0, 1, 6, 150, 199, 200])
 def test_a_single_count_is_certified(count, passes):
     """A tilt moves the mass function there, although it is 1e-300 without."""

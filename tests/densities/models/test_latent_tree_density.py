@@ -229,7 +229,7 @@ def test_mixture_with_subnormal_weights():
     log_probs = np.array([[0.0, -5.0], [-np.inf, -5.0], [-np.inf, -np.inf]])
     found = mixture_log_probs(log_probs, np.array([1e-310, 1.0]))
     assert found.tolist() == [-5.0, -5.0, -np.inf]
-    assert mixture_log_probs(log_probs[:1], np.array([0.0, 1.0])).tolist() == [-5.0]
+    assert mixture_log_probs(np.array([[np.nan, -5.0]]), np.array([0.0, 1.0])).tolist() == [-5.0]
 
 
 def test_stacking_weights():

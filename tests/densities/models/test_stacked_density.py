@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from pyro_structured.densities.models import stacked_density
 from pyro_structured.distributions import MixtureOfDensities
 from pyro_structured.foundation.ops import progress
 from pyro_structured.foundation.ops.progress import progress_bar
@@ -91,6 +92,18 @@ def test_default_members():
     strange = X[:1].copy()
     strange[0, 0] = "d"
     assert -np.inf < words.score_samples(strange)[0] < words.score_samples(X[:1])[0]
+
+
+def test_large_data_have_fewer_members_and_starts(monkeypatch):
+    X, X_val = rows(130), rows(30, 1)
+    for most, number, n_init in ((131, 7, 10), (130, 6, 1)):
+        monkeypatch.setattr(stacked_density, "FEW_ROWS", most)
+        monkeypatch.setattr(stacked_density, "MOST_ENTRIES", X.size if number == 7 else X.size - 1)
+        model = StackedDensity(random_state=0, time_budget=10.0)
+        model.fit(X, X_val=X_val)
+        assert len(model.members_) == number
+        blocks = model._candidates(X.astype(np.int8), True, 0)[-2][1]
+        assert isinstance(blocks, MEVMDensity) and blocks.n_init == n_init
 
 
 def test_members_have_the_codes_of_the_average():

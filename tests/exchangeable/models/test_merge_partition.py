@@ -18,7 +18,7 @@ from pyro_structured.structures import Partition
 
 # Functions of the name of their module hide it.
 merge_partition_module = importlib.import_module("pyro_structured.exchangeable.models.merge_partition")
-_Blocks = merge_partition_module._Blocks
+_Blocks, telling_rows = merge_partition_module._Blocks, merge_partition_module.telling_rows
 
 
 def log_evidence(rows, weights, block):
@@ -171,3 +171,23 @@ def test_wrong_arguments(args, message):
 def test_kinds_of_numbers(dtype):
     values = torch.randint(2, (30, 2), generator=torch.Generator().manual_seed(0)).repeat_interleave(2, dim=1)
     assert merge_partition(values.to(dtype)).blocks() == [[0, 1], [2, 3]]
+
+
+@given(st.integers(0, 10**6))
+def test_telling_rows_are_all_but_the_lightest(seed):
+    """As a sort of all rows finds them, weights of zero and subnormal ones included."""
+    rng = np.random.default_rng(seed)
+    number = int(rng.integers(1, 60))
+    weights = rng.random(number) * 10.0 ** rng.choice([0, -3, -9, -320], number)
+    weights[rng.random(number) < rng.choice([0.0, 0.5])] = 0.0
+    weights[0] = rng.choice([1.0, 1e-310])
+    # All others are lighter than the lightest of these.
+    rest = float(weights.min()) * rng.choice([0.0, 0.5])
+    rows, kept = telling_rows(np.arange(number), weights, rest)
+    order = np.argsort(weights, kind="stable")
+    heavy = rest + np.cumsum(weights[order]) > merge_partition_module.NEGLIGIBLE * (rest + weights.sum())
+    assert rows.tolist() == sorted(order[heavy]) and (kept == weights[rows]).all()
+
+
+def test_telling_rows_of_the_smallest_numbers():
+    assert telling_rows(np.arange(3), np.array([5e-324, 0.0, 5e-324]))[0].tolist() == [0, 2]

@@ -95,9 +95,11 @@ def test_estimates_of_zero():
 
 def test_undefined_estimates_are_named():
     values = iter([0.0, torch.nan, 0.0, torch.nan])
-    with pytest.warns(EstimateWarning, match=r"^estimate: expected logarithms, got NaN in replicates \[1, 3\]$"):
+    with pytest.warns(EstimateWarning, match=r"^estimate: expected logarithms, got NaN in replicates 1, 3$"):
         found = replicate_estimate(lambda: torch.tensor([next(values), 0.0]), 4)
     assert found.value[0].isnan() and found.value[1] == 0.0 and found.replicates[[0, 2], 0].tolist() == [0.0, 0.0]
+    with pytest.warns(EstimateWarning, match=r"replicates 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more$"):
+        replicate_estimate(lambda: torch.tensor(torch.nan), 12)
 
 
 @pytest.mark.parametrize(

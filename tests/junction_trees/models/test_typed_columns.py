@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+from pyro_structured.foundation.models.argument_checks import checked_pictures
 from pyro_structured.junction_trees.models.typed_columns import typed_columns
 from pyro_structured.models import JunctionTreeCRF, JunctionTreeMixture, ThinJunctionTree
 
@@ -109,3 +110,42 @@ def test_infinity_is_no_category(first):
 def test_others_are_left_alone():
     for values in (np.eye(2), [1, 2], pandas.DataFrame({"a": [1, 2], "b": [3, 4]}), pandas.Series(["x", "y"])):
         assert typed_columns(values) is values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([2**53, 2**53 + 1]),
+        np.array([1, 2]),
+        np.array([False, True]),
+        np.array(["x", "long"]),
+        np.array([0.5, 1.5], dtype=np.float32),
+        np.array(["2020-02-28", "2020-03-01"], dtype="datetime64[ns]"),
+        np.array([1, 2], dtype="timedelta64[D]"),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_hidden_entries_do_not_change_the_others(values):
+    table = values[np.random.default_rng(0).integers(2, size=(60, 1))].repeat(2, axis=1)
+    plain = ThinJunctionTree(treewidth=1).fit(table)
+    masked = np.ma.array(table, mask=np.arange(120).reshape(60, 2) == 7)
+    model = ThinJunctionTree(treewidth=1).fit(masked)
+    for found, expected in zip(model.categories_, plain.categories_, strict=True):
+        assert found.tolist() == expected.tolist()
+        # Small integers beside gaps are floating point numbers, which are equal to them.
+        assert found.dtype == expected.dtype or values.dtype.kind == "i"
+    assert len(model.categories_[0]) == 2
+    # The row that has a gap is as likely as its other column alone.
+    assert model.score_samples(masked)[3] > model.score_samples(table)[3] - 1e-9
+
+
+def test_masked_values_that_are_none():
+    fields = np.ma.array(np.zeros(3, dtype=[("a", "i4"), ("b", "i4")]), mask=[(0, 1)] * 3)
+    with pytest.raises(ValueError, match="^X: expected a masked array of single values, got"):
+        ThinJunctionTree().fit(fields)
+    fine = np.array([["2020-01-01T00:00:00.000000001"], ["2020-01-02"]], dtype="datetime64[ns]")
+    with pytest.raises(ValueError, match="X: expected dates and durations in whole microseconds, got finer ones"):
+        ThinJunctionTree(treewidth=1).fit(np.ma.array(fine, mask=[[False], [True]]))
+    pictures = np.ma.array(np.zeros((1, 4, 5), np.uint8), mask=np.arange(20).reshape(1, 4, 5) == 0)
+    with pytest.raises(ValueError, match="^images: expected an array without masked entries, got some"):
+        checked_pictures(pictures)
