@@ -29,7 +29,13 @@ from pyro_structured.counts.ops.count_potential import (
 from pyro_structured.counts.ops.count_tree import UNIT_ROUNDOFF
 from pyro_structured.counts.ops.coupled_counts import solve_coupled
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
-from pyro_structured.counts.ops.direct_counts import is_direct, largest_possible_count, solve_directly
+from pyro_structured.counts.ops.direct_counts import (
+    differentiable_posteriors,
+    is_direct,
+    is_small,
+    largest_possible_count,
+    solve_directly,
+)
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
 from pyro_structured.foundation.ops.private_members import is_transformed
@@ -343,14 +349,23 @@ def _posteriors(forest: AnyForest, logits: Tensor, count_logits: Tensor, excess:
     odds, counts = torch.zeros_like(logits), torch.zeros_like(count_logits)
     possible = excess != -math.inf
     rest = possible.nonzero().squeeze(-1)
-    if forest.is_single:
+    if forest.is_single and len(rest):
+        largest = largest_possible_count(count_logits)
+        if is_small(logits, largest):
+            with torch.no_grad():
+                direct = solve_directly(logits, count_logits, largest)
+            done, rest = ((possible & (direct.certified == kind)).nonzero().squeeze(-1) for kind in (True, False))
+            posteriors = differentiable_posteriors(logits[done], count_logits[done], direct.tilts[done], largest)
+            odds, counts = odds.index_copy(0, done, posteriors[0]), counts.index_copy(0, done, posteriors[1])
+    if forest.is_single and len(rest):
+        unsolved = rest
         with torch.no_grad():
-            tried = attempts(logits, count_logits, marginals=True)
-        for rows, windows, solution in tried:
-            done = (solution.certified & possible[rows]).nonzero().squeeze(-1)
-            rest = rows[~solution.certified & possible[rows]]
+            tried = attempts(logits[rest], count_logits[rest], marginals=True)
+        for places, windows, solution in tried:
+            done = solution.certified.nonzero().squeeze(-1)
+            rest = unsolved[places[~solution.certified]]
             if len(done):
-                solved = rows[done]
+                solved = unsolved[places[done]]
                 posteriors = solve_windows(logits[solved], count_logits[solved], windows.rows(done))
                 odds, counts = odds.index_copy(0, solved, posteriors[0]), counts.index_copy(0, solved, posteriors[1])
     if len(rest):

@@ -16,6 +16,7 @@ from pyro_structured.counts.ops.direct_counts import (
     LARGEST_EXPONENT,
     LARGEST_SHARE,
     LOG_PARTITION_TOLERANCE,
+    TILT_STEPS,
     rounding_error,
 )
 from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_order
@@ -39,7 +40,6 @@ _rounding_error = compiled(rounding_error)
 def solve_directly(
     logits: np.ndarray,
     tables: np.ndarray,
-    tilts: np.ndarray,
     limit: int,
     sum_error: float,
     odds_tolerance: float,
@@ -51,11 +51,11 @@ def solve_directly(
     excess_error: np.ndarray,
     odds_error: np.ndarray,
     certified: np.ndarray,
+    tilts: np.ndarray,
 ) -> None:
     """Fills ``excess`` and what follows, all zeros before, as the function of this name in
     :mod:`pyro_structured.counts.ops.direct_counts` does with products of matrices; float64 and contiguous.
 
-    :param tilts: Tilt of each row, shape ``(rows,)``.
     :param limit: Largest count that is possible.
     :param sum_error: Bound on the relative errors of sums of products.
     """
@@ -69,9 +69,9 @@ def solve_directly(
         rows = min(step, num_rows - first)
         for place in range(rows):
             row = first + place
-            x, tilt = logits[row], tilts[row]
-            excess[row], sizes[place] = _probabilities(x, tilt, on[place], off[place])
-            peaks[place] = _weigh(tables[row], tilt, weights[place])
+            tilts[row] = _find_tilt(logits[row], tables[row], limit)
+            excess[row], sizes[place] = _probabilities(logits[row], tilts[row], on[place], off[place])
+            peaks[place] = _weigh(tables[row], tilts[row], weights[place])
         direct_passes(
             on[:rows],
             off[:rows],
@@ -110,6 +110,42 @@ def solve_directly(
                 certified[row] = certified[row] and cut <= sum_error and error <= odds_tolerance
                 own = UNIT_ROUNDOFF * (4 * min(abs(x), LARGEST_EXPONENT) + 8 * abs(odds[row, d]))
                 odds_error[row, d] = error + 2 * rounding + own
+
+
+@compiled
+def _find_tilt(logits: np.ndarray, table: np.ndarray, limit: int) -> float:
+    """Tilt under which the mean count is a possible one, as the function ``find_tilts`` finds it."""
+    least, most, number = len(logits) + 1, -1, 0
+    for count in range(limit + 1):
+        if table[count] > -math.inf:
+            least, most, number = min(least, count), max(most, count), number + 1
+    if number > len(logits):
+        return 0.0
+    fewest, free, low, high = 0, 0, math.inf, -math.inf
+    for logit in logits:
+        if math.isinf(logit):
+            fewest += logit > 0.0
+        else:
+            free += 1
+            low, high = min(low, logit), max(high, logit)
+    reach = math.log(2 * len(logits))
+    tilt, target = 0.0, 0.0
+    for step in range(TILT_STEPS):
+        mean, variance = 0.0, 0.0
+        for logit in logits:
+            odds = math.exp(-abs(logit + tilt))
+            small = odds / (1.0 + odds)
+            mean += small if logit + tilt < 0.0 else 1.0 - small
+            variance += small * (1.0 - small)
+        mean -= fewest
+        if step == 0:
+            target = min(max(mean + fewest, least), most) - fewest
+            if free == 0:
+                return 0.0
+        gap = math.log(target / (free - target)) - math.log(mean / (free - mean))
+        shift = gap * mean * (free - mean) / (free * variance)
+        tilt = max(min(tilt if math.isnan(shift) else tilt + shift, reach - low), -high - reach)
+    return tilt
 
 
 @compiled

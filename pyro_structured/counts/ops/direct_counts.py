@@ -10,9 +10,12 @@ __all__ = [
     "LARGEST_EXPONENT",
     "DirectCounts",
     "DirectDraws",
+    "differentiable_posteriors",
     "direct_passes",
+    "find_tilts",
     "is_compiled",
     "is_direct",
+    "is_small",
     "largest_possible_count",
     "log_odds_tolerance",
     "log_partition_tolerance",
@@ -81,9 +84,13 @@ def log_partition_tolerance(scale: Tensor) -> Tensor:
 
 def is_direct(logits: Tensor, largest_count: int) -> bool:
     """Whether direct sums are the fastest way for rows of logits, shape ``(rows, num_variables)``."""
+    return logits.shape[-1] > 0 and (is_compiled(logits) or is_small(logits, largest_count))
+
+
+def is_small(logits: Tensor, largest_count: int) -> bool:
+    """Whether direct sums as products of matrices are the fastest way for rows of logits, without compiled loops."""
     rows, num_variables = logits.shape
-    work = max(rows, 1) * num_variables * min(largest_count, num_variables)
-    return num_variables > 0 and (is_compiled(logits) or work <= WORK)
+    return 0 < num_variables and max(rows, 1) * num_variables * min(largest_count, num_variables) <= WORK
 
 
 def largest_possible_count(count_logits: Tensor) -> int:
@@ -107,12 +114,12 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     :return: Results. Cost O(DK) for largest count K.
     """
     num_variables = logits.shape[-1]
-    tilts = logits.new_zeros(len(logits))
-    if largest_count < count_logits.shape[-1] - 1 or bool((count_logits == -math.inf).any()):
-        tilts = _tilts(logits, count_logits[:, : largest_count + 1])
     # Of convolutions, whose terms and whose parts' errors add up; of sigmoids; and of the sum over the counts.
     sum_error = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 6) + 16)
+    tilts = logits.new_zeros(len(logits))
     if not is_compiled(logits):
+        if bool((count_logits == -math.inf).any()):
+            tilts = find_tilts(logits, count_logits[:, : largest_count + 1])
         return _solve_by_products(logits, count_logits, tilts, largest_count, sum_error, marginals)
     found = DirectCounts(
         torch.zeros_like(tilts),
@@ -126,13 +133,13 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     solve = compiled_function("counts.ops.compiled_counts", "solve_directly")
     assert solve is not None
     solve(
-        *(each.contiguous().numpy() for each in (logits, count_logits, tilts)),
+        *(each.contiguous().numpy() for each in (logits, count_logits)),
         largest_count,
         sum_error,
         log_odds_tolerance(num_variables),
         num_variables * largest_count > WHOLE_WORK,
         marginals,
-        *(each.numpy() for each in found[:-1]),
+        *(each.numpy() for each in found),
     )
     return found
 
@@ -140,18 +147,10 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
 def _solve_by_products(
     logits: Tensor, count_logits: Tensor, tilts: Tensor, largest_count: int, sum_error: float, marginals: bool
 ) -> DirectCounts:
-    num_variables, num_counts = logits.shape[-1], count_logits.shape[-1]
-    numbers = torch.arange(largest_count + 1, dtype=logits.dtype, device=logits.device)
-    tilted = logits + tilts.unsqueeze(-1)
-    tables = count_logits[:, : largest_count + 1] - tilts.unsqueeze(-1) * numbers
-    peak = tables.amax(-1, keepdim=True)
-    peak = peak.masked_fill(peak == -math.inf, 0.0)
-    weights = (tables - peak).exp()
-    root, given_off, given_on = direct_passes(torch.sigmoid(tilted), torch.sigmoid(-tilted), weights, marginals)
-    joint = root * weights
-    mass = joint.sum(-1, keepdim=True)
-    counts = torch.nn.functional.pad(joint / mass, (0, num_counts - largest_count - 1))
-    excess = cumulant(logits, tilts) + (mass.log() + peak).squeeze(-1)
+    num_variables = logits.shape[-1]
+    sums = _sum_products(logits, count_logits, tilts, largest_count, marginals)
+    mass, given_off, given_on = sums.mass, sums.given_off, sums.given_on
+    excess = cumulant(logits, tilts) + (mass.log() + sums.peak).squeeze(-1)
     sizes = logits.abs().clamp(max=LARGEST_EXPONENT)
     clamped = logits.isinf()
     if bool(clamped.any()):
@@ -163,13 +162,54 @@ def _solve_by_products(
     certified = certified & (rounding <= LARGEST_SHARE)
     odds, odds_error = torch.zeros_like(logits), torch.zeros_like(logits)
     if marginals:
-        odds = tilted + (given_on.log() - given_off.log())
+        odds = logits + tilts.unsqueeze(-1) + (given_on.log() - given_off.log())
         odds_error = 2 * sum_error + UNDERFLOW * (1 / given_on + 1 / given_off)
         odds, odds_error = torch.where(clamped, logits, odds), odds_error.masked_fill(clamped, 0.0)
         certified = certified & (odds_error.amax(-1) <= log_odds_tolerance(num_variables))
         own = UNIT_ROUNDOFF * (4 * sizes + 8 * odds.masked_fill(clamped, 0.0).abs())
         odds_error = odds_error + 2 * rounding.unsqueeze(-1) + own
-    return DirectCounts(excess, odds, counts, excess_error + rounding, odds_error, certified, tilts)
+    return DirectCounts(excess, odds, sums.counts, excess_error + rounding, odds_error, certified, tilts)
+
+
+def differentiable_posteriors(
+    logits: Tensor, count_logits: Tensor, tilts: Tensor, largest_count: int
+) -> tuple[Tensor, Tensor]:
+    """Marginal log-odds and probabilities of the counts, by products of matrices with derivatives of any order.
+
+    :param Tensor tilts: Those that :func:`solve_directly` found for these rows, which it certified.
+    """
+    sums = _sum_products(logits, count_logits, tilts, largest_count, marginals=True)
+    clamped = logits.isinf()
+    # A variable that is clamped may have no weight at the other value.
+    given_on, given_off = (each.masked_fill(clamped, 1.0) for each in (sums.given_on, sums.given_off))
+    odds = logits + tilts.unsqueeze(-1) + (given_on.log() - given_off.log())
+    return torch.where(clamped, logits, odds), sums.counts
+
+
+class _Sums(NamedTuple):
+    """Sums over all vectors: of the weights of the counts, shape ``(rows, 1)``, relative to a peak; given a value of a
+    variable, ``(rows, num_variables)``; and their shares, ``(rows, num_variables + 1)``.
+    """
+
+    mass: Tensor
+    peak: Tensor
+    given_off: Tensor
+    given_on: Tensor
+    counts: Tensor
+
+
+def _sum_products(logits: Tensor, count_logits: Tensor, tilts: Tensor, largest_count: int, marginals: bool) -> _Sums:
+    numbers = torch.arange(largest_count + 1, dtype=logits.dtype, device=logits.device)
+    tilted = logits + tilts.unsqueeze(-1)
+    tables = count_logits[:, : largest_count + 1] - tilts.unsqueeze(-1) * numbers
+    peak = tables.detach().amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    weights = (tables - peak).exp()
+    root, given_off, given_on = direct_passes(torch.sigmoid(tilted), torch.sigmoid(-tilted), weights, marginals)
+    joint = root * weights
+    mass = joint.sum(-1, keepdim=True)
+    counts = torch.nn.functional.pad(joint / mass, (0, count_logits.shape[-1] - largest_count - 1))
+    return _Sums(mass, peak, given_off, given_on, counts)
 
 
 class DirectDraws:
@@ -230,7 +270,7 @@ def rounding_error(
     return UNIT_ROUNDOFF * (8 * odds + 8 * steepest * largest_count + 32 * abs(log_partition) + 512)
 
 
-def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
+def find_tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
     """Tilts under which the mean count is a possible one, shape ``(rows,)``; zeros where it is one without."""
     counts = torch.arange(count_logits.shape[-1], dtype=logits.dtype, device=logits.device)
     possible = count_logits != -math.inf
@@ -253,7 +293,7 @@ def _tilts(logits: Tensor, count_logits: Tensor) -> Tensor:
         step = (gap * mean * (free - mean) / (free * variance)).nan_to_num(nan=0.0)
         # Where the variance is tiny, a step of Newton's method leads anywhere.
         tilt = torch.maximum(torch.minimum(tilt + step, highest), lowest)
-    return tilt.masked_fill(clamped.all(-1), 0.0)
+    return tilt.masked_fill(clamped.all(-1) | (possible.sum(-1) > logits.shape[-1]), 0.0)
 
 
 def direct_passes(on: Tensor, off: Tensor, weights: Tensor, marginals: bool = True) -> tuple[Tensor, Tensor, Tensor]:

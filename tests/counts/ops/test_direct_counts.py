@@ -13,7 +13,13 @@ from pyro_structured.counts.ops import direct_counts
 from pyro_structured.counts.ops.certified_counts import certify, infer_counts, log_partition
 from pyro_structured.counts.ops.convolution_tree import downward, upward
 from pyro_structured.counts.ops.count_forest import CountForest
-from pyro_structured.counts.ops.direct_counts import direct_passes, is_direct, solve_directly
+from pyro_structured.counts.ops.direct_counts import (
+    differentiable_posteriors,
+    direct_passes,
+    find_tilts,
+    is_direct,
+    solve_directly,
+)
 from pyro_structured.distributions import RecursiveCardinality
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.testing import ball_arithmetic
@@ -178,6 +184,40 @@ def test_no_possible_count_is_left(passes):
         assert (found.log_partition[row] - exact.log_partition).abs() <= certificate.log_partition_error[row] < 1e-6
         error = (found.marginal_logits[row] - exact.marginal_logits).abs()
         assert bool((error <= certificate.marginal_logits_error[row]).all())
+
+
+@needs_numba
+@given(st.integers(0, 10**6))
+def test_tilts_are_those_of_the_other_way(seed):
+    logits, tables = random_rows(seed)
+    found = solve_directly(logits, tables, logits.shape[1])
+    torch.testing.assert_close(found.tilts, find_tilts(logits, tables), rtol=1e-9, atol=1e-9)
+
+
+def test_posteriors_with_derivatives_of_any_order():
+    """They are those without; infinite log-odds have derivatives of zero."""
+    torch.manual_seed(0)
+    logits = torch.cat([torch.randn(3, 4, dtype=torch.double), torch.tensor([[math.inf, -math.inf]] * 3).double()], -1)
+    tables = torch.randn(3, 7, dtype=torch.double)
+    tables[0, 4:], tables[1, 2] = -math.inf, -math.inf
+    tables = tables - tables.amax(-1, keepdim=True)
+    found = solve_directly(logits, tables, 6)
+    assert bool(found.certified.all())
+    inputs = logits.requires_grad_(), tables.requires_grad_()
+    odds, counts = differentiable_posteriors(*inputs, found.tilts, 6)
+    torch.testing.assert_close(odds.detach(), found.marginal_logits, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(counts.detach(), found.count_marginals, rtol=1e-12, atol=1e-12)
+    free = logits.detach().isfinite()
+
+    def means(free_logits):
+        filled = logits.detach().masked_scatter(free, free_logits)
+        odds, counts = differentiable_posteriors(filled, tables.detach(), found.tilts, 6)
+        return torch.sigmoid(odds), counts
+
+    assert torch.autograd.gradcheck(means, logits.detach()[free].requires_grad_())
+    assert torch.autograd.gradgradcheck(means, logits.detach()[free].requires_grad_())
+    slopes = torch.autograd.grad(torch.sigmoid(odds).sum() + counts[:, 2].sum(), inputs)
+    assert all(bool(slope.isfinite().all()) for slope in slopes) and not bool(slopes[0][~free].any())
 
 
 def test_all_variables_clamped(passes):
