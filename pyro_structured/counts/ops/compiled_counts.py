@@ -23,7 +23,7 @@ from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_or
 
 # Largest number of variables of a block; number down to which blocks are halved while there are few of them; largest
 # number of blocks that are computed side by side.
-BLOCK, SMALL_BLOCK, FEW_BLOCKS, LANES = 128, 16, 8, 64
+BLOCK, SMALL_BLOCK, FEW_BLOCKS, LANES = 32, 16, 8, 64
 # Probabilities of counts are cut off that are so much smaller than the least probability of a value of a variable, or
 # as small as that.
 CUT, TINY = 2.0**-60, 1e-290
