@@ -112,14 +112,12 @@ def direct_tree(logits, tables, log_partitions, odds):
 @njit
 def plain_recursion(probs):
     """Probabilities of all counts."""
-    mass, after = np.zeros(len(probs) + 1), np.zeros(len(probs) + 1)
+    mass = np.zeros(len(probs) + 1)
     mass[0] = 1.0
     for d in range(len(probs)):
-        on, off = probs[d], 1 - probs[d]
-        after[0] = mass[0] * off
-        for count in range(1, d + 2):
-            after[count] = mass[count] * off + mass[count - 1] * on
-        mass, after = after, mass
+        for count in range(d + 1, 0, -1):
+            mass[count] = mass[count] * (1 - probs[d]) + mass[count - 1] * probs[d]
+        mass[0] *= 1 - probs[d]
     return mass
 
 

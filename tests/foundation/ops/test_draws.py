@@ -56,6 +56,7 @@ GRID = Grid(2, 3)
 PASSES = {
     "chain": (lambda: JunctionTree(torch.randn(32), CHAIN), "junction_trees.ops.junction_tree.multiply_chain"),
     "tree": (lambda: JunctionTree(torch.randn(3, 16), STAR), "junction_trees.ops.junction_tree._upward"),
+    "compiled": (lambda: KSubset(torch.randn(5), 2), "counts.ops.direct_counts.DirectDraws._upward"),
     "windows": (lambda: KSubset(torch.randn(5), 2), "counts.ops.convolution_tree.upward"),
     "certificate": (lambda: KSubset(torch.randn(5), 2), "counts.ops.count_sampling.attempts"),
     "direct": (lambda: KSubset(FAR, 1), "counts.ops.count_sampling.upward_messages"),
@@ -76,9 +77,13 @@ PASSES = {
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_repeated_samples_repeat_no_pass(name):
+def test_repeated_samples_repeat_no_pass(name, hide_numba):
     """Nor do copies lose what they need, or take what was kept."""
     make, target = PASSES[name]
+    if name == "compiled":
+        pytest.importorskip("numba")
+    else:
+        hide_numba()
     torch.manual_seed(0)
     d = make()
     path, _, function = f"pyro_structured.{target}".rpartition(".")
