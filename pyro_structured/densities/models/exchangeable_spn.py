@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from pyro_structured.densities.distributions.sum_product_network import SumProductNetwork
+from pyro_structured.densities.models.network_scores import NetworkScores
 from pyro_structured.densities.models.region_network import RegionNetwork
 from pyro_structured.densities.structures.region_tree import RegionTree
 from pyro_structured.exchangeable.models.binary_estimator import BinaryEstimator
@@ -37,8 +38,9 @@ MOST_SMOOTHING = 1e6
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-30, 1e30
 # Largest number of states: a region has a transition for each pair of its states and its parent's.
 MOST_STATES = 2**12
-# Largest number of rows, networks, states and variables, multiplied, in one batch of scores.
-SCORED_AT_ONCE = 2**20
+# Rows without gaps that are scored at once; for those with gaps, the largest number of rows, networks, states and
+# variables, multiplied.
+ROWS, SCORED_AT_ONCE = 2**13, 2**20
 
 
 class _Improved(NamedTuple):
@@ -201,6 +203,7 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
             weights, held_out = hold_out(weights, generator)
         data = [torch.from_numpy(each.astype(np.float32)) for each in (joined, weights, held_out)]
         self._distribution = _assemble(self._learn(data, generator))
+        self._scores = NetworkScores(self._distribution)
         return self
 
     def _learn(self, data: Sequence[Tensor], generator: np.random.RandomState) -> list[dict[str, Tensor]]:
@@ -269,17 +272,13 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         log_probs = torch.empty(len(rows), dtype=torch.float64)
         structure = self._distribution.structure
         size = structure.num_networks * structure.num_states * structure.num_variables
-        for complete in (True, False):
-            chosen = torch.from_numpy(np.flatnonzero(missing.any(1) != complete))
-            for batch in chosen.split(max(1, SCORED_AT_ONCE // size)) if len(chosen) else ():
+        with torch.no_grad():
+            for batch in torch.from_numpy(np.flatnonzero(~missing.any(1))).split(ROWS):
+                log_probs[batch] = self._scores(torch.from_numpy(rows[batch.numpy()].astype(np.float64)))
+            for batch in torch.from_numpy(np.flatnonzero(missing.any(1))).split(max(1, SCORED_AT_ONCE // size)):
                 values = torch.from_numpy(np.nan_to_num(rows[batch.numpy()].astype(np.float64)))
                 observed = torch.from_numpy(~missing[batch.numpy()])
-                with torch.no_grad():
-                    log_probs[batch] = (
-                        self._distribution.log_prob(values)
-                        if complete
-                        else self._distribution.marginal_log_prob(values, observed)
-                    )
+                log_probs[batch] = self._distribution.marginal_log_prob(values, observed)
         return log_probs.numpy()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
