@@ -155,9 +155,9 @@ def _probabilities(logits: np.ndarray, tilt: float, on: np.ndarray, off: np.ndar
     :return: The log weight of all vectors relative to the heaviest one without a tilt, and the sum of the sizes of the
         logits that are not clamps.
     """
-    weight, size = 0.0, 0.0
+    weight, rest, size = 0.0, 0.0, 0.0
     for first in range(0, len(logits), TOGETHER):
-        part, excess = 0.0, 0.0
+        excess = 0.0
         for d in range(first, min(first + TOGETHER, len(logits))):
             logit = logits[d]
             odds = math.exp(-abs(logit + tilt))
@@ -168,11 +168,17 @@ def _probabilities(logits: np.ndarray, tilt: float, on: np.ndarray, off: np.ndar
                 on[d], off[d] = odds * likely, likely
             # The product of all 1 + odds, less 1.
             excess += odds * (1.0 + excess)
-            part += tilt + max(-logit - tilt, 0.0) if logit > 0.0 else max(logit + tilt, 0.0)
+            if tilt != 0.0:
+                # With the error of the sum (Knuth 1997).
+                term = tilt + max(-logit - tilt, 0.0) if logit > 0.0 else max(logit + tilt, 0.0)
+                total = weight + term
+                added = total - weight
+                rest += (weight - (total - added)) + (term - added)
+                weight = total
             if not math.isinf(logit):
                 size += min(abs(logit), LARGEST_EXPONENT)
-        weight += math.log1p(excess) + part
-    return weight, size
+        rest += math.log1p(excess)
+    return weight + rest, size
 
 
 @compiled
