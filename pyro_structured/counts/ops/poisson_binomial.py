@@ -135,7 +135,7 @@ def _log_mass(logits: Tensor) -> Tensor:
     possible = (counts >= certain) & (counts <= num_variables - (logits == -math.inf).sum(-1, keepdim=True))
     run = compiled_function("counts.ops.compiled_mass", "log_mass") if logits.device.type == "cpu" else None
     if run is not None and num_variables <= COMPILED_VARIABLES:
-        result, solved = torch.full((rows, num_variables + 1), -math.inf, dtype=logits.dtype), logits.new_zeros(rows)
+        result, solved = logits.new_full((rows, num_variables + 1), -math.inf), logits.new_zeros(rows)
         run(logits.contiguous().numpy(), result.numpy(), solved.numpy())
         left = (solved == 0).nonzero().squeeze(-1)
         if len(left):
