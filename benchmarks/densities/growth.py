@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from benchmarks.densities.large_data import write_tree
 from benchmarks.measurement import Report, arguments, duration, ratio
@@ -94,6 +95,8 @@ def fitted(name, values, seed, rows=None):
 def share(name, number, seed, rank, size, folder):
     """Fits in one of several processes, and keeps the cost in a file."""
     torch.set_num_threads(1)
+    # Products of numpy, too, take more threads than one.
+    threadpool_limits(1)
     values = np.load(folder / "rows.npy", mmap_mode="r")
     rows, few = None, None
     if size > 1:
