@@ -205,9 +205,10 @@ def _solve_chunk(logits: Tensor, count_logits: Tensor, windows: Windows, margina
 
 def _used(windows: Windows) -> Tensor:
     """Whether windows are responsible for any count, booleans of shape ``(rows, num_windows)``."""
-    member = windows.assignment >= 0
-    used = torch.zeros_like(windows.tilts, dtype=torch.bool)
-    return used.scatter_reduce(1, windows.assignment.clamp(min=0), member, "amax")
+    # Numbers, because CUDA devices do not reduce booleans.
+    member = (windows.assignment >= 0).to(windows.tilts)
+    used = torch.zeros_like(windows.tilts).scatter_reduce(1, windows.assignment.clamp(min=0), member, "amax")
+    return used > 0
 
 
 @torch.no_grad()

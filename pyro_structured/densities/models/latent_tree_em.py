@@ -11,12 +11,14 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 from pyro_structured.densities.ops.latent_tree_passes import (
-    LatentTreeBeliefs,
     evidence_of_states,
     expected_counts,
     infer_latent_tree,
+    is_rough,
     tree_levels,
 )
+from pyro_structured.foundation.ops.recorded_function import RecordedFunction
+from pyro_structured.foundation.ops.requirements import any_true
 
 # Share of the rows whose latent states are equal along an edge at the start.
 EQUAL = 0.9
@@ -74,6 +76,7 @@ class LatentTreeEM:
         self.num_states, self.total, self.smoothing, self.num_steps = num_states, total, smoothing, 0
         self.frequencies = frequencies[self.order].to(device, dtype)
         self._places = places
+        self._update = RecordedFunction(self._updated)
 
     def read(self, codes: np.ndarray) -> Tensor:
         """Rows for the other methods, in a small type, from states of shape ``(N, n)``, -1 where one is missing."""
@@ -116,15 +119,18 @@ class LatentTreeEM:
 
     def maximize(self) -> None:
         """Most probable tables for the counts."""
-        transitions, emissions = (table + prior for table, prior in zip(self.counts, self._prior, strict=True))
-        transitions, emissions = ((table / table.sum(-1, keepdim=True)).log() for table in (transitions, emissions))
-        self.tables = LatentTreeTables(transitions, emissions)
+        self.tables = self._most_probable(self.counts)
+
+    def _most_probable(self, counts: LatentTreeTables) -> LatentTreeTables:
+        even, alike = self._priors
+        tables = counts.transitions + even, counts.emissions + alike
+        return LatentTreeTables(*((table / table.sum(-1, keepdim=True)).log() for table in tables))
 
     @property
-    def _prior(self) -> tuple[Tensor, Tensor]:
+    def _priors(self) -> tuple[float, Tensor]:
         """Pseudo-observations of the entries of both tables."""
         even, alike = self.smoothing
-        return self.frequencies.new_tensor(even / self.num_states**2), alike * self.frequencies.unsqueeze(1)
+        return even / self.num_states**2, alike * self.frequencies.unsqueeze(1)
 
     def extend(self, number: float) -> None:
         """Scales the counts to so many rows more."""
@@ -140,21 +146,40 @@ class LatentTreeEM:
         :param float scale: Number of all rows for each of these.
         :param float share: The share, above 0 and up to 1.
         """
-        pairs, single = expected_counts(self.tables.transitions[None], self.levels, self._infer(rows), weights)
-        for counts, new in zip(self.counts, (pairs, self._observed(rows, single)), strict=True):
-            counts.mul_(1 - share).add_(new, alpha=scale * share)
+        factors = self.frequencies.new_tensor([1 - share, scale * share])
+        arguments = rows, weights, factors, *self.counts, *self.tables
+        *found, rough = self._update(*arguments)
+        if any_true(rough):
+            *found, _ = self._updated(*arguments, exact=True)
+        self.counts, self.tables = LatentTreeTables(*found[:2]), LatentTreeTables(*found[2:])
         self.num_steps += 1
-        self.maximize()
 
-    @torch.no_grad()
-    def _infer(self, rows: Tensor) -> LatentTreeBeliefs:
-        evidence = evidence_of_states(self.tables.emissions[None], rows.mT[None])
-        return infer_latent_tree(self.tables.transitions[None], evidence, self.levels)
+    def _updated(
+        self, rows: Tensor, weights: Tensor, factors: Tensor, *tables: Tensor, exact: bool = False
+    ) -> tuple[Tensor, ...]:
+        """Counts and tables after a step, and whether they may be wrong.
+
+        :param Tensor factors: Factors of the counts so far, and of those of the rows, shape ``(2,)``.
+        :param tables: Counts, and tables, of :class:`LatentTreeTables`.
+        """
+        counts, (transitions, emissions) = tables[:2], (table[None] for table in tables[2:])
+        evidence = evidence_of_states(emissions, rows.mT[None])
+        pairs, single, least = expected_counts(transitions, evidence, self.levels, weights, exact)
+        found = pairs, self._observed(rows, single)
+        counts = LatentTreeTables(
+            *(old * factors[0] + new * factors[1] for old, new in zip(counts, found, strict=True))
+        )
+        return *counts, *self._most_probable(counts), is_rough(least).any()
 
     def log_probs(self, rows: Tensor) -> Tensor:
         """Log-probabilities of rows of :meth:`read`, shape ``(N,)``."""
         parts: tuple[Tensor, ...] = rows.split(self._rows_at_once)
-        return torch.cat([self._infer(part).log_z[0] for part in parts])
+        return torch.cat([self._log_probs(part) for part in parts])
+
+    @torch.no_grad()
+    def _log_probs(self, rows: Tensor) -> Tensor:
+        evidence = evidence_of_states(self.tables.emissions[None], rows.mT[None])
+        return infer_latent_tree(self.tables.transitions[None], evidence, self.levels).log_z[0]
 
     @property
     def _rows_at_once(self) -> int:
@@ -162,7 +187,8 @@ class LatentTreeEM:
 
     def log_prior(self) -> float:
         """Logarithm of the prior density of the tables, up to a constant."""
-        terms = (table * prior for table, prior in zip(self.tables, self._prior, strict=True))
+        even, alike = self._priors
+        terms = self.tables.transitions * even, self.tables.emissions * alike
         transitions, emissions = (term.masked_fill(term.isnan(), 0.0) for term in terms)
         return float(transitions[0, 0].sum() + transitions[1:].sum() + emissions.sum())
 

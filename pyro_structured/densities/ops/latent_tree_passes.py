@@ -7,6 +7,7 @@ __all__ = [
     "evidence_of_weights",
     "expected_counts",
     "infer_latent_tree",
+    "is_rough",
     "latent_marginals",
     "maximize_latent_tree",
     "observed_marginals",
@@ -14,7 +15,6 @@ __all__ = [
     "tree_levels",
 ]
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -124,8 +124,8 @@ def evidence_of_weights(emissions: Tensor, weights: Tensor) -> Tensor:
 
     :param Tensor weights: Log-weights of the observed states, shape ``(B, n, S, R)`` or ``(1, n, S, R)``.
     """
-    products, rough = _row_products(weights, emissions.mT, False)
-    return _row_products(weights, emissions.mT, True)[0] if any_true(rough) else products
+    products = _scaled_products(weights, emissions.mT.exp())
+    return _summed_products(weights, emissions.mT) if any_true(is_rough(products.least)) else products.logs
 
 
 def infer_latent_tree(transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels) -> LatentTreeBeliefs:
@@ -141,46 +141,88 @@ def infer_latent_tree(transitions: Tensor, evidence: Tensor, levels: LatentTreeL
         K)``.
     :param LatentTreeLevels levels: The tree.
     """
-    fast, rough = _infer(transitions, evidence, levels, False)
-    return _infer(transitions, evidence, levels, True)[0] if any_true(rough) else fast
+    upward = _infer(transitions, evidence, levels, False)
+    if any_true(is_rough(upward.least)):
+        upward = _infer(transitions, evidence, levels, True)
+    return upward.beliefs
 
 
-def _infer(
-    transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels, exact: bool
-) -> tuple[LatentTreeBeliefs, Tensor]:
-    """Beliefs, and booleans of shape ``(B, S)`` that tell where they may be wrong."""
-    tables, beliefs = levels.split(transitions), list(levels.split(evidence))
-    messages, rough = [], []
-    for depth in reversed(range(len(tables))):
-        table = tables[depth] if depth else tables[depth][..., :1, :]
-        sent, lost = _row_products(beliefs[depth], table.mT, exact)
-        messages.append(sent)
-        rough.append(lost.any(1))
-        if depth:
-            beliefs[depth - 1] = beliefs[depth - 1].index_add(1, levels.above[depth - 1], sent)
-    log_z = messages[-1].sum(1).squeeze(-1)
-    return LatentTreeBeliefs(log_z, tuple(beliefs), tuple(reversed(messages))), torch.stack(rough).any(0)
+class _Products(NamedTuple):
+    """Products of rows and matrices.
 
-
-def _row_products(rows: Tensor, matrices: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
-    """Logarithms of products of rows and matrices, from logarithms of the entries.
-
-    :param Tensor rows: Shape ``(..., S, I)``.
-    :param Tensor matrices: Shape ``(..., I, J)``, no entry above 0.
-    :param bool exact: Whether to sum term by term instead of multiplying matrices.
-    :return: The logarithms, shape ``(..., S, J)``, and booleans of shape ``(..., S)`` that tell where a term may have
-        been lost that counts.
+    :ivar Tensor logs: Logarithms of the products, shape ``(..., S, J)``.
+    :ivar Tensor rows: The rows, relative to their largest entries, shape ``(..., S, I)``.
+    :ivar Tensor sums: The products, relative to the same, shape ``(..., S, J)``.
+    :ivar Tensor least: Smallest of the sums, shape ``(..., S)``.
     """
-    if exact:
-        at_once = max(1, MOST_TERMS // max(1, matrices.numel()))
-        parts: tuple[Tensor, ...] = rows.split(at_once, -2)
-        products = torch.cat([logsumexp(part.unsqueeze(-1) + matrices.unsqueeze(-3), -2) for part in parts], -2)
-        return products, torch.zeros_like(products[..., 0], dtype=torch.bool)
-    peak = rows.detach().amax(-1, keepdim=True)
-    peak = peak.masked_fill(peak == -math.inf, 0.0)
-    sums = (rows - peak).exp() @ matrices.exp()
-    kind = torch.finfo(sums.dtype)
-    return safe_log(sums) + peak, sums.detach().amin(-1) < kind.tiny / kind.eps
+
+    logs: Tensor
+    rows: Tensor
+    sums: Tensor
+    least: Tensor
+
+
+class _Upward(NamedTuple):
+    """Results of the pass to the roots.
+
+    :ivar LatentTreeBeliefs beliefs: The log-weights.
+    :ivar products: Those of each level, the last one first.
+    :ivar Tensor least: Smallest sums, which :func:`is_rough` takes, shape ``(B, n, S)``.
+    """
+
+    beliefs: LatentTreeBeliefs
+    products: list[_Products]
+    least: Tensor
+
+
+def _infer(transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels, exact: bool) -> _Upward:
+    tables, beliefs = levels.split(transitions if exact else transitions.exp()), list(levels.split(evidence))
+    products = list[_Products]()
+    for depth in reversed(range(len(tables))):
+        table = (tables[depth] if depth else tables[depth][..., :1, :]).mT
+        products.append(_exact_products(beliefs[depth], table) if exact else _scaled_products(beliefs[depth], table))
+        if depth:
+            beliefs[depth - 1] = beliefs[depth - 1].index_add(1, levels.above[depth - 1], products[-1].logs)
+    messages = tuple(product.logs for product in reversed(products))
+    found = LatentTreeBeliefs(messages[0].sum(1).squeeze(-1), tuple(beliefs), messages)
+    return _Upward(found, products, torch.cat([product.least for product in products], 1))
+
+
+def _scaled_products(rows: Tensor, matrices: Tensor) -> _Products:
+    """Products of matrices, scaled row by row.
+
+    :param Tensor rows: Logarithms, shape ``(..., S, I)``.
+    :param Tensor matrices: Numbers from 0 to 1, shape ``(..., I, J)``.
+    """
+    peak = _peak(rows)
+    shares = (rows - peak).exp()
+    sums = shares @ matrices
+    return _Products(safe_log(sums) + peak, shares, sums, sums.detach().amin(-1))
+
+
+def _exact_products(rows: Tensor, matrices: Tensor) -> _Products:
+    """The same by sums in logarithms, from the logarithms of the matrices."""
+    logs, peak = _summed_products(rows, matrices), _peak(rows)
+    sums = (logs - peak).exp()
+    return _Products(logs, (rows - peak).exp(), sums, torch.ones_like(sums[..., 0]))
+
+
+def _summed_products(rows: Tensor, matrices: Tensor) -> Tensor:
+    """Logarithms of products of matrices, by sums term by term, from the logarithms of both."""
+    at_once = max(1, MOST_TERMS // max(1, matrices.numel()))
+    parts: tuple[Tensor, ...] = rows.split(at_once, -2)
+    return torch.cat([logsumexp(part.unsqueeze(-1) + matrices.unsqueeze(-3), -2) for part in parts], -2)
+
+
+def _peak(rows: Tensor) -> Tensor:
+    """Largest entries of rows of logarithms, a finite number where all are -inf, shape ``(..., S, 1)``."""
+    return rows.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).min)
+
+
+def is_rough(least: Tensor) -> Tensor:
+    """Whether sums of :func:`expected_counts` are so small that a term may have been lost that counts."""
+    kind = torch.finfo(least.dtype)
+    return least < kind.tiny / kind.eps
 
 
 def latent_marginals(transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs) -> Tensor:
@@ -197,7 +239,7 @@ def _latent_marginals(transitions: Tensor, levels: LatentTreeLevels, beliefs: La
     marginals = [tables[0][..., :1, :] + beliefs.beliefs[0] - beliefs.messages[0]]
     for depth, table in enumerate(tables[1:], 1):
         above = _less(marginals[-1].index_select(1, levels.above[depth - 1]), beliefs.messages[depth])
-        marginals.append(_row_products(above, table, exact)[0] + beliefs.beliefs[depth])
+        marginals.append(_log_products(above, table, exact) + beliefs.beliefs[depth])
     return levels.join(marginals)
 
 
@@ -210,7 +252,12 @@ def observed_marginals(emissions: Tensor, weights: Tensor, evidence: Tensor, lat
     :param Tensor latent: Result of :func:`latent_marginals`.
     """
     above = _less(latent, evidence)
-    return _whole(lambda exact: _row_products(above, emissions, exact)[0] + weights)
+    return _whole(lambda exact: _log_products(above, emissions, exact) + weights)
+
+
+def _log_products(rows: Tensor, matrices: Tensor, exact: bool) -> Tensor:
+    """Logarithms of products of matrices, from the logarithms of both; ``exact`` sums term by term."""
+    return _summed_products(rows, matrices) if exact else _scaled_products(rows, matrices.exp()).logs
 
 
 def _whole(log_probs: Callable[[bool], Tensor]) -> Tensor:
@@ -231,30 +278,33 @@ def _less(log_probs: Tensor, parts: Tensor) -> Tensor:
 
 @torch.no_grad()
 def expected_counts(
-    transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs, rows: Tensor
-) -> tuple[Tensor, Tensor]:
+    transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels, rows: Tensor, exact: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """Expected numbers of latent states, for expectation maximisation: in less time than :func:`latent_marginals`, but
     states that are by far less likely than others, all evidence below a variable considered, count as impossible.
 
+    The function asks for no value, so that a device need not wait: whether the results are good is for the caller to
+    look at, and to compute them again with ``exact`` where they are not.
+
     :param Tensor transitions: As for :func:`infer_latent_tree`, shape ``(1, n, K, K)``.
-    :param LatentTreeBeliefs beliefs: Results of :func:`infer_latent_tree`; no ``log_z`` is -inf.
+    :param Tensor evidence: As for :func:`infer_latent_tree`, shape ``(1, n, S, K)``; every row has positive
+        probability.
     :param Tensor rows: Weights of the rows, shape ``(S,)``.
-    :return: ``(pairs, single)``: expected numbers of pairs of a parent's and a variable's states, shape ``(n, K, K)``,
-        for roots, of their states, in the first row; expected numbers of states in each row, shape ``(n, S, K)``.
+    :param bool exact: Whether to sum the messages term by term instead of multiplying matrices.
+    :return: ``(pairs, single, least)``: expected numbers of pairs of a parent's and a variable's states, shape ``(n, K,
+        K)``, for roots, of their states, in the first row; expected numbers of states in each row, shape ``(n, S, K)``;
+        and numbers that :func:`is_rough` judges, shape ``(1, n, S)``.
     """
+    upward, probs = _infer(transitions, evidence, levels, exact), transitions.exp()
     pairs, single = [], list[Tensor]()
-    for depth, table in enumerate(levels.split(transitions)):
-        belief = beliefs.beliefs[depth]
-        peak = belief.amax(-1, keepdim=True)
-        below, message = (belief - peak).exp_(), (beliefs.messages[depth] - peak).exp_()
+    for depth, (table, product) in enumerate(zip(levels.split(probs), reversed(upward.products), strict=True)):
         # A root has one parent's state, which all rows have.
         known = single[-1].index_select(1, levels.above[depth - 1]) if depth else rows.unsqueeze(-1)
-        above = known / message.clamp_(min=torch.finfo(message.dtype).tiny)
-        table = table.exp() if depth else table[..., :1, :].exp()
-        single.append((above @ table).mul_(below))
-        counts = (above.mT @ below) * table
+        above = known / product.sums.clamp_(min=torch.finfo(known.dtype).tiny)
+        single.append((above @ (table if depth else table[..., :1, :])).mul_(product.rows))
+        counts = above.mT @ product.rows
         pairs.append(counts if depth else torch.nn.functional.pad(counts, (0, 0, 0, transitions.shape[-2] - 1)))
-    return levels.join(pairs).squeeze(0), levels.join(single).squeeze(0)
+    return (levels.join(pairs) * probs).squeeze(0), levels.join(single).squeeze(0), upward.least
 
 
 @torch.no_grad()

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center_tree
+from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, LatentTreeTables, center_tree
 from pyro_structured.distributions import LatentTree
 from pyro_structured.structures import HiddenTree
 
@@ -82,6 +83,23 @@ def test_a_step_against_enumeration():
         used = slice(1 if parent == v else 4)
         for table, counts in ((found[v, used], pairs[used]), (observed[v], single)):
             torch.testing.assert_close(table.exp(), counts / counts.sum(-1, keepdim=True), atol=1e-6, rtol=0.0)
+
+
+def test_a_step_where_products_of_matrices_lose_terms():
+    """Rows that only improbable latent states explain: the same as in double precision."""
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        learner, rows, weights, *_ = random_learner(0, dtype, missing=0.0)
+        transitions, emissions = (table.clone() for table in learner.tables)
+        transitions[..., 1:], transitions[..., 0] = -80.0, 0.0
+        emissions[:, 0] = -79.0
+        learner.tables = LatentTreeTables(transitions, emissions)
+        with patch.object(learner, "_updated", wraps=learner._updated) as updated:
+            learner.step(rows, weights, 1.0, 1.0)
+        assert updated.called == (dtype == torch.float32)
+        results.append(learner.counts)
+    for double, single in zip(*results, strict=True):
+        torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
 
 
 def test_center_tree():

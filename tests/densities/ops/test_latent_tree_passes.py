@@ -10,6 +10,7 @@ from pyro_structured.densities.ops.latent_tree_passes import (
     evidence_of_weights,
     expected_counts,
     infer_latent_tree,
+    is_rough,
     latent_marginals,
     observed_marginals,
     tree_levels,
@@ -75,9 +76,11 @@ def test_expected_counts():
         with torch.no_grad():
             found = infer_latent_tree(transitions, evidence, levels)
             latent = latent_marginals(transitions, levels, found)
-        pairs, single = expected_counts(transitions, levels, found, rows)
-        torch.testing.assert_close(pairs, gradient[0], rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(single, latent[0].exp() * rows.unsqueeze(-1), rtol=1e-10, atol=1e-10)
+        for exact in (False, True):
+            pairs, single, least = expected_counts(transitions, evidence, levels, rows, exact)
+            torch.testing.assert_close(pairs, gradient[0], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(single, latent[0].exp() * rows.unsqueeze(-1), rtol=1e-10, atol=1e-10)
+            assert not is_rough(least).any()
 
 
 def test_evidence_of_states():
