@@ -13,8 +13,8 @@ from torch import Tensor
 from pyro_structured.densities.ops.latent_tree_passes import (
     evidence_of_states,
     expected_counts,
-    infer_latent_tree,
     is_rough,
+    log_weights,
     tree_levels,
 )
 from pyro_structured.foundation.ops.recorded_function import RecordedFunction
@@ -76,7 +76,13 @@ class LatentTreeEM:
         self.num_states, self.total, self.smoothing, self.num_steps = num_states, total, smoothing, 0
         self.frequencies = frequencies[self.order].to(device, dtype)
         self._places = places
-        self._update = RecordedFunction(self._updated)
+        shape = len(places), num_states, num_states
+        likely = self.frequencies.new_zeros(shape)
+        seen = self.frequencies.new_zeros(*shape[:2], frequencies.shape[-1])
+        # The tensors stay where they are, because recordings read and write them.
+        self.counts = LatentTreeTables(likely, seen)
+        self.tables = LatentTreeTables(*map(torch.empty_like, self.counts))
+        self._step, self._scores = RecordedFunction(self._replace), RecordedFunction(self._score)
 
     def read(self, codes: np.ndarray) -> Tensor:
         """Rows for the other methods, in a small type, from states of shape ``(N, n)``, -1 where one is missing."""
@@ -103,8 +109,7 @@ class LatentTreeEM:
             member = torch.nn.functional.one_hot(clusters[part], self.num_states).to(weights)
             states = (member * weights[part].unsqueeze(-1)).expand(rows.shape[1], -1, -1)
             observed += self._observed(rows[part], states)
-        self.counts = LatentTreeTables(likely, observed)
-        self.maximize()
+        self.load(LatentTreeTables(likely, observed))
 
     def _observed(self, rows: Tensor, states: Tensor) -> Tensor:
         """Expected numbers of observed states given the latent ones, shape ``(n, K, R)``.
@@ -119,12 +124,13 @@ class LatentTreeEM:
 
     def maximize(self) -> None:
         """Most probable tables for the counts."""
-        self.tables = self._most_probable(self.counts)
+        for table, new in zip(self.tables, self._most_probable(self.counts), strict=True):
+            table.copy_(new)
 
-    def _most_probable(self, counts: LatentTreeTables) -> LatentTreeTables:
+    def _most_probable(self, counts: Sequence[Tensor]) -> list[Tensor]:
         even, alike = self._priors
-        tables = counts.transitions + even, counts.emissions + alike
-        return LatentTreeTables(*((table / table.sum(-1, keepdim=True)).log() for table in tables))
+        sums = counts[0] + even, counts[1] + alike
+        return [(table / table.sum(-1, keepdim=True)).log() for table in sums]
 
     @property
     def _priors(self) -> tuple[float, Tensor]:
@@ -146,40 +152,43 @@ class LatentTreeEM:
         :param float scale: Number of all rows for each of these.
         :param float share: The share, above 0 and up to 1.
         """
-        factors = self.frequencies.new_tensor([1 - share, scale * share])
-        arguments = rows, weights, factors, *self.counts, *self.tables
-        *found, rough = self._update(*arguments)
-        if any_true(rough):
-            *found, _ = self._updated(*arguments, exact=True)
-        self.counts, self.tables = LatentTreeTables(*found[:2]), LatentTreeTables(*found[2:])
+        arguments = rows, weights, self.frequencies.new_tensor([1 - share, scale * share])
+        if any_true(*self._step(*arguments)):
+            self._replace(*arguments, exact=True)
         self.num_steps += 1
 
-    def _updated(
-        self, rows: Tensor, weights: Tensor, factors: Tensor, *tables: Tensor, exact: bool = False
-    ) -> tuple[Tensor, ...]:
-        """Counts and tables after a step, and whether they may be wrong.
+    def _replace(self, rows: Tensor, weights: Tensor, factors: Tensor, exact: bool = False) -> tuple[Tensor]:
+        """A step; nothing is replaced if the results may be wrong, which is returned.
 
         :param Tensor factors: Factors of the counts so far, and of those of the rows, shape ``(2,)``.
-        :param tables: Counts, and tables, of :class:`LatentTreeTables`.
+        :param bool exact: Whether to sum term by term; then results are good.
         """
-        counts, (transitions, emissions) = tables[:2], (table[None] for table in tables[2:])
-        evidence = evidence_of_states(emissions, rows.mT[None])
-        pairs, single, least = expected_counts(transitions, evidence, self.levels, weights, exact)
-        found = pairs, self._observed(rows, single)
-        counts = LatentTreeTables(
-            *(old * factors[0] + new * factors[1] for old, new in zip(counts, found, strict=True))
-        )
-        return *counts, *self._most_probable(counts), is_rough(least).any()
+        evidence = evidence_of_states(self.tables.emissions[None], rows.mT[None])
+        arguments = self.tables.transitions[None], evidence, self.levels, weights
+        pairs, single, least = expected_counts(*arguments, exact)
+        rough = is_rough(least).any()
+        both = zip(self.counts, (pairs, self._observed(rows, single)), strict=True)
+        counts = [old * factors[0] + new * factors[1] for old, new in both]
+        found = *counts, *self._most_probable(counts)
+        is_kept = rough & (not exact)
+        for old, new in zip((*self.counts, *self.tables), found, strict=True):
+            old.copy_(torch.where(is_kept, old, new))
+        return (rough,)
 
     def log_probs(self, rows: Tensor) -> Tensor:
         """Log-probabilities of rows of :meth:`read`, shape ``(N,)``."""
-        parts: tuple[Tensor, ...] = rows.split(self._rows_at_once)
-        return torch.cat([self._log_probs(part) for part in parts])
+        scores = []
+        for part in rows.split(self._rows_at_once):
+            found, rough = self._scores(part)
+            scores.append(self._score(part, exact=True)[0] if any_true(rough) else found)
+        return torch.cat(scores)
 
     @torch.no_grad()
-    def _log_probs(self, rows: Tensor) -> Tensor:
+    def _score(self, rows: Tensor, exact: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of rows, and whether they may be wrong."""
         evidence = evidence_of_states(self.tables.emissions[None], rows.mT[None])
-        return infer_latent_tree(self.tables.transitions[None], evidence, self.levels).log_z[0]
+        found, least = log_weights(self.tables.transitions[None], evidence, self.levels, exact)
+        return found[0], is_rough(least).any()
 
     @property
     def _rows_at_once(self) -> int:
@@ -198,7 +207,8 @@ class LatentTreeEM:
 
     def load(self, counts: LatentTreeTables) -> None:
         """Restores counts, and learns the tables anew."""
-        self.counts = LatentTreeTables(*(table.clone() for table in counts))
+        for table, new in zip(self.counts, counts, strict=True):
+            table.copy_(new)
         self.maximize()
 
     def logits(self) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ __all__ = [
     "infer_latent_tree",
     "is_rough",
     "latent_marginals",
+    "log_weights",
     "maximize_latent_tree",
     "observed_marginals",
     "sample_latent_tree",
@@ -147,6 +148,18 @@ def infer_latent_tree(transitions: Tensor, evidence: Tensor, levels: LatentTreeL
     return upward.beliefs
 
 
+def log_weights(
+    transitions: Tensor, evidence: Tensor, levels: LatentTreeLevels, exact: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-weights of all evidence alone, without a look at values; arguments as for :func:`infer_latent_tree`.
+
+    :param bool exact: As for :func:`expected_counts`.
+    :return: Log-weights, shape ``(B, S)``, and numbers that :func:`is_rough` judges, shape ``(B, n, S)``.
+    """
+    upward = _infer(transitions, evidence, levels, exact)
+    return upward.beliefs.log_z, upward.least
+
+
 class _Products(NamedTuple):
     """Products of rows and matrices.
 
@@ -220,7 +233,7 @@ def _peak(rows: Tensor) -> Tensor:
 
 
 def is_rough(least: Tensor) -> Tensor:
-    """Whether sums of :func:`expected_counts` are so small that a term may have been lost that counts."""
+    """Whether sums of :func:`log_weights` are so small that a term may have been lost that counts."""
     kind = torch.finfo(least.dtype)
     return least < kind.tiny / kind.eps
 

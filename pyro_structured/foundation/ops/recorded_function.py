@@ -32,7 +32,8 @@ class RecordedFunction:
     On other devices, the function is called as it is.
 
     :param function: Function of tensors of one device that returns a tuple of new tensors. It must not look at values,
-        nor move tensors between devices, nor keep state. It is pickled and copied without recordings.
+        nor move tensors between devices. Other tensors that it reads or writes must stay where they are. It is pickled
+        and copied without recordings.
 
     Example::
 

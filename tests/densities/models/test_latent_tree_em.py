@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, LatentTreeTables, center_tree
+from pyro_structured.densities.models.latent_tree_em import LatentTreeEM, center_tree
 from pyro_structured.distributions import LatentTree
 from pyro_structured.structures import HiddenTree
 
@@ -93,11 +93,15 @@ def test_a_step_where_products_of_matrices_lose_terms():
         transitions, emissions = (table.clone() for table in learner.tables)
         transitions[..., 1:], transitions[..., 0] = -80.0, 0.0
         emissions[:, 0] = -79.0
-        learner.tables = LatentTreeTables(transitions, emissions)
-        with patch.object(learner, "_updated", wraps=learner._updated) as updated:
+        for table, new in zip(learner.tables, (transitions, emissions), strict=True):
+            table.copy_(new)
+        with patch.object(learner, "_score", wraps=learner._score) as again:
+            scores = learner.log_probs(rows)
+        assert again.called == (dtype == torch.float32)
+        with patch.object(learner, "_replace", wraps=learner._replace) as again:
             learner.step(rows, weights, 1.0, 1.0)
-        assert updated.called == (dtype == torch.float32)
-        results.append(learner.counts)
+        assert again.called == (dtype == torch.float32)
+        results.append((scores, *learner.counts))
     for double, single in zip(*results, strict=True):
         torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
 
