@@ -901,7 +901,7 @@ def test_impossible_rows_have_to_be_named(cls, message, batch_shape):
 
 def test_message_names_cases_and_numbers():
     with pytest.raises(AssertionError) as error:
-        check_distribution(factory_of(WrongEntropy), batch_shapes=[(), (3,)])
+        check_distribution(factory_of(WrongEntropy), batch_shapes=[(), (3,)], devices=["cpu"])
     name = "WrongEntropy breaks the contract of a Pyro distribution; failed checks:\n"
     line = r"- moments \(batch_shape=\(\), dtype=float32, device=cpu, and 3 more\): entropy: expected \S+, got \S+ "
     assert re.fullmatch(name + line + r"\(tolerance 0\.001; 1 of 1 entries differ\)", str(error.value))
@@ -914,7 +914,7 @@ def test_no_trace_is_left():
 
     pyro.param("kept", torch.tensor(1.0))
     before = states()
-    check_distribution(normal, batch_shapes=[(2,)], dtypes=[torch.float32])
+    check_distribution(normal, batch_shapes=[(2,)], dtypes=[torch.float32], devices=["cpu"])
     assert states() == before
     assert list(pyro.get_param_store()) == ["kept"]
 

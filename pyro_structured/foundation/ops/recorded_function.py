@@ -47,7 +47,8 @@ class RecordedFunction:
 
     def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         """Results of the function, which are the caller's."""
-        if arguments[0].device.type != "cuda":
+        # Of tensors without elements, there may be nothing to record.
+        if arguments[0].device.type != "cuda" or not all(tensor.numel() for tensor in arguments):
             return self._function(*arguments)
         key = tuple((tensor.shape, tensor.dtype) for tensor in arguments)
         if key not in self._recordings:
