@@ -175,12 +175,13 @@ def test_a_right_distribution_passes(cls):
 
 
 def normal(batch_shape, dtype, device="cpu"):
-    loc = torch.linspace(-1.0, 1.0, torch.Size(batch_shape).numel(), dtype=dtype).reshape(batch_shape)
+    loc = torch.linspace(-1.0, 1.0, torch.Size(batch_shape).numel(), dtype=dtype, device=device).reshape(batch_shape)
     return dist.Normal(loc, 1.0 + loc.abs())
 
 
 def normal_vector(batch_shape, dtype, device="cpu"):
-    loc = torch.linspace(-1.0, 1.0, 2 * torch.Size(batch_shape).numel(), dtype=dtype).reshape(*batch_shape, 2)
+    size = 2 * torch.Size(batch_shape).numel()
+    loc = torch.linspace(-1.0, 1.0, size, dtype=dtype, device=device).reshape(*batch_shape, 2)
     return dist.Normal(loc, 1.0 + loc.abs()).to_event(1)
 
 
@@ -816,7 +817,8 @@ class RoundedQuantile(Trials):
 
 def trials_of(cls):
     def factory(batch_shape, dtype, device="cpu"):
-        return cls(torch.linspace(0.2, 0.7, torch.Size(batch_shape).numel(), dtype=dtype).reshape(batch_shape))
+        size = torch.Size(batch_shape).numel()
+        return cls(torch.linspace(0.2, 0.7, size, dtype=dtype, device=device).reshape(batch_shape))
 
     return factory
 
@@ -914,7 +916,7 @@ def test_no_trace_is_left():
 
     pyro.param("kept", torch.tensor(1.0))
     before = states()
-    check_distribution(normal, batch_shapes=[(2,)], dtypes=[torch.float32], devices=["cpu"])
+    check_distribution(normal, batch_shapes=[(2,)], dtypes=[torch.float32])
     assert states() == before
     assert list(pyro.get_param_store()) == ["kept"]
 
