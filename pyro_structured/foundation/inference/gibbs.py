@@ -319,6 +319,7 @@ class _Turn:
             with torch.no_grad():
                 kernel.prepare(live, names, warmup_steps, args, kwargs)
             return
+        model = NamedLatents(model.model, getattr(kernel, "summed_sites", ()))
         # Sites before the kernel's own do not depend on them.
         constant = list(takewhile(lambda name: name not in names, state.trace.nodes))
         live = LiveModel(model, self.others, not moves_costs, constant)

@@ -2,7 +2,7 @@
 
 __all__ = ["LiveModel", "NamedLatents"]
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyro import poutine
@@ -18,13 +18,14 @@ class NamedLatents:
     picklable, and called like the model.
 
     :param model: A Pyro model.
+    :param summed_sites: Names of sites that stay as they are, and sum their hidden variables out.
     """
 
-    def __init__(self, model: Callable[..., Any]) -> None:
-        self.model = model
+    def __init__(self, model: Callable[..., Any], summed_sites: Iterable[str] = ()) -> None:
+        self.model, self.summed_sites = model, frozenset(summed_sites)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        with _LatentNames():
+        with _LatentNames(self.summed_sites):
             return self.model(*args, **kwargs)
 
 
@@ -33,7 +34,13 @@ class _LatentNames(Messenger):
     them.
     """
 
+    def __init__(self, summed_sites: frozenset[str]) -> None:
+        super().__init__()
+        self._summed_sites = summed_sites
+
     def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self._summed_sites:
+            return
         fn = unmasked(msg["fn"])
         reparam: Any = handler_of(fn).reparam(fn)
         if reparam is not None:

@@ -1,6 +1,6 @@
 """Exact log-probabilities of random optima, in closed form or by integrals over the real line."""
 
-__all__ = ["ExactLogProb", "exact_log_prob"]
+__all__ = ["EXCHANGE", "ExactLogProb", "exact_log_prob", "pair_moments"]
 
 import math
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from torch import distributions as td
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
+from pyro_structured.optima.distributions.plackett_luce import ordered_costs, plackett_luce
 from pyro_structured.optima.ops.line_probability import LineVariables
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
-from pyro_structured.optima.ops.order_probability import log_chain, log_plackett_luce, log_separation
+from pyro_structured.optima.ops.order_probability import log_chain, log_separation
 from pyro_structured.optima.ops.reliability import log_components
 from pyro_structured.optima.ops.truncated_normal import log_normal_tails
 from pyro_structured.optima.structures.connected_components import ConnectedComponents
@@ -25,69 +26,6 @@ from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.optima.structures.ranking import Ranking
 from pyro_structured.optima.structures.top_k import TopK
 
-
-class _PlackettLuce(NamedTuple):
-    """Plackett-Luce distribution: items are drawn without replacement, with probabilities proportional to exp(logits).
-
-    ``logits`` have shape ``(..., n)``; ``ascending`` says whether the first item drawn is that of the least cost, or
-    that of the largest.
-    """
-
-    logits: Tensor
-    ascending: bool
-
-    def log_order(self, order: Tensor) -> Tensor:
-        """Log-probability of items in the order of their costs, from the least on, shape ``(...)``."""
-        drawn = order if self.ascending else order.flip(-1)
-        logits, drawn = torch.broadcast_tensors(self.logits, drawn)
-        return log_plackett_luce(logits.gather(-1, drawn))
-
-    def log_first(self, chosen: Tensor, others: Tensor) -> Tensor:
-        """Log-probability, shape ``(...)``, that the one ``chosen`` item is drawn before all ``others``."""
-        known = self.logits.masked_fill(~(chosen | others), IMPOSSIBLE)
-        return self.logits.where(chosen, 0.0).sum(-1) - torch.logsumexp(known, -1)
-
-
-def _plackett_luce(entry: Any, rank: int) -> _PlackettLuce | None:
-    """Distribution of the order of exponential costs, or of Gumbel costs of one scale, of any sign; else ``None``.
-
-    :param entry: Distribution of single costs.
-    :param int rank: The number of axes of the costs.
-    """
-    if isinstance(entry, td.Exponential):
-        return _PlackettLuce(entry.rate.double().log().flatten(-rank), True)
-    shift, factor = torch.zeros(()), torch.ones(())
-    if _is_affine(entry):
-        (transform,), entry = entry.transforms, entry.base_dist
-        shift, factor = torch.as_tensor(transform.loc), torch.as_tensor(transform.scale)
-    if not isinstance(entry, td.Gumbel):
-        return None
-    scale = (entry.scale.double() * factor.double()).expand(entry.batch_shape).flatten(-rank)
-    if any_true(scale != scale[..., :1]) or (any_true(scale < 0) and any_true(scale > 0)):
-        return None
-    # If one scale could change alone, the closed form would have other derivatives.
-    if any(parameter.requires_grad and not _is_shared(parameter) for parameter in (entry.scale, factor)):
-        return None
-    # a + b G, where G is a Gumbel variable, is the largest where it is if b > 0, and the smallest if b < 0.
-    location = (shift.double() + entry.loc.double() * factor.double()).flatten(-rank)
-    return _PlackettLuce(location / scale, any_true(scale < 0))
-
-
-def _is_shared(scale: Tensor) -> bool:
-    return scale.dim() == 0 or scale.stride(-1) == 0 or scale.shape[-1] == 1
-
-
-def _is_affine(entry: Any) -> bool:
-    return (
-        isinstance(entry, td.TransformedDistribution)
-        and not isinstance(entry, td.Gumbel)
-        and len(entry.transforms) == 1
-        and isinstance(entry.transforms[0], td.AffineTransform)
-    )
-
-
-# Transforms that keep the order of all costs.
-INCREASING = (td.ExpTransform, td.SigmoidTransform, td.TanhTransform)
 # Coefficients of the cost of the identity, less those of the other matching of two rows and columns.
 EXCHANGE = ((1.0, -1.0), (-1.0, 1.0))
 
@@ -148,8 +86,8 @@ def _matching(problem: Matching, base: Any) -> ExactLogProb | None:
 
 @_exact.register
 def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
-    entry, maximize = _ordered(problem, base)
-    closed, entries = _plackett_luce(entry, 1), cost_entries(entry)
+    entry, maximize, _ = costs = ordered_costs(problem, base)
+    closed, entries = plackett_luce(costs, 1), cost_entries(entry)
     if entries is None:
         return None
 
@@ -159,7 +97,7 @@ def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
         first = value.where(feasible.unsqueeze(-1), items).long()
         ascending = first.flip(-1) if maximize else first
         if closed is not None:
-            log_probs = closed.log_order(ascending)
+            log_probs = closed.log_order(first if closed.first_is_best else first.flip(-1))
         else:
             variables, rows = _line(problem, entries, ascending.shape[:-1])
             order = _flat(ascending, rows, ascending.shape[-1:])
@@ -189,8 +127,8 @@ def _components(problem: ConnectedComponents, base: Any) -> ExactLogProb | None:
 
 def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> ExactLogProb | None:
     """Log-probability that all chosen items cost less, or earn more, than all other allowed items."""
-    entry, maximize = _ordered(problem, base)
-    closed = _plackett_luce(entry, len(problem.cost_shape)) if single else None
+    entry, maximize, _ = costs = ordered_costs(problem, base)
+    closed = plackett_luce(costs, len(problem.cost_shape)) if single else None
     entries = cost_entries(entry)
     if entries is None:
         return None
@@ -199,7 +137,7 @@ def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> Exact
         feasible = problem.is_feasible(value)
         chosen = problem.incidence(value).flatten(-len(problem.cost_shape)) > 0
         others = ~chosen & allowed.to(value.device)
-        if closed is not None and closed.ascending != maximize:
+        if closed is not None and closed.first_is_best:
             log_probs = closed.log_first(chosen, others)
         else:
             low, high = (others, chosen) if maximize else (chosen, others)
@@ -214,7 +152,7 @@ def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> Exact
 
 def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
     """Log-probability of 2 x 2 matchings with normal costs: the difference of the costs of both is normal."""
-    moments = _moments(base)
+    moments = pair_moments(base)
     if moments is None:
         return None
     loc, covariance = (moment.double() for moment in moments)
@@ -231,7 +169,7 @@ def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
     return ExactLogProb(log_prob, moments[0])
 
 
-def _moments(base: Any) -> tuple[Tensor, Tensor] | None:
+def pair_moments(base: Any) -> tuple[Tensor, Tensor] | None:
     """Mean and covariance matrix of the entries of normal 2 x 2 matrices, row by row: ``(..., 4)``, ``(..., 4, 4)``."""
     base = entry_distribution(base)
     if isinstance(base, td.Normal):
@@ -249,29 +187,6 @@ def _moments(base: Any) -> tuple[Tensor, Tensor] | None:
 
 def _reshapes(base: td.TransformedDistribution) -> bool:
     return all(isinstance(transform, td.ReshapeTransform) for transform in base.transforms)
-
-
-def _ordered(problem: Problem, base: Any) -> tuple[Any, bool]:
-    """Distribution of single costs, without monotone transforms that all of them have in common, and whether they are
-    rewards then.
-    """
-    entry, maximize = entry_distribution(base), problem.maximize
-    if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not
-        minus_log = td.Gumbel(torch.zeros_like(entry.scale), torch.ones_like(entry.scale))
-        transform = td.AffineTransform(entry.scale.double().log(), -1 / entry.concentration.double())
-        return td.TransformedDistribution(minus_log, [transform]), maximize
-    while isinstance(entry, td.TransformedDistribution) and (sign := _common_sign(entry.transforms[-1])):
-        rest, maximize = entry.transforms[:-1], maximize != (sign < 0)
-        entry = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
-    return entry, maximize
-
-
-def _common_sign(transform: Any) -> float:
-    """1 if a transform keeps the order of all costs, -1 if it reverses it; 0 if it may differ between costs."""
-    if isinstance(transform, td.AffineTransform):
-        is_common = not isinstance(transform.loc, Tensor) and not isinstance(transform.scale, Tensor)
-        return math.copysign(1.0, transform.scale) if is_common else 0.0
-    return float(type(transform) in INCREASING)
 
 
 def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[LineVariables, torch.Size]:

@@ -13,20 +13,27 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_structured.foundation.inference.gibbs import StepKernel
-from pyro_structured.foundation.inference.latent_state import latent_sites
+from pyro_structured.foundation.inference.latent_state import at_random, latent_sites
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.foundation.inference.structured_gibbs import discrete_blocks
 from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.optima.distributions.exact_optimum_costs import exact_costs
+from pyro_structured.optima.distributions.randomized_optimum import RandOM
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_dependents import find_dependents, row_log_prob
 from pyro_structured.optima.inference.cost_family import CostFamily
 from pyro_structured.optima.inference.cost_sites import find_cost_sites
 from pyro_structured.optima.inference.cost_sweep import SweepInfo, sweep
+from pyro_structured.optima.inference.costs_reparam import costs_name
 from pyro_structured.optima.inference.independent_costs import IndependentCosts
 from pyro_structured.optima.inference.interweave import Interweave
+from pyro_structured.optima.inference.marginal_nuts import MarginalNUTS
 from pyro_structured.optima.inference.noncentered_costs import has_noise
 from pyro_structured.optima.inference.observed_optima import observed_optima
 from pyro_structured.optima.structures.problem import Problem
+
+# Number of draws of the latent variables with which it is asked whether costs can be drawn exactly.
+NUM_DRAWS = 3
 
 
 class ConstrainedSlice(StepKernel):
@@ -45,9 +52,13 @@ class ConstrainedSlice(StepKernel):
     of a plate that share them, they stay in the intersection of all inverse sets, which lines along one cost after the
     other explore.
 
-    Alone, it stands for a composition that updates all other latent variables, too: ``Gibbs([(ConstrainedSlice(model),
-    costs), (Interweave(model), None), (NUTS(model), rest)])``; without the second block where costs are no known
-    function of noise, and with a :class:`StructuredGibbs` or :class:`BinaryGibbs` for discrete sites, before the last.
+    Alone, it stands for a composition that updates all other latent variables, too. Where costs can be drawn exactly
+    given an observed optimum, they are summed out of the density of all continuous parameters, which NUTS updates, and
+    drawn afterwards, independently of what they were: those of ``RandOM`` sites that are rankings, choices of one item
+    or matchings with one row, of exponential costs or Gumbel ones of one scale, or 2 x 2 matchings of normal costs;
+    :attr:`summed_sites` says which. Otherwise it is ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model),
+    None), (NUTS(model), rest)])``, without the second block where costs are no known function of noise. A
+    :class:`StructuredGibbs` or :class:`BinaryGibbs` updates discrete sites.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
@@ -83,6 +94,12 @@ class ConstrainedSlice(StepKernel):
         super().__init__(model)
         check_size("num_lines", num_lines)
         self.num_lines = num_lines
+        self._summed: dict[str, str] = {}
+
+    @property
+    def summed_sites(self) -> list[str]:
+        """Observed sites whose costs are summed out of all else, once a chain of the kernel alone has started."""
+        return list(self._summed.values())
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
@@ -122,6 +139,9 @@ class ConstrainedSlice(StepKernel):
         for _ in range(num_steps):
             values, prior = dict(values), {}
             for name in self._dependents:
+                if name in self._summed:
+                    values[name] = self._exact_draw(name, values)
+                    continue
                 # Costs of other sites may be parameters of these.
                 if name not in known or len(self._dependents) > 1:
                     known[name] = self._conditionals(name, values)
@@ -136,6 +156,18 @@ class ConstrainedSlice(StepKernel):
             if priors is not None:
                 priors.append(prior)
         return states
+
+    def _exact_draw(self, name: str, values: dict[str, Tensor]) -> Tensor:
+        """Costs given their optimum, whatever the present ones are."""
+        trace = self._trace(values)
+        problem, value = observed_optima(trace, name)
+        draw = exact_costs(trace.nodes[name]["fn"], problem)
+        if draw is None:
+            raise ValueError(
+                f"{self._summed[name]}: expected costs that can be drawn exactly at all latent values, as at the "
+                f"start, got {trace.nodes[name]['fn']}; compose kernels by Gibbs instead"
+            )
+        return draw(value)
 
     def _conditionals(self, name: str, values: dict[str, Tensor]) -> tuple[Tensor, Problem, CostFamily]:
         """Observed optima of a site of costs, their problem, and the conditional distributions of the costs."""
@@ -174,16 +206,35 @@ class ConstrainedSlice(StepKernel):
         costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
         if not costs:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")
+        self._summed = self._find_summed(args, kwargs)
         rest = [name for name in latent_sites(trace) if name not in costs]
         discrete = [name for name in rest if trace.nodes[name]["fn"].support.is_discrete]
         continuous = [name for name in rest if name not in discrete]
-        blocks: list[tuple[MCMCKernel, Any]] = [(self, costs)]
-        if rest and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
+        blocks: list[tuple[MCMCKernel, Any]] = []
+        if continuous and self._summed:
+            blocks.append((MarginalNUTS(self.model, self._summed.values()), continuous))
+        blocks.append((self, costs))
+        others = [name for name in costs if name not in self._summed]
+        if rest and others and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
             blocks.append((Interweave(self.model), None))
         blocks += discrete_blocks(self.model, discrete, trace, args, kwargs)
-        if continuous:
+        if continuous and not self._summed:
             blocks.append((NUTS(self.model), continuous))
         return blocks
+
+    def _find_summed(self, args: Any, kwargs: Any) -> dict[str, str]:
+        """Observed sites whose costs can be drawn exactly, by the names of the sites of these costs."""
+        found: dict[str, str] = {}
+        for draw in range(NUM_DRAWS):
+            trace: Any = poutine.trace(at_random(self.model)).get_trace(*args, **kwargs)
+            summed = {costs_name(name): name for name, node in trace.nodes.items() if _has_exact_costs(node)}
+            found = summed if not draw else {costs: name for costs, name in found.items() if costs in summed}
+        return found
+
+
+def _has_exact_costs(node: Any) -> bool:
+    is_optimum = node["type"] == "sample" and node["is_observed"] and isinstance(node["fn"], RandOM)
+    return is_optimum and exact_costs(node["fn"].base, node["fn"].problem) is not None
 
 
 def _draw_all(name: str, family: CostFamily, uniform: Tensor) -> Tensor:

@@ -47,13 +47,20 @@ class ParameterPoint:
     """Parameters and costs at a point of a line.
 
     :param dict free: Unconstrained parameters.
+    :param dict kept: Values of sites that do not move, such as discrete ones.
     :param make_costs: From the name of a cost site and its distribution to costs in double precision.
     """
 
-    def __init__(self, setting: Setting, free: dict[str, Tensor], make_costs: Callable[[str, Any], Tensor]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        free: dict[str, Tensor],
+        kept: dict[str, Tensor],
+        make_costs: Callable[[str, Any], Tensor],
+    ) -> None:
         self.free, self._setting = free, setting
         self.values = {name: transform(free[name]) for name, transform in setting.transforms.items()}
-        model = poutine.condition(setting.model, data=self.values)
+        model = poutine.condition(setting.model, data={**kept, **self.values})
         with _Costs(make_costs, setting.dtypes) as costs:
             self._trace: Any = poutine.trace(model).get_trace(*setting.args, **setting.kwargs)
         self.costs = costs.exact
@@ -92,7 +99,7 @@ class ParameterPoint:
 class ParameterLine:
     """A line through the present unconstrained parameters.
 
-    :param dict values: Present values of parameters and costs.
+    :param dict values: Present values of all sites.
     :param dict free: Present unconstrained parameters.
     :param dict direction: The direction, one tensor for each parameter.
     """
@@ -102,6 +109,7 @@ class ParameterLine:
     ) -> None:
         self._setting, self._free, self._direction = setting, free, direction
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
+        self._kept = {name: value for name, value in values.items() if name not in free and name not in self.origin}
         conditioned = poutine.condition(setting.model, data=values)
         self._here: Any = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
         self._noise = {
@@ -111,7 +119,8 @@ class ParameterLine:
     def at(self, distance: float) -> ParameterPoint:
         """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
         free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
-        return ParameterPoint(self._setting, free, self._costs if distance else self._present_costs)
+        make_costs = self._costs if distance else self._present_costs
+        return ParameterPoint(self._setting, free, self._kept, make_costs)
 
     def _costs(self, name: str, base: Any) -> Tensor:
         costs: Tensor = noise_transform(base)(self._noise[name])

@@ -115,7 +115,7 @@ def test_closed_forms_equal_quadrature(base, monkeypatch):
     models = [RandOM(BASES[base].to_event(1), problem) for problem in problems]
     closed = [model.log_prob(model.enumerate_support()) for model in models]
     monkeypatch.setattr(
-        "pyro_structured.optima.distributions.exact_optimum_probability._plackett_luce", lambda entry, rank: None
+        "pyro_structured.optima.distributions.exact_optimum_probability.plackett_luce", lambda costs, rank: None
     )
     for model, expected in zip(models, closed, strict=True):
         found = model.log_prob(model.enumerate_support())

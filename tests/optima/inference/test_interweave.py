@@ -51,7 +51,8 @@ def test_posterior_of_a_weight_agrees_with_quadrature():
     side = torch.where(y[:, 0] == 0, 1.0, -1.0)
     gain = (x[:, 0, 1] + x[:, 1, 0] - x[:, 0, 0] - x[:, 1, 1]) * side
     mean, deviation = exact_moments(lambda psi: torch.special.log_ndtr(gain.unsqueeze(-1) * psi).sum(0))
-    mcmc = MCMC(ConstrainedSlice(model), num_samples=400, warmup_steps=80, disable_progbar=True)
+    blocks = [(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["psi"])]
+    mcmc = MCMC(Gibbs(blocks), num_samples=400, warmup_steps=80, disable_progbar=True)
     mcmc.run(y)
     samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
     effective = float(found["psi"]["n_eff"])
@@ -59,6 +60,36 @@ def test_posterior_of_a_weight_agrees_with_quadrature():
     assert len(samples) / effective < 10
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
+
+
+def test_discrete_sites_stay():
+    """Noise is that of the present kind, which moves of parameters neither see nor draw anew."""
+    pyro.set_rng_seed(0)
+    problem = TopK(3, 1)
+
+    def model(y):
+        shift = pyro.sample("shift", dist.Normal(torch.zeros(()).double(), 1.0))
+        kind = pyro.sample("kind", dist.Bernoulli(0.5))
+        base = dist.Gumbel(
+            shift + torch.tensor([0.0, 1.0, 5.0]).double() * kind, torch.tensor([1.0, 2.0, 1.0]).double()
+        )
+        pyro.sample("y", RandOM(base.to_event(1), problem), obs=y)
+
+    y = torch.tensor([0.0, 0.0, 1.0])
+    kernel, named = Interweave(model), NamedLatents(model)
+    kernel.prepare(named, ["shift", "kind", "y_costs"], 0, (y,), {})
+    values = {
+        "shift": torch.zeros(()).double(),
+        "kind": torch.ones(()),
+        "y_costs": torch.tensor([2.0, 3.0, 1.0]).double(),
+    }
+    noise = (values["y_costs"] - torch.tensor([0.0, 1.0, 5.0])) / torch.tensor([1.0, 2.0, 1.0])
+    for _ in range(50):
+        values = kernel.step(values)
+        assert values["kind"] == 1 and problem.contains(values["y_costs"], y)
+        found = (values["y_costs"] - values["shift"] - torch.tensor([0.0, 1.0, 5.0])) / torch.tensor([1.0, 2.0, 1.0])
+        torch.testing.assert_close(found, noise)
+    assert values["shift"] != 0
 
 
 def test_moves_with_all_noise_held_fixed():

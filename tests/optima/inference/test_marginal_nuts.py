@@ -1,0 +1,126 @@
+"""Costs that are summed out: parameters against numerical integrals, costs against their law given the parameters."""
+
+import pickle
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import scipy.stats
+import torch
+from pyro.infer import MCMC
+from pyro.ops.stats import effective_sample_size
+
+from pyro_structured.distributions import RandOM
+from pyro_structured.inference import ConstrainedSlice
+from pyro_structured.structures import Matching, Ranking
+
+pytestmark = pytest.mark.statistical
+
+NUM_ROWS = 8
+
+
+def rates(slope):
+    return (slope * torch.linspace(-1.0, 1.0, 4)).exp()
+
+
+def preferences(value):
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", NUM_ROWS):
+        pyro.sample("y", RandOM(dist.Exponential(rates(slope)).to_event(1), Ranking(4)), obs=value)
+
+
+def test_slope_and_costs():
+    pyro.set_rng_seed(0)
+    problem = Ranking(4)
+    value = problem.solve(dist.Exponential(rates(torch.tensor(0.7))).sample((NUM_ROWS,)))
+    kernel = ConstrainedSlice(preferences)
+    mcmc = MCMC(kernel, num_samples=400, warmup_steps=100, disable_progbar=True)
+    mcmc.run(value)
+    assert kernel.summed_sites == ["y"]
+    samples = mcmc.get_samples()
+    slopes, costs = samples["slope"].double(), samples["y_costs"].double()
+    assert costs.shape == (400, NUM_ROWS, 4) and problem.contains(costs, value).all()
+    grid = torch.linspace(-5.0, 5.0, 2001).double()
+    log_posterior = dist.Normal(0.0, 1.0).log_prob(grid)
+    for place, slope in enumerate(grid):
+        log_posterior[place] += RandOM(dist.Exponential(rates(slope)).to_event(1), problem).log_prob(value).sum()
+    weights = log_posterior.softmax(0)
+    mean = (weights * grid).sum()
+    deviation = (weights * (grid - mean) ** 2).sum().sqrt()
+    number = float(effective_sample_size(slopes.unsqueeze(0)))
+    assert number > 40
+    assert abs(slopes.mean() - mean) < 5 * deviation / number**0.5
+    assert abs(slopes.std() / deviation - 1) < 5 / number**0.5
+    # Given the slope, the least cost of a row is exponential, whatever the slope was before.
+    shares = -torch.expm1(-costs.amin(-1) * rates(slopes.unsqueeze(-1)).sum(-1, keepdim=True))
+    assert scipy.stats.kstest(shares.flatten().numpy(), "uniform").pvalue > 1e-6
+
+
+def two_kinds(order, pairs):
+    """A site whose costs are summed out, beside one of matchings, whose costs are not, and a discrete variable."""
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
+    kind = pyro.sample("kind", dist.Bernoulli(0.5))
+    base = dist.Gumbel(scale * torch.arange(3.0) * (1 + kind), 1.0)
+    pyro.sample("order", RandOM(base.to_event(1), Ranking(3)), obs=order)
+    pyro.sample("pairs", RandOM(dist.Normal(scale * torch.eye(3), 1.0).to_event(2), Matching(3)), obs=pairs)
+
+
+def test_beside_costs_that_stay():
+    """The same as from the composition that keeps all costs, by the means of independent chains."""
+    pyro.set_rng_seed(0)
+    data = torch.tensor([0, 2, 1]), torch.tensor([1, 0, 2])
+    kernel = ConstrainedSlice(two_kinds)
+    mcmc = MCMC(kernel, num_samples=90, warmup_steps=30, disable_progbar=True)
+    mcmc.run(*data)
+    assert kernel.summed_sites == ["order"]
+    samples = mcmc.get_samples()
+    assert set(samples) == {"scale", "kind", "order_costs", "pairs_costs"}
+    assert Ranking(3).contains(samples["order_costs"], data[0]).all()
+    assert Matching(3).contains(samples["pairs_costs"], data[1]).all()
+    # Importance sampling from the prior, with the probability of the order in closed form.
+    scale = dist.LogNormal(0.0, 0.5).sample((200_000,))
+    kind = dist.Bernoulli(0.5).sample((200_000,))
+    costs = dist.Normal(scale[:, None, None] * torch.eye(3), 1.0).sample()
+    hits = (Matching(3).solve(costs) == data[1]).all(-1)
+    scale, kind = scale[hits], kind[hits]
+    base = dist.Gumbel(scale.unsqueeze(-1) * torch.arange(3.0) * (1 + kind.unsqueeze(-1)), 1.0)
+    weights = RandOM(base.to_event(1), Ranking(3)).log_prob(data[0]).softmax(0)
+    for name, expected in (("scale", scale), ("kind", kind)):
+        found = samples[name].double()
+        mean = (weights * expected).sum()
+        deviation = (weights * (expected - mean) ** 2).sum().sqrt()
+        number = float(effective_sample_size(found.unsqueeze(0)))
+        assert abs(found.mean() - mean) < 5 * deviation / min(number, 500) ** 0.5, name
+
+
+def test_costs_without_parameters_are_independent_draws():
+    pyro.set_rng_seed(0)
+    base = dist.Exponential(torch.tensor([1.0, 2.0, 3.0])).to_event(1)
+
+    def model(value):
+        pyro.sample("y", RandOM(base, Ranking(3)), obs=value)
+
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=2000, warmup_steps=0, disable_progbar=True)
+    mcmc.run(torch.tensor([1, 2, 0]))
+    costs = mcmc.get_samples()["y_costs"].double()
+    shares = -torch.expm1(-6 * costs.amin(-1))
+    assert scipy.stats.kstest(shares.numpy(), "uniform").pvalue > 1e-6
+    assert abs(torch.corrcoef(torch.stack([shares[1:], shares[:-1]]))[0, 1]) < 0.12
+
+
+def test_costs_that_are_exact_at_the_start_only():
+    calls = []
+
+    def model(value):
+        calls.append(1)
+        scale = torch.ones(3) if len(calls) < 12 else torch.tensor([1.0, 2.0, 3.0])
+        pyro.sample("y", RandOM(dist.Gumbel(torch.zeros(3), scale).to_event(1), Ranking(3)), obs=value)
+
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=20, warmup_steps=0, disable_progbar=True)
+    with pytest.raises(ValueError, match="y: expected costs that can be drawn exactly at all latent values"):
+        mcmc.run(torch.tensor([1, 2, 0]))
+
+
+def test_a_kernel_that_has_run_is_pickled():
+    kernel = pickle.loads(pickle.dumps(ConstrainedSlice(preferences)))
+    assert kernel.summed_sites == []
