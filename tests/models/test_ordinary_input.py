@@ -256,3 +256,17 @@ def test_values_that_no_estimator_can_use(name):
                 scores(name, data)
     with pytest.raises(ValueError, match="X: expected a dense tensor of numbers, got another"):
         scores(name, torch.tensor(PLAIN).to_sparse())
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_dates_are_no_numbers(name):
+    """Nor is a missing one a zero."""
+    pandas = pytest.importorskip("pandas")
+    dates = pandas.DataFrame({"first": pandas.to_datetime(["2020-01-01", None] * 10), "second": range(20)})
+    first = dates[["first"]]
+    for data in (dates, first, first.to_numpy(), first - pandas.Timestamp("2020-01-01")):
+        with pytest.raises(ValueError, match="X: expected numbers, got others: (datetime|timedelta)64"):
+            clone(ESTIMATORS[name]).fit(data, np.arange(20) % 2)
+    if name != "classifier":
+        with pytest.raises(ValueError, match="X_val: expected numbers, got others: datetime64.* in column 'first'"):
+            clone(ESTIMATORS[name]).fit(np.eye(2).repeat(10, 0), X_val=dates)

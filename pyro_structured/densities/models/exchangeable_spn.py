@@ -1,6 +1,6 @@
 """Sum-product networks with exchangeable leaves, as a density estimator."""
 
-__all__ = ["ExchangeableSPN"]
+__all__ = ["LEAST_ROW_WEIGHT", "MOST_ROW_WEIGHT", "ExchangeableSPN"]
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from pyro_structured.junction_trees.models.categorical_estimator import HELD_OUT
 PATIENCE, SMALLEST_GAIN = 2, 2e-5
 # Largest smoothing: with more, the data would be lost in single precision.
 MOST_SMOOTHING = 1e6
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-30, 1e30
+LEAST_ROW_WEIGHT, MOST_ROW_WEIGHT = 1e-30, 1e30
 # Largest number of states: a region has a transition for each pair of its states and its parent's.
 MOST_STATES = 2**12
 # Rows without gaps that are scored at once; for those with gaps, the largest number of rows, networks, states and
@@ -184,9 +184,9 @@ class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
         rows = _dense(self._binarized(self._validate(X, reset=True, ensure_all_finite=True)))
         times = self._check_weights(sample_weight, rows)
         # In single precision, sums of other weights are infinite, or zero.
-        counted = times > SMALLEST_WEIGHT
-        if times.max() > LARGEST_WEIGHT or not counted.any():
-            raise ValueError(f"sample_weight: expected 0, or {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}, got others")
+        counted = times > LEAST_ROW_WEIGHT
+        if times.max() > MOST_ROW_WEIGHT or not counted.any():
+            raise ValueError(f"sample_weight: expected 0, or {LEAST_ROW_WEIGHT:g} to {MOST_ROW_WEIGHT:g}, got others")
         rows, times = rows[counted], times[counted]
         judged = rows[:0]
         if X_val is not None:

@@ -46,7 +46,7 @@ MOST_RELATIVE = 1e20
 # Number of iterations that find the weights of several trees.
 WEIGHT_ITERATIONS = 200
 # Largest number of rows among which clusters are found, and of numbers that are held for these.
-MOST_CLUSTERED, MOST_FEATURES = 20_000, 2**28
+MOST_CLUSTERED, MOST_FEATURES = 20_000, 2**26
 # Weights of rows that a random weight does not leave out, for all that.
 SMALLEST_SHAKEN = 1e-9
 
@@ -144,6 +144,7 @@ def _begin(start: _Start, rng: np.random.RandomState) -> tuple[LatentTreeEM, Ten
     options = frequencies, float(relative.sum()), (smoothing, smoothing), start.device
     learner = LatentTreeEM(start.parents, start.num_states, *options)
     copies, dealt, weights = _deal(learner, rows, mean)
+    check_time()
     clusters = torch.from_numpy(_clusters(rows, relative, start.num_states, rng).repeat(copies))
     shape = len(sizes), start.num_states, start.num_states
     noise = torch.from_numpy(rng.standard_exponential(shape).astype(np.float32))
@@ -378,6 +379,7 @@ class LatentTreeDensity(CategoricalDensity):
         trees = [center_tree(mutual_information(training.known))]
         mean = training.total / len(training.weights)
         for _ in range(self.n_trees - 1):
+            check_time()
             # The Bayesian bootstrap (Rubin 1981).
             shaken = training.reweighted(generator.standard_gamma(training.weights / mean) + SMALLEST_SHAKEN)
             trees.append(center_tree(mutual_information(shaken.known)))
@@ -457,8 +459,9 @@ def _checked_device(device: Any) -> torch.device:
     """The device, or a ValueError; ``None`` is the processor."""
     try:
         chosen = torch.device("cpu" if device is None else device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, TypeError, AssertionError) as error:
+        # A device without values has none to give back.
+        torch.zeros((), device=chosen).item()
+    except (RuntimeError, TypeError, AssertionError, ImportError) as error:
         raise ValueError(f"device: expected a device of torch that this machine has, got {device!r}: {error}") from None
     return chosen
 

@@ -82,7 +82,7 @@ class LatentTreeEM:
         # The tensors stay where they are, because recordings read and write them.
         self.counts = LatentTreeTables(likely, seen)
         self.tables = LatentTreeTables(*map(torch.empty_like, self.counts))
-        self._step, self._scores = RecordedFunction(self._replace), RecordedFunction(self._score)
+        self._step, self._scores = RecordedFunction(self._advance), RecordedFunction(self._score)
 
     def read(self, codes: np.ndarray) -> Tensor:
         """Rows for the other methods, in a small type, from states of shape ``(N, n)``, -1 where one is missing."""
@@ -154,10 +154,10 @@ class LatentTreeEM:
         """
         arguments = rows, weights, self.frequencies.new_tensor([1 - share, scale * share])
         if any_true(*self._step(*arguments)):
-            self._replace(*arguments, exact=True)
+            self._advance(*arguments, exact=True)
         self.num_steps += 1
 
-    def _replace(self, rows: Tensor, weights: Tensor, factors: Tensor, exact: bool = False) -> tuple[Tensor]:
+    def _advance(self, rows: Tensor, weights: Tensor, factors: Tensor, exact: bool = False) -> tuple[Tensor]:
         """A step; nothing is replaced if the results may be wrong, which is returned.
 
         :param Tensor factors: Factors of the counts so far, and of those of the rows, shape ``(2,)``.

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.densities.distributions.mixture_of_densities import MixtureOfDensities
-from pyro_structured.densities.models.exchangeable_spn import ExchangeableSPN
+from pyro_structured.densities.models.exchangeable_spn import LEAST_ROW_WEIGHT, MOST_ROW_WEIGHT, ExchangeableSPN
 from pyro_structured.densities.models.latent_tree_density import (
     LatentTreeDensity,
     average_score,
@@ -41,7 +41,7 @@ FEW_ROWS = 5_000
 STARTS, MOST_ENTRIES = 10, 2**22
 # Members of smaller weight are left out.
 SMALLEST_WEIGHT = 1e-3
-INTERRUPTED = "fit was interrupted"
+INTERRUPTED, TIME_UP = "fit was interrupted", "time was up"
 
 
 class StackedMember(NamedTuple):
@@ -76,17 +76,18 @@ class StackedDensity(CategoricalDensity):
     do not count for weights.
 
     Columns may have any categories, and missing values (NaN, None or pandas' NA). A sum-product network is only learned
-    if rows and validation rows are complete.
+    if rows and validation rows are complete, and no weight of a row is below 1e-30 or above 1e30.
 
     **Exact**: log-probabilities, also of rows with missing values, and samples; members are local optima. Which steps
     fit into the time depends on the machine: results are the same again if no member's time was up.
 
     :param members: Pairs of a name and an estimator of the package with ``to_pyro``, which learns from codes (places
         in ``categories_``) instead of the default members. Their ``categories`` are set to all codes; those that have
-        no such parameter are for columns of two categories.
-    :param time_budget: Seconds after which no further step is begun; learning takes this long, and some seconds more,
-        at most. Members that would need more keep what they have. ``None``: 280, and 840 for more than 200 columns;
-        ``math.inf``: no limit.
+        no such parameter are for columns of two categories. A ``random_state`` of ``None`` is set to a seed.
+    :param time_budget: Seconds after which no further member, and no further step of one, is begun. Members keep what
+        they have. Steps take up to a few seconds where there are hundreds of columns or 1e5 rows, and reading rows and
+        choosing weights take as long as they do. ``None``: 280, and 840 for more than 200 columns; ``math.inf``: no
+        limit.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
@@ -165,9 +166,15 @@ class StackedDensity(CategoricalDensity):
         learned: list[Any] = []
         with verbosity(self.verbose):
             is_complete = bool((codes >= 0).all() and (judged >= 0).all())
-            members = self._candidates(codes, is_complete, generator.randint(2**31))
+            counted = weights[weights > 0]
+            is_plain = is_complete and LEAST_ROW_WEIGHT < counted.min() and counted.max() <= MOST_ROW_WEIGHT
+            members = self._candidates(codes, bool(is_plain), generator.randint(2**31))
             for name, estimator, part in progress_bar(members, desc="members", unit="member"):
                 start = time.monotonic()
+                if start >= end and any(known is not None for known in learned):
+                    learned.append(None)
+                    self.members_.append(StackedMember(name, 0.0, math.nan, 0.0, TIME_UP))
+                    continue
                 try:
                     outcome = _fit_within(part * (end - start), estimator, _with_gaps(codes), options)
                 except ValueError as error:
@@ -186,14 +193,14 @@ class StackedDensity(CategoricalDensity):
         self._weigh(learned, _with_gaps(judged), shares / shares.sum())
         return self
 
-    def _candidates(self, codes: np.ndarray, is_complete: bool, seed: int) -> list[tuple[str, Any, float]]:
+    def _candidates(self, codes: np.ndarray, is_plain: bool, seed: int) -> list[tuple[str, Any, float]]:
         """Names of the members, estimators, and the share that each may take of the time that is left.
 
-        :param bool is_complete: Whether no entry is missing, in validation rows neither.
+        :param bool is_plain: Whether no entry is missing, in validation rows neither, and weights are moderate.
         """
         if self.members is not None:
             given = _checked_members(self.members)
-            own = [(name, self._of_codes(name, clone(each))) for name, each in given]
+            own = [(name, _seeded(self._of_codes(name, clone(each)), seed)) for name, each in given]
             return [(name, each, 1 / (len(own) - place)) for place, (name, each) in enumerate(own)]
         columns: dict[str, Any] = {"categories": self._all_codes, "handle_unknown": "error", "random_state": seed}
         most, is_wide = len(np.unique(codes, axis=0)), codes.shape[1] > WIDE
@@ -212,7 +219,7 @@ class StackedDensity(CategoricalDensity):
             n_init = STARTS if codes.size <= MOST_ENTRIES else 1
             blocks = MEVMDensity(n_components=min(20, most), n_init=n_init, **options)
             members.append(("exchangeable blocks", blocks, 0.4))
-            if is_complete:
+            if is_plain:
                 members.append(("sum-product network", ExchangeableSPN(**options), 1.0))
         return members
 
@@ -282,6 +289,13 @@ class StackedDensity(CategoricalDensity):
         return hasattr(self, "estimators_")
 
 
+def _seeded(estimator: Any, seed: int) -> Any:
+    """The estimator with a seed, unless it has one, or takes none."""
+    if estimator.get_params(deep=False).get("random_state", 0) is None:
+        estimator.set_params(random_state=seed)
+    return estimator
+
+
 def _with_gaps(codes: np.ndarray) -> np.ndarray:
     """Codes as other estimators read them: NaN in place of -1, if there are any."""
     # In the smallest type that holds them.
@@ -341,4 +355,4 @@ def _fit_within(seconds: float, estimator: Any, X: np.ndarray, options: dict[str
     for warning, message in zip(caught, messages, strict=True):
         if INTERRUPTED not in message and not issubclass(warning.category, ConvergenceWarning):
             warnings.warn(warning.message, stacklevel=frames_below_user())
-    return _Outcome(is_learned, "time was up" if is_short and is_up else "", is_short and not is_up)
+    return _Outcome(is_learned, TIME_UP if is_short and is_up else "", is_short and not is_up)

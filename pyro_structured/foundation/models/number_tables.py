@@ -76,6 +76,7 @@ def read_numbers(estimator: Any, X: Any, reset: bool, dtype: Any = np.float64, *
     :param dtype: The type of the result.
     :param options: Options of ``validate_data``.
     """
+    _refuse_times(X, "X")
     with named_conversions("X"):
         if isinstance(X, NamedRows):
             validate_data(estimator, X.header, reset=reset, skip_check_array=True)
@@ -111,11 +112,23 @@ def nan_for_missing(values: Any, name: str = "X") -> Any:
     tensors as arrays; other values as they are.
     """
     values = plain_array(values, name)
+    _refuse_times(values, name)
     if isinstance(values, np.ndarray) and values.dtype == object:
         return np.where(find_missing(values), np.nan, values)
     if hasattr(values, "notna") and np.ndim(values) == 2 and "object" in map(str, values.dtypes):
         return values.where(values.notna(), np.nan)
     return values
+
+
+def _refuse_times(values: Any, name: str) -> None:
+    """Raises a ValueError for dates and differences of dates, whose missing ones numpy takes for numbers."""
+    kinds = getattr(values, "dtypes", None)
+    if kinds is None or not hasattr(kinds, "items"):
+        kinds = {"": getattr(values, "dtype", None)}
+    for column, kind in kinds.items():
+        if getattr(kind, "kind", "") in ("M", "m"):
+            where = f" in column {column!r}" if column else ""
+            raise ValueError(f"{name}: expected numbers, got others: {kind}{where}")
 
 
 def number_tensor(values: Any, name: str) -> Tensor:

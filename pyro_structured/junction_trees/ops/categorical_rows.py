@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import entr, xlogy
 
 from pyro_structured.foundation.ops.process_sums import each, summed
 from pyro_structured.foundation.ops.row_pieces import distinct_rows, row_pieces
@@ -217,7 +217,9 @@ def mutual_information(rows: CategoricalRows) -> np.ndarray:
         counts = rows.counts([first, second]).reshape(sizes[first], sizes[second])
         information[first, second] = information[second, first] = _information_of(counts)
     for d in range(len(sizes)):
-        information[d, d] = _information_of(np.diag(rows.counts([d])))
+        counts = rows.counts([d])
+        total = counts.sum()
+        information[d, d] = entr(counts / total).sum() if total else 0.0
     return information
 
 

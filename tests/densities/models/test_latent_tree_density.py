@@ -210,7 +210,10 @@ def test_constant_columns_and_few_rows():
         ({"n_states": []}, r"n_states: expected an integer of at least 1, got \[\]"),
         ({"smoothing": 0.0}, "smoothing: expected more than 0, got 0.0"),
         ({"n_trees": 0}, "n_trees: expected an integer of at least 1, got 0"),
-        ({"device": "nowhere"}, "device: expected a device of torch that this machine has, got 'nowhere'"),
+        *(
+            ({"device": name}, f"device: expected a device of torch that this machine has, got '{name}'")
+            for name in ("nowhere", "meta", "hpu", "privateuseone")
+        ),
     ],
 )
 def test_errors(options, message):

@@ -98,7 +98,7 @@ def test_a_step_where_products_of_matrices_lose_terms():
         with patch.object(learner, "_score", wraps=learner._score) as again:
             scores = learner.log_probs(rows)
         assert again.called == (dtype == torch.float32)
-        with patch.object(learner, "_replace", wraps=learner._replace) as again:
+        with patch.object(learner, "_advance", wraps=learner._advance) as again:
             learner.step(rows, weights, 1.0, 1.0)
         assert again.called == (dtype == torch.float32)
         results.append((scores, *learner.counts))

@@ -201,6 +201,45 @@ def test_time_budget(monkeypatch):
         StackedDensity(members=SMALL[:1], time_budget=1e-9, random_state=0).fit(rows())
 
 
+class Late(ThinJunctionTree):
+    """An estimator one of whose steps takes a million seconds."""
+
+    def fit(self, X, y=None, *, X_val=None, sample_weight=None):
+        Slow.clock += 1e6
+        return super().fit(X, X_val=X_val)
+
+
+def test_no_member_is_begun_after_the_time(monkeypatch):
+    read = time.monotonic
+    monkeypatch.setattr(progress.time, "monotonic", lambda: read() + Slow.clock)
+    members = [("late", Late(treewidth=1)), SMALL[0]]
+    model = StackedDensity(members=members, time_budget=1e3, random_state=0).fit(rows())
+    assert model.members_[1] == (SMALL[0][0], 0.0, model.members_[1].score, 0.0, "time was up")
+    assert list(model.estimators_) == ["late"]
+
+
+def test_own_members_repeat():
+    members = [("latent tree", LatentTreeDensity(n_states=3, max_iter=3))]
+    scores = []
+    for seed in (0, 0, 1):
+        model = StackedDensity(members=members, random_state=seed).fit(rows())
+        scores.append(model.score_samples(rows()))
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert (scores[0] != scores[2]).any() and members[0][1].random_state is None
+
+
+@pytest.mark.parametrize("weight", [1e-31, 1e31])
+def test_extreme_weights(weight):
+    X = np.random.default_rng(0).integers(2, size=(200, 4))
+    plain, scaled = (
+        StackedDensity(time_budget=60, random_state=0, verbose=False).fit(X, sample_weight=np.full(200, each))
+        for each in (2.0, weight)
+    )
+    names = [member.name for member in plain.members_]
+    assert names[-1] == "sum-product network" and [member.name for member in scaled.members_] == names[:-1]
+    assert np.isfinite(scaled.score_samples(X)).all()
+
+
 class Interrupted(ThinJunctionTree):
     """An estimator that is interrupted from the keyboard."""
 

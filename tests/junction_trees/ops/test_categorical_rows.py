@@ -71,3 +71,11 @@ def test_counts(seed):
     assert rows.counts(chosen) == pytest.approx(expected.ravel())
     assert rows.is_complete == bool((values >= 0).all())
     assert rows.total == pytest.approx(weights.sum())
+
+
+def test_entropy_of_many_states_takes_no_square():
+    """The states of a column alone are as many numbers, however many there are."""
+    number = 300_000
+    rows = CategoricalRows(np.stack([np.arange(number), np.arange(number) % 2], 1), [number, 2])
+    entropies = np.diag(mutual_information(rows))
+    np.testing.assert_allclose(entropies, [math.log(number), math.log(2)], rtol=1e-12)
