@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 import torch
+from pyro import poutine
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
@@ -311,6 +312,9 @@ class _Turn:
     ) -> None:
         self.name, self.names = name, names
         self.others: dict[str, Tensor] = {}
+        # Values that the kernel's density depends on, as it left them; and sites that it does not depend on.
+        self._left: dict[str, Tensor] | None = None
+        self._unseen: set[str] = set()
         self._look(state)
         moves_costs = getattr(kernel, "moves_costs", False) or bool(state.confined.intersection(names))
         self.kernel: Any = kernel
@@ -319,7 +323,10 @@ class _Turn:
             with torch.no_grad():
                 kernel.prepare(live, names, warmup_steps, args, kwargs)
             return
-        model = NamedLatents(model.model, getattr(kernel, "summed_sites", ()))
+        if summed := getattr(kernel, "summed_sites", ()):
+            model = NamedLatents(model.model, summed)
+            given = poutine.condition(model, data={name: state.seen(name) for name in state.values})
+            self._unseen = state.values.keys() - poutine.trace(given).get_trace(*args, **kwargs).nodes.keys()
         # Sites before the kernel's own do not depend on them.
         constant = list(takewhile(lambda name: name not in names, state.trace.nodes))
         live = LiveModel(model, self.others, not moves_costs, constant)
@@ -343,8 +350,15 @@ class _Turn:
                 state.update(self.kernel.step({name: state.values[name] for name in self.names}))
             return
         params = state.params(self.names)
-        forget_energy(self.kernel, params)
+        present = self._seen(state)
+        if self._left is None or any(present[name] is not value for name, value in self._left.items()):
+            forget_energy(self.kernel, params)
         state.read(self.kernel.sample(params))
+        self._left = self._seen(state)
+
+    def _seen(self, state: LatentState) -> dict[str, Tensor]:
+        """Values that the kernel's density depends on."""
+        return {name: value for name, value in state.values.items() if name not in self._unseen}
 
     def logging(self) -> dict[str, str]:
         """Log entries of the kernel."""

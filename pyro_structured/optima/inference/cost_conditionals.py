@@ -6,14 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from pyro.distributions import Logistic
 from torch import Tensor
 from torch.distributions import (
     Distribution,
     Exponential,
+    Gumbel,
+    Laplace,
     LogNormal,
     MultivariateNormal,
     Normal,
     Uniform,
+    Weibull,
 )
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
@@ -22,12 +26,23 @@ from pyro_structured.optima.distributions.truncated_normal import TruncatedNorma
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
 from pyro_structured.optima.inference.independent_costs import (
     ExponentialCosts,
+    GumbelCosts,
+    LaplaceCosts,
+    LogisticCosts,
     LogNormalCosts,
     NormalCosts,
     UniformCosts,
+    WeibullCosts,
 )
 from pyro_structured.optima.ops.slice_sampling import slice_sample
 from pyro_structured.optima.structures.box import Box
+
+LOCATED: dict[Any, Any] = {
+    LogNormal: LogNormalCosts,
+    Laplace: LaplaceCosts,
+    Logistic: LogisticCosts,
+    Gumbel: GumbelCosts,
+}
 
 
 class GaussianCosts(CostFamily):
@@ -159,8 +174,12 @@ def cost_conditionals(
         return NormalCosts(*(flat(getattr(entries, name)) for name in ("loc", "scale", "low", "high")))
     if not entries.event_shape and issubclass(kind, Uniform):
         return UniformCosts(flat(entries.low), flat(entries.high))
-    if not entries.event_shape and issubclass(kind, LogNormal):
-        return LogNormalCosts(flat(entries.loc), flat(entries.scale))
+    family = next((LOCATED[known] for known in LOCATED if issubclass(kind, known)), None)
+    if not entries.event_shape and family is not None:
+        located: CostFamily = family(flat(entries.loc), flat(entries.scale))
+        return located
+    if not entries.event_shape and issubclass(kind, Weibull):
+        return WeibullCosts(flat(entries.concentration), flat(entries.scale))
     if not entries.event_shape and issubclass(kind, Exponential):
         return ExponentialCosts(flat(1 / entries.rate.double()))
     if entries is base and issubclass(kind, MultivariateNormal) and cost_rank == 1:

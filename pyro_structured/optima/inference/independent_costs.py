@@ -1,6 +1,17 @@
 """Independent costs that are drawn by inverting their distribution functions."""
 
-__all__ = ["ExponentialCosts", "IndependentCosts", "LogNormalCosts", "NormalCosts", "ShiftedCosts", "UniformCosts"]
+__all__ = [
+    "ExponentialCosts",
+    "GumbelCosts",
+    "IndependentCosts",
+    "LaplaceCosts",
+    "LogNormalCosts",
+    "LogisticCosts",
+    "NormalCosts",
+    "ShiftedCosts",
+    "UniformCosts",
+    "WeibullCosts",
+]
 
 from abc import abstractmethod
 
@@ -8,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
+from pyro_structured.optima.ops.compiled_draw import EXPONENTIAL_FROM, LARGEST_EXPONENT
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile
 from pyro_structured.optima.structures.box import Box
@@ -125,11 +137,14 @@ class UniformCosts(IndependentCosts):
         return torch.randn_like(costs) * self.scale
 
 
-class PositiveCosts(IndependentCosts):
-    """Costs of at least zero: distances along lines by slice sampling."""
+class LineSlicedCosts(IndependentCosts):
+    """Costs that move along lines by slice sampling.
 
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(loc, scale, torch.zeros_like(scale), torch.full_like(scale, torch.inf))
+    :param float least: Lower bound of all costs, or -inf.
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor, least: float) -> None:
+        super().__init__(loc, scale, torch.full_like(scale, least), torch.full_like(scale, torch.inf))
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Distances along every line after one slice sampling update."""
@@ -140,11 +155,18 @@ class PositiveCosts(IndependentCosts):
     def log_density(self, costs: Tensor) -> Tensor:
         """Log-density up to a constant, shape ``(...)``, of costs of shape ``(..., P)``."""
 
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal direction with the costs' scales."""
+        return torch.randn_like(costs) * self.scale
 
-class LogNormalCosts(PositiveCosts):
+
+class LogNormalCosts(LineSlicedCosts):
     """Exponentials of normal variables."""
 
     family = DensityFamily.LOG_NORMAL
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(loc, scale, 0.0)
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -162,13 +184,13 @@ class LogNormalCosts(PositiveCosts):
         return torch.randn_like(costs) * self.scale * self.loc.exp()
 
 
-class ExponentialCosts(PositiveCosts):
+class ExponentialCosts(LineSlicedCosts):
     """Exponential costs."""
 
     family = DensityFamily.EXPONENTIAL
 
     def __init__(self, scale: Tensor) -> None:
-        super().__init__(torch.zeros_like(scale), scale)
+        super().__init__(torch.zeros_like(scale), scale, 0.0)
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -180,6 +202,117 @@ class ExponentialCosts(PositiveCosts):
         """Log-density up to a constant, which is linear."""
         return -(costs / self.scale).sum(-1)
 
-    def random_direction(self, costs: Tensor) -> Tensor:
-        """Normal direction with the costs' scales."""
-        return torch.randn_like(costs) * self.scale
+
+class WeibullCosts(LineSlicedCosts):
+    """Powers of exponential costs; locations are concentrations."""
+
+    family = DensityFamily.WEIBULL
+
+    def __init__(self, concentration: Tensor, scale: Tensor) -> None:
+        super().__init__(concentration, scale, 0.0)
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Powers of the quantiles of truncated exponential variables."""
+        least, most = (low / scale) ** loc, (high / scale) ** loc
+        quantile = scale * (least - torch.log1p(uniform * torch.expm1(least - most))) ** (1 / loc)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Logarithm of a power less another power, up to a constant."""
+        ratio = costs / self.scale
+        return ((self.loc - 1) * ratio.log() - ratio**self.loc).sum(-1)
+
+
+class LaplaceCosts(LineSlicedCosts):
+    """Costs of Laplace's distribution."""
+
+    family = DensityFamily.LAPLACE
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(loc, scale, -torch.inf)
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated variables, by exponentials of distances from the bounds or the peak."""
+        least, most, share, rest = (low - loc) / scale, (high - loc) / scale, uniform, 1 - uniform
+        # Turned so that the middle of the interval is not above the peak.
+        turned = least + most > 0
+        least, most = torch.where(turned, -most, least), torch.where(turned, -least, most)
+        share, rest = torch.where(turned, rest, share), torch.where(turned, share, rest)
+        tail = most + _log_mix(share, rest, (least - most).clamp(max=0.0))
+        below, above = -torch.expm1(least.clamp(max=0.0)), -torch.expm1(-most.clamp(min=0.0))
+        part = share * (below + above) / below
+        left = _log_mix(part, 1 - part, least.clamp(max=0.0))
+        part_above = rest * (below + above) / above
+        right = -_log_mix(part_above, 1 - part_above, -most.clamp(min=0.0))
+        quantile = torch.where(most <= 0, tail, torch.where(part < 1, left, right))
+        quantile = loc + scale * torch.where(turned, -quantile, quantile)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Log-density up to a constant: less the distances from the locations."""
+        return -((costs - self.loc) / self.scale).abs().sum(-1)
+
+
+class LogisticCosts(LineSlicedCosts):
+    """Logistic costs."""
+
+    family = DensityFamily.LOGISTIC
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(loc, scale, -torch.inf)
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated variables: logarithms of the probabilities on both sides."""
+        ends = [(low - loc) / scale, (high - loc) / scale]
+        least, most = (_log_sigmoid(end) for end in ends)
+        below = most + _log_mix(uniform, 1 - uniform, least - most)
+        least, most = (_log_sigmoid(-end) for end in ends)
+        quantile = loc + scale * (below - least - _log_mix(1 - uniform, uniform, most - least))
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Log-density up to a constant: logarithms of the probabilities on both sides."""
+        distance = (costs - self.loc) / self.scale
+        return (_log_sigmoid(distance) + _log_sigmoid(-distance)).sum(-1)
+
+
+class GumbelCosts(LineSlicedCosts):
+    """Gumbel costs, largest values of many variables."""
+
+    family = DensityFamily.GUMBEL
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(loc, scale, -torch.inf)
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated variables, by the logarithm of the probability below; exponential far above."""
+        least, most, rest = (low - loc) / scale, (high - loc) / scale, 1 - uniform
+        above = least - torch.log1p(uniform * torch.expm1(least - most))
+        mixed = _log_mix(uniform, rest, (torch.exp(-most) - torch.exp(-least)).nan_to_num(0.0, neginf=-torch.inf))
+        middle = -torch.log(torch.exp(-most) - mixed)
+        # Below the peak, relative to the upper bound.
+        gap = most - least
+        ratio = -torch.exp(-most) * torch.expm1(gap)
+        far = (gap == 0) | (most < -LARGEST_EXPONENT)
+        lower = most - torch.log1p(-_log_mix(uniform, rest, ratio.masked_fill(far, 0.0)) * torch.exp(most))
+        quantile = torch.where(most >= 0, middle, torch.where(far, most, lower))
+        quantile = loc + scale * torch.where(least > EXPONENTIAL_FROM, above, quantile)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Log-density up to a constant."""
+        distance = (costs - self.loc) / self.scale
+        return -(distance + (-distance).exp()).sum(-1)
+
+
+def _log_mix(share: Tensor, rest: Tensor, ratio: Tensor) -> Tensor:
+    """Logarithm of ``share + rest * exp(ratio)``, where both add up to 1 and the ratio is not positive."""
+    return torch.where(ratio > -0.5, torch.log1p(rest * torch.expm1(ratio)), torch.log(share + rest * ratio.exp()))
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    return x.clamp(max=0.0) - torch.log1p(torch.exp(-x.abs()))

@@ -1,6 +1,6 @@
 """Draws from distributions between bounds, one number at a time, for compiled loops."""
 
-__all__ = ["compiled_draw", "compiled_quantile"]
+__all__ = ["EXPONENTIAL_FROM", "LARGEST_EXPONENT", "compiled_draw", "compiled_quantile"]
 
 import math
 
@@ -10,6 +10,10 @@ from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
 
+# Above this number, the upper tail of Gumbel's distribution is exponential, up to rounding.
+EXPONENTIAL_FROM = 37.0
+# A double holds the exponential of smaller numbers.
+LARGEST_EXPONENT = 700.0
 # Below this number, tail probabilities become too small for a double.
 FAR = -36.0
 # Wichura (1988), Algorithm AS 241, PPND16: numerators and denominators, highest powers first.
@@ -126,6 +130,55 @@ def _mills(x: float) -> float:
 
 
 @compiled
+def _log_mix(share: float, rest: float, ratio: float) -> float:
+    """Logarithm of ``share + rest * exp(ratio)``, where both add up to 1 and the ratio is not positive."""
+    return math.log1p(rest * math.expm1(ratio)) if ratio > -0.5 else math.log(share + rest * math.exp(ratio))
+
+
+@compiled
+def _laplace_quantile(uniform: float, low: float, high: float) -> float:
+    share, rest, sign = uniform, 1 - uniform, 1.0
+    if low + high > 0:
+        share, rest, sign = rest, share, -1.0
+        low, high = -high, -low
+    if high <= 0:
+        return sign * (high + _log_mix(share, rest, low - high))
+    below, above = -math.expm1(low), -math.expm1(-high)
+    part = share * (below + above)
+    if part < below:
+        return sign * _log_mix(part / below, 1 - part / below, low)
+    part = rest * (below + above) / above
+    return -sign * _log_mix(part, 1 - part, -high)
+
+
+@compiled
+def _logistic_quantile(uniform: float, low: float, high: float) -> float:
+    least, most = _log_sigmoid(low), _log_sigmoid(high)
+    below = most + _log_mix(uniform, 1 - uniform, least - most)
+    least, most = _log_sigmoid(-low), _log_sigmoid(-high)
+    return below - least - _log_mix(1 - uniform, uniform, most - least)
+
+
+@compiled
+def _log_sigmoid(x: float) -> float:
+    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
+
+
+@compiled
+def _gumbel_quantile(uniform: float, low: float, high: float) -> float:
+    if low > EXPONENTIAL_FROM:
+        return low - math.log1p(uniform * math.expm1(low - high))
+    if high >= 0:
+        ratio = math.exp(-high) - (math.exp(-low) if low > -LARGEST_EXPONENT else math.inf)
+        return -math.log(math.exp(-high) - _log_mix(uniform, 1 - uniform, ratio))
+    if high == low or high < -LARGEST_EXPONENT:
+        return high
+    gap = high - low
+    ratio = -math.exp(-high) * math.expm1(gap) if gap < LARGEST_EXPONENT else -math.inf
+    return high - math.log1p(-_log_mix(uniform, 1 - uniform, ratio) * math.exp(high))
+
+
+@compiled
 def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: float, high: float) -> float:
     """Quantile of a variable between bounds, plus a constant.
 
@@ -145,6 +198,15 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
         return low + (high - low) * uniform + shift
     if family == DensityFamily.EXPONENTIAL:
         quantile = low - scale * math.log1p(uniform * math.expm1((low - high) / scale))
+    elif family == DensityFamily.WEIBULL:
+        least, most = (low / scale) ** loc, (high / scale) ** loc
+        quantile = scale * (least - math.log1p(uniform * math.expm1(least - most))) ** (1 / loc)
+    elif family == DensityFamily.LAPLACE:
+        quantile = loc + scale * _laplace_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+    elif family == DensityFamily.LOGISTIC:
+        quantile = loc + scale * _logistic_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+    elif family == DensityFamily.GUMBEL:
+        quantile = loc + scale * _gumbel_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     elif family == DensityFamily.LOG_NORMAL:
         least = (math.log(low) - loc) / scale if low > 0 else -math.inf
         most = (math.log(high) - loc) / scale if high > 0 else -math.inf

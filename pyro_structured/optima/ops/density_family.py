@@ -15,9 +15,18 @@ class DensityFamily(IntEnum):
         of the exponential.
     :cvar EXPONENTIAL: The exponential distribution with the scale as its mean, truncated to the bounds; the location is
         not used.
+    :cvar LAPLACE: Laplace's distribution, truncated to the bounds.
+    :cvar LOGISTIC: The logistic distribution, truncated to the bounds.
+    :cvar GUMBEL: Gumbel's distribution of largest values, truncated to the bounds.
+    :cvar WEIBULL: Weibull's distribution of this scale, with the location as its concentration, truncated to the
+        bounds, which are not negative.
     """
 
     UNIFORM = 0
     NORMAL = 1
     LOG_NORMAL = 2
     EXPONENTIAL = 3
+    LAPLACE = 4
+    LOGISTIC = 5
+    GUMBEL = 6
+    WEIBULL = 7

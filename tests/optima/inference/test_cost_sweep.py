@@ -57,6 +57,7 @@ def bases(problem):
     }
     if isinstance(problem.cost_low, float) and problem.cost_low < 0:
         found["normal"] = dist.Normal(loc, 0.3).to_event(rank)
+        found["laplace"] = dist.Laplace(loc, 0.3).to_event(rank)
     if rank == 1:
         parts = dist.Gamma(torch.tensor([[3.0], [5.0]], dtype=torch.double) + loc, torch.full_like(loc, 10.0))
         found["mixture"] = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), parts.to_event(1))
@@ -123,10 +124,22 @@ def test_sweeps_lead_to_the_posterior(name, kind):
         assert_same_distribution(costs, expected, value, problem)
 
 
-@pytest.mark.parametrize("kind", ["normal", "truncated normal", "uniform", "log-normal", "exponential"])
+LOC = torch.linspace(0.2, 0.8, 4).double()
+EXACT = {
+    **{
+        kind: bases(TopK(4, 2))[kind] for kind in ("normal", "truncated normal", "uniform", "log-normal", "exponential")
+    },
+    "laplace": dist.Laplace(LOC, 0.3).to_event(1),
+    "logistic": dist.Logistic(LOC, 0.3).to_event(1),
+    "gumbel": dist.Gumbel(LOC, 0.3).to_event(1),
+    "weibull": dist.Weibull(LOC, torch.full_like(LOC, 1.7)).to_event(1),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
 def test_exact_draws_forget_where_they_start(kind):
     """Slice sampling would remember it."""
-    base = bases(TopK(4, 2))[kind]
+    base = EXACT[kind]
     torch.manual_seed(0)
     starts, uniform = base.sample((2,)), torch.rand(4, dtype=torch.double)
     box = Box(torch.arange(4), torch.full((4,), 0.1).double(), torch.full((4,), 0.5).double())
@@ -134,12 +147,21 @@ def test_exact_draws_forget_where_they_start(kind):
     assert torch.equal(first, second) and ((first >= box.low) & (first <= box.high)).all()
 
 
-@pytest.mark.parametrize("kind", ["normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture"])
+ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace")
+
+
+@pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull"])
 def test_lines_lead_to_the_posterior(kind):
     """Where restrictions have no closed form."""
     pyro.set_rng_seed(0)
     problem = LinearProblem(solve_argmax, (3,), maximize=True)
-    base = bases(problem)[kind]
+    loc = torch.tensor([0.2, 0.5, 0.8]).double()
+    others = {
+        "logistic": dist.Logistic(loc, 0.3),
+        "gumbel": dist.Gumbel(loc, 0.3),
+        "weibull": dist.Weibull(loc, torch.full_like(loc, 1.7)),
+    }
+    base = others[kind].to_event(1) if kind in others else bases(problem)[kind]
     value = torch.tensor([0.0, 1.0, 0.0]).double()
     expected = rejection(base, problem, value, 1_500)
     start, inside = interior_point(problem, value, base.sample().double(), *support_bounds(base))

@@ -15,6 +15,7 @@ BASES = {
     "uniform": lambda loc: dist.Uniform(loc / 2, loc + 1),
     "log-normal": lambda loc: dist.LogNormal(loc, 0.7),
     "exponential": lambda loc: dist.Exponential(1 / (loc + 0.1)),
+    "weibull": lambda loc: dist.Weibull(loc + 0.1, torch.full_like(loc, 0.8)),
 }
 
 

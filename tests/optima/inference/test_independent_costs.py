@@ -1,0 +1,72 @@
+"""Quantiles between bounds, with and without compiled loops, against arithmetic of many digits."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.optima.inference.independent_costs import GumbelCosts, LaplaceCosts, LogisticCosts, WeibullCosts
+
+DIGITS = 1200
+SHAPE = 1.7
+
+
+def laplace(x):
+    return mpmath.exp(x) / 2 if x < 0 else 1 - mpmath.exp(-x) / 2
+
+
+CUMULATIVE = {
+    LaplaceCosts: laplace,
+    LogisticCosts: lambda x: 1 / (1 + mpmath.exp(-x)),
+    GumbelCosts: lambda x: mpmath.exp(-mpmath.exp(-x)),
+    WeibullCosts: lambda x: 1 - mpmath.exp(-(x**SHAPE)),
+}
+# Quantiles lose digits of probabilities that are near 1 to the next double, no more.
+EPSILON = 2.0**-52
+
+
+@st.composite
+def intervals(draw):
+    """Bounds of all sizes, in either tail, wide and narrow, and none."""
+    low = draw(st.one_of(st.just(-math.inf), st.floats(-900.0, 900.0), st.floats(-5.0, 5.0)))
+    start = low if low > -math.inf else draw(st.floats(-900.0, 900.0))
+    width = draw(st.one_of(st.just(math.inf), st.floats(0.0, 1e-6), st.floats(0.0, 3.0), st.floats(0.0, 1500.0)))
+    return low, start + width
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(list(CUMULATIVE)), intervals(), st.floats(1e-12, 1 - 1e-12))
+def test_quantiles(kind, interval, uniform):
+    low, high = interval
+    loc, scale = 0.0, 1.0
+    if kind is WeibullCosts:
+        low, high, loc = (abs(low) if low > -math.inf else 0.0), high, SHAPE
+        high = max(low, high)
+    numbers = [torch.tensor(x, dtype=torch.double) for x in (uniform, loc, scale, low, high)]
+    found = float(kind.quantile(*numbers))
+    assert low <= found <= high and not math.isnan(found)
+    check(kind, found, uniform, low, high)
+    compiled = compiled_function("optima.ops.compiled_draw", "compiled_draw")
+    if compiled is not None:
+        base = torch.tensor([loc, scale, low, high, 0.0], dtype=torch.double).numpy()
+        again = compiled(uniform, kind.family, base, -math.inf, math.inf)
+        assert again == pytest.approx(found, rel=1e-12, abs=1e-12)
+
+
+def check(kind, found, uniform, low, high):
+    """The share of the interval's probability that is below, one rounding error of the number to either side."""
+    with mpmath.workdps(DIGITS):
+        cumulative = CUMULATIVE[kind]
+        ends = [cumulative(mpmath.mpf(x)) if math.isfinite(x) else mpmath.mpf(x > 0) for x in (low, high)]
+        if math.isinf(found):
+            pytest.fail("a draw is infinite")
+        if ends[0] == ends[1]:
+            return
+        step = 64 * EPSILON * max(abs(found), 1.0)
+        places = [min(max(mpmath.mpf(found) + side * step, low), high) for side in (-1, 1)]
+        shares = [(cumulative(mpmath.mpf(place)) - ends[0]) / (ends[1] - ends[0]) for place in places]
+        assert shares[0] - 64 * EPSILON <= uniform <= shares[1] + 64 * EPSILON, (kind, uniform, low, high, found)
