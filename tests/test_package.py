@@ -130,3 +130,12 @@ def test_mentioned_names_exist():
                 missing.append((name, path))
                 break
     assert missing == []
+
+
+def test_extras_are_not_imported():
+    """The package is imported where only its dependencies are installed."""
+    extras = ("arviz", "clarabel", "flint", "matplotlib", "numba", "pandas", "PIL", "pyarrow", "sphinx")
+    program = "import sys\nsys.modules.update(dict.fromkeys({!r}))\nimport pyro_structured\n{}"
+    fronts = ("datasets", "distributions", "inference", "models", "ops", "structures", "testing")
+    imports = "\n".join(f"import pyro_structured.{front}" for front in fronts)
+    subprocess.run([sys.executable, "-c", program.format(extras, imports)], check=True)

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
-from pyro_structured.optima.ops.compiled_draw import EXPONENTIAL_FROM, LARGEST_EXPONENT
-from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, LARGEST_EXPONENT, DensityFamily
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile
 from pyro_structured.optima.structures.box import Box
 

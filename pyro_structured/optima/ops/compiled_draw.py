@@ -1,19 +1,15 @@
 """Draws from distributions between bounds, one number at a time, for compiled loops."""
 
-__all__ = ["EXPONENTIAL_FROM", "LARGEST_EXPONENT", "compiled_draw", "compiled_quantile"]
+__all__ = ["compiled_draw", "compiled_quantile"]
 
 import math
 
 import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
-from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, LARGEST_EXPONENT, DensityFamily
 from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
 
-# Above this number, the upper tail of Gumbel's distribution is exponential, up to rounding.
-EXPONENTIAL_FROM = 37.0
-# A double holds the exponential of smaller numbers.
-LARGEST_EXPONENT = 700.0
 # Below this number, tail probabilities become too small for a double.
 FAR = -36.0
 # Wichura (1988), Algorithm AS 241, PPND16: numerators and denominators, highest powers first.

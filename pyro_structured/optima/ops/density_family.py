@@ -1,8 +1,13 @@
 """Families of distributions of single numbers between bounds."""
 
-__all__ = ["DensityFamily"]
+__all__ = ["EXPONENTIAL_FROM", "LARGEST_EXPONENT", "DensityFamily"]
 
 from enum import IntEnum
+
+# Above this number, the upper tail of Gumbel's distribution is exponential, up to rounding.
+EXPONENTIAL_FROM = 37.0
+# A double holds the exponential of smaller numbers.
+LARGEST_EXPONENT = 700.0
 
 
 class DensityFamily(IntEnum):
