@@ -134,7 +134,7 @@ def test_mentioned_names_exist():
 
 def test_extras_are_not_imported():
     """The package is imported where only its dependencies are installed."""
-    extras = ("arviz", "clarabel", "flint", "matplotlib", "numba", "pandas", "PIL", "pyarrow", "sphinx")
+    extras = ("arviz", "clarabel", "flint", "matplotlib", "numba", "pandas", "PIL", "pyarrow")
     program = "import sys\nsys.modules.update(dict.fromkeys({!r}))\nimport pyro_structured\n{}"
     fronts = ("datasets", "distributions", "inference", "models", "ops", "structures", "testing")
     imports = "\n".join(f"import pyro_structured.{front}" for front in fronts)
