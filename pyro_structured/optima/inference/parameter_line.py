@@ -108,6 +108,7 @@ class ParameterLine:
         self, setting: Setting, values: dict[str, Tensor], free: dict[str, Tensor], direction: dict[str, Tensor]
     ) -> None:
         self._setting, self._free, self._direction = setting, free, direction
+        self._points: dict[float, ParameterPoint] = {}
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         self._kept = {name: value for name, value in values.items() if name not in free and name not in self.origin}
         conditioned = poutine.condition(setting.model, data=values)
@@ -118,9 +119,12 @@ class ParameterLine:
 
     def at(self, distance: float) -> ParameterPoint:
         """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
-        free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
-        make_costs = self._costs if distance else self._present_costs
-        return ParameterPoint(self._setting, free, self._kept, make_costs)
+        # Moves come back to some points, and each takes a run of the model.
+        if distance not in self._points:
+            free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
+            make_costs = self._costs if distance else self._present_costs
+            self._points[distance] = ParameterPoint(self._setting, free, self._kept, make_costs)
+        return self._points[distance]
 
     def _costs(self, name: str, base: Any) -> Tensor:
         costs: Tensor = noise_transform(base)(self._noise[name])
