@@ -312,8 +312,10 @@ class _Turn:
     ) -> None:
         self.name, self.names = name, names
         self.others: dict[str, Tensor] = {}
-        # Values that the kernel's density depends on, as it left them; and sites that it does not depend on.
-        self._left: dict[str, Tensor] | None = None
+        # Values that the kernel's density depends on, as it left them; its own ones, unconstrained; and sites that it
+        # does not depend on.
+        self._left: dict[str, Tensor] = {}
+        self._returned: dict[str, Tensor] | None = None
         self._unseen: set[str] = set()
         self._look(state)
         moves_costs = getattr(kernel, "moves_costs", False) or bool(state.confined.intersection(names))
@@ -350,11 +352,20 @@ class _Turn:
                 state.update(self.kernel.step({name: state.values[name] for name in self.names}))
             return
         params = state.params(self.names)
-        present = self._seen(state)
-        if self._left is None or any(present[name] is not value for name, value in self._left.items()):
+        if not self._is_as_left(state, params):
             forget_energy(self.kernel, params)
-        state.read(self.kernel.sample(params))
+        self._returned = self.kernel.sample(params)
+        state.read(self._returned)
         self._left = self._seen(state)
+
+    def _is_as_left(self, state: LatentState, params: dict[str, Tensor]) -> bool:
+        """Whether the kernel's density is that of its last turn, at the same point to the last bit, as a chain that
+        is resumed would have it.
+        """
+        present, returned = self._seen(state), self._returned
+        if returned is None or any(present[name] is not value for name, value in self._left.items()):
+            return False
+        return all(torch.equal(value, returned[name]) for name, value in params.items())
 
     def _seen(self, state: LatentState) -> dict[str, Tensor]:
         """Values that the kernel's density depends on."""

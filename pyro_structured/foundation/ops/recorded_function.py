@@ -51,15 +51,16 @@ class RecordedFunction:
         if arguments[0].device.type != "cuda" or not all(tensor.numel() for tensor in arguments):
             return self._function(*arguments)
         key = tuple((tensor.shape, tensor.dtype) for tensor in arguments)
-        if key not in self._recordings:
-            # The first call makes what libraries of the device make once.
-            self._recordings[key] = None
-            return self._function(*arguments)
+        recording = None
+        if key in self._recordings:
+            recording = self._recordings.pop(key) or self._record(arguments)
         # The latest one comes last, the first ones are given up.
-        recording = self._recordings.pop(key) or self._record(arguments)
         self._recordings[key] = recording
         while len(self._recordings) > MOST_RECORDINGS:
             del self._recordings[next(iter(self._recordings))]
+        if recording is None:
+            # The first call makes what libraries of the device make once.
+            return self._function(*arguments)
         for static, tensor in zip(recording.arguments, arguments, strict=True):
             static.copy_(tensor)
         recording.graph.replay()

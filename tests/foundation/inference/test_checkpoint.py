@@ -23,6 +23,7 @@ import pyro_structured.distributions as sdist
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.inference import BinaryGibbs, Checkpoint, ConstrainedSlice, FieldGibbs, Gibbs, StepKernel
 from pyro_structured.optima.structures.matching import Matching
+from pyro_structured.optima.structures.ranking import Ranking
 
 WARMUP, DRAWS, EVERY = 24, 12, 5
 
@@ -38,6 +39,13 @@ def matchings(y):
     liking = pyro.sample("liking", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", len(y)):
         pyro.sample("y", sdist.RandOM(dist.Normal(liking * torch.eye(2), 1.0).to_event(2), Matching(2)), obs=y)
+
+
+def orders(y):
+    rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
+    with pyro.plate("rows", len(y)):
+        costs = dist.Exponential(torch.stack([rate, 1 / rate, rate**2])).to_event(1)
+        pyro.sample("y", sdist.RandOM(costs, Ranking(3)), obs=y)
 
 
 def labels(x):
@@ -62,6 +70,8 @@ STOPPED = {
     "HMC": (lambda model: HMC(model, trajectory_length=0.5), regression, ROWS),
     "RandomWalkKernel": (RandomWalkKernel, regression, ROWS),
     "NUTS, dense in part": (lambda model: NUTS(model, full_mass=[("weights",)], max_tree_depth=4), regression, ROWS),
+    "a single block": (lambda model: Gibbs([(NUTS(model, max_tree_depth=4), None)]), regression, ROWS),
+    "summed costs": (ConstrainedSlice, orders, torch.tensor([[0, 2, 1], [1, 0, 2]])),
     "BinaryGibbs": (BinaryGibbs, switches, torch.tensor(1.0)),
     "Gibbs": (
         lambda model: Gibbs([(RandomWalkKernel(model), ["scale"]), (HMC(model, trajectory_length=0.5), None)]),
