@@ -264,9 +264,12 @@ def test_dates_are_no_numbers(name):
     pandas = pytest.importorskip("pandas")
     dates = pandas.DataFrame({"first": pandas.to_datetime(["2020-01-01", None] * 10), "second": range(20)})
     first = dates[["first"]]
-    for data in (dates, first, first.to_numpy(), first - pandas.Timestamp("2020-01-01")):
+    lists = [[np.datetime64("2020-01-01")], [np.datetime64("NaT")]] * 10
+    for data in (dates, first, first.to_numpy(), first - pandas.Timestamp("2020-01-01"), lists):
         with pytest.raises(ValueError, match="X: expected numbers, got others: (datetime|timedelta)64"):
             clone(ESTIMATORS[name]).fit(data, np.arange(20) % 2)
+    with pytest.raises(ValueError, match="X: expected numbers, got others: datetime64.* in column 0"):
+        clone(ESTIMATORS[name]).fit(first.set_axis([0], axis=1), np.arange(20) % 2)
     if name != "classifier":
         with pytest.raises(ValueError, match="X_val: expected numbers, got others: datetime64.* in column 'first'"):
             clone(ESTIMATORS[name]).fit(np.eye(2).repeat(10, 0), X_val=dates)

@@ -84,10 +84,10 @@ class StackedDensity(CategoricalDensity):
     :param members: Pairs of a name and an estimator of the package with ``to_pyro``, which learns from codes (places
         in ``categories_``) instead of the default members. Their ``categories`` are set to all codes; those that have
         no such parameter are for columns of two categories. A ``random_state`` of ``None`` is set to a seed.
-    :param time_budget: Seconds after which no further member, and no further step of one, is begun. Members keep what
-        they have. Steps take up to a few seconds where there are hundreds of columns or 1e5 rows, and reading rows and
-        choosing weights take as long as they do. ``None``: 280, and 840 for more than 200 columns; ``math.inf``: no
-        limit.
+    :param time_budget: Seconds after which no further step is begun, and no further member once one has been learned.
+        Members keep what they have. Steps take up to a few seconds where there are hundreds of columns or 1e5 rows, and
+        reading rows and choosing weights take as long as they do. ``None``: 280, and 840 for more than 200 columns;
+        ``math.inf``: no limit.
     :param categories: As for :class:`ThinJunctionTree`.
     :param str handle_unknown: As for :class:`ThinJunctionTree`.
     :param device: As for :class:`LatentTreeDensity`, for trees of latent variables.
@@ -149,7 +149,7 @@ class StackedDensity(CategoricalDensity):
         :param sample_weight: Weights of the rows, from 0 to 1e290, not all 0, shape ``(N,)``: so many times a row
             counts.
         :raises ValueError: if an argument is out of range, a column has no value, there is a category that
-            ``handle_unknown`` makes an error, or no member is learned in time.
+            ``handle_unknown`` makes an error, or time was up for all members.
         """
         start = time.monotonic()
         if self.time_budget is not None and not (isinstance(self.time_budget, float) and self.time_budget == math.inf):

@@ -356,14 +356,15 @@ class _Turn:
             forget_energy(self.kernel, params)
         self._returned = self.kernel.sample(params)
         state.read(self._returned)
-        self._left = self._seen(state)
+        # Copies, because other kernels may return the same memory each time.
+        self._left = {name: value.clone() for name, value in self._seen(state).items()}
 
     def _is_as_left(self, state: LatentState, params: dict[str, Tensor]) -> bool:
         """Whether the kernel's density is that of its last turn, at the same point to the last bit, as a chain that
         is resumed would have it.
         """
         present, returned = self._seen(state), self._returned
-        if returned is None or any(present[name] is not value for name, value in self._left.items()):
+        if returned is None or not all(torch.equal(present[name], value) for name, value in self._left.items()):
             return False
         return all(torch.equal(value, returned[name]) for name, value in params.items())
 

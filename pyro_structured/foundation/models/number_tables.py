@@ -122,13 +122,22 @@ def nan_for_missing(values: Any, name: str = "X") -> Any:
 
 def _refuse_times(values: Any, name: str) -> None:
     """Raises a ValueError for dates and differences of dates, whose missing ones numpy takes for numbers."""
-    kinds = getattr(values, "dtypes", None)
-    if kinds is None or not hasattr(kinds, "items"):
-        kinds = {"": getattr(values, "dtype", None)}
-    for column, kind in kinds.items():
+    kinds: Any = getattr(values, "dtypes", None)
+    if hasattr(kinds, "items"):
+        places = [(f" in column {column!r}", kind) for column, kind in kinds.items()]
+    else:
+        places = [("", values.dtype if hasattr(values, "dtype") else _kind_of_lists(values))]
+    for place, kind in places:
         if getattr(kind, "kind", "") in ("M", "m"):
-            where = f" in column {column!r}" if column else ""
-            raise ValueError(f"{name}: expected numbers, got others: {kind}{where}")
+            raise ValueError(f"{name}: expected numbers, got others: {kind}{place}")
+
+
+def _kind_of_lists(values: Any) -> np.dtype[Any] | None:
+    """Type that numpy finds for lists of numbers; ``None`` for others."""
+    try:
+        return np.asarray(values).dtype if isinstance(values, (list, tuple)) else None
+    except (OverflowError, TypeError, ValueError):
+        return None
 
 
 def number_tensor(values: Any, name: str) -> Tensor:

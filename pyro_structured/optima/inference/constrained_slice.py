@@ -2,6 +2,7 @@
 
 __all__ = ["ConstrainedSlice"]
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -94,12 +95,14 @@ class ConstrainedSlice(StepKernel):
         super().__init__(model)
         check_size("num_lines", num_lines)
         self.num_lines = num_lines
-        self._summed: dict[str, str] = {}
+        self._summed_sites: list[str] = []
+        # Observed sites whose costs are drawn exactly, by the names of these costs.
+        self._exact: dict[str, str] = {}
 
     @property
     def summed_sites(self) -> list[str]:
         """Observed sites whose costs are summed out of all else, once a chain of the kernel alone has started."""
-        return list(self._summed.values())
+        return list(self._summed_sites)
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
@@ -139,7 +142,7 @@ class ConstrainedSlice(StepKernel):
         for _ in range(num_steps):
             values, prior = dict(values), {}
             for name in self._dependents:
-                if name in self._summed:
+                if name in self._exact:
                     values[name] = self._exact_draw(name, values)
                     continue
                 # Costs of other sites may be parameters of these.
@@ -164,7 +167,7 @@ class ConstrainedSlice(StepKernel):
         draw = exact_costs(trace.nodes[name]["fn"], problem)
         if draw is None:
             raise ValueError(
-                f"{self._summed[name]}: expected costs that can be drawn exactly at all latent values, as at the "
+                f"{self._exact[name]}: expected costs that can be drawn exactly at all latent values, as at the "
                 f"start, got {trace.nodes[name]['fn']}; compose kernels by Gibbs instead"
             )
         return draw(value)
@@ -206,19 +209,22 @@ class ConstrainedSlice(StepKernel):
         costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
         if not costs:
             raise ValueError("model: expected an observed RandOM or Argmin site, got none")
-        self._summed = self._find_summed(args, kwargs)
+        # A block of its own: this kernel may also be a block of others, which sum nothing out.
+        block = copy.copy(self)
+        block._exact = self._find_summed(args, kwargs)
+        self._summed_sites = list(block._exact.values())
         rest = [name for name in latent_sites(trace) if name not in costs]
         discrete = [name for name in rest if trace.nodes[name]["fn"].support.is_discrete]
         continuous = [name for name in rest if name not in discrete]
         blocks: list[tuple[MCMCKernel, Any]] = []
-        if continuous and self._summed:
-            blocks.append((MarginalNUTS(self.model, self._summed.values()), continuous))
-        blocks.append((self, costs))
-        others = [name for name in costs if name not in self._summed]
+        if continuous and self._summed_sites:
+            blocks.append((MarginalNUTS(self.model, self._summed_sites), continuous))
+        blocks.append((block, costs))
+        others = [name for name in costs if name not in block._exact]
         if rest and others and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
             blocks.append((Interweave(self.model), None))
         blocks += discrete_blocks(self.model, discrete, trace, args, kwargs)
-        if continuous and not self._summed:
+        if continuous and not self._summed_sites:
             blocks.append((NUTS(self.model), continuous))
         return blocks
 

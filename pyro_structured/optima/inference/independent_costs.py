@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
-from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, LARGEST_EXPONENT, DensityFamily
+from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile
 from pyro_structured.optima.structures.box import Box
 
@@ -212,9 +212,13 @@ class WeibullCosts(LineSlicedCosts):
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Powers of the quantiles of truncated exponential variables."""
+        """Powers of the quantiles of truncated exponential variables; of uniform ones where these are as good."""
         least, most = (low / scale) ** loc, (high / scale) ** loc
-        quantile = scale * (least - torch.log1p(uniform * torch.expm1(least - most))) ** (1 / loc)
+        excess = torch.log1p(uniform * torch.expm1(least - most))
+        share = (low / high).nan_to_num(1.0) ** loc
+        flat = high * (share + uniform * (1 - share)) ** (1 / loc)
+        quantile = torch.where(most < FLAT_BELOW, flat, scale * (least - excess) ** (1 / loc))
+        quantile = torch.where(least == torch.inf, low, quantile)
         return torch.maximum(torch.minimum(quantile, high), low)
 
     def log_density(self, costs: Tensor) -> Tensor:

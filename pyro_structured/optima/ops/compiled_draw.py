@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
-from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, LARGEST_EXPONENT, DensityFamily
+from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
 from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
 
 # Below this number, tail probabilities become too small for a double.
@@ -156,6 +156,20 @@ def _logistic_quantile(uniform: float, low: float, high: float) -> float:
 
 
 @compiled
+def _weibull_quantile(uniform: float, concentration: float, scale: float, low: float, high: float) -> float:
+    least: float = (low / scale) ** concentration
+    most: float = (high / scale) ** concentration
+    if least == math.inf:
+        return low
+    if most < FLAT_BELOW:
+        share: float = (low / high) ** concentration if high > 0 else 1.0
+        root: float = (share + uniform * (1 - share)) ** (1 / concentration)
+        return high * root
+    root = (least - math.log1p(uniform * math.expm1(least - most))) ** (1 / concentration)
+    return scale * root
+
+
+@compiled
 def _log_sigmoid(x: float) -> float:
     return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
 
@@ -195,8 +209,7 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     if family == DensityFamily.EXPONENTIAL:
         quantile = low - scale * math.log1p(uniform * math.expm1((low - high) / scale))
     elif family == DensityFamily.WEIBULL:
-        least, most = (low / scale) ** loc, (high / scale) ** loc
-        quantile = scale * (least - math.log1p(uniform * math.expm1(least - most))) ** (1 / loc)
+        quantile = _weibull_quantile(uniform, loc, scale, low, high)
     elif family == DensityFamily.LAPLACE:
         quantile = loc + scale * _laplace_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     elif family == DensityFamily.LOGISTIC:

@@ -1,11 +1,13 @@
 """Families of distributions of single numbers between bounds."""
 
-__all__ = ["EXPONENTIAL_FROM", "LARGEST_EXPONENT", "DensityFamily"]
+__all__ = ["EXPONENTIAL_FROM", "FLAT_BELOW", "LARGEST_EXPONENT", "DensityFamily"]
 
 from enum import IntEnum
 
 # Above this number, the upper tail of Gumbel's distribution is exponential, up to rounding.
 EXPONENTIAL_FROM = 37.0
+# Below this number, the exponential density is flat, up to rounding.
+FLAT_BELOW = 1e-17
 # A double holds the exponential of smaller numbers.
 LARGEST_EXPONENT = 700.0
 

@@ -249,3 +249,28 @@ def test_a_kernel_twice():
 def test_bad_starts(params, message):
     with pytest.raises(ValueError, match=message):
         run([(NUTS(model), None)], initial_params=params)
+
+
+class SameMemory(StepKernel):
+    """Draws b given a, into the same tensor each time."""
+
+    copies = False
+
+    def prepare(self, model, names, warmup_steps, args, kwargs):
+        self.model_now, self.buffer = model, torch.zeros(())
+
+    def step(self, values):
+        a = pyro.poutine.trace(self.model_now).get_trace().nodes["a"]["value"]
+        self.buffer.copy_((4 * (2.0 - a) + (a - 0.5) + torch.randn(()) * 6**0.5) / 6)
+        return {"b": self.buffer.clone() if self.copies else self.buffer}
+
+
+def test_a_kernel_that_returns_the_same_memory():
+    """The density of a block is not that of its last turn, though the tensor is the same."""
+    chains = []
+    for copies in (True, False):
+        pyro.set_rng_seed(0)
+        kernel = SameMemory(model)
+        kernel.copies = copies
+        chains.append(run([(NUTS(model), ["a"]), (kernel, ["b"])], num_samples=50).get_samples())
+    assert torch.equal(chains[0]["a"], chains[1]["a"]) and torch.equal(chains[0]["b"], chains[1]["b"])

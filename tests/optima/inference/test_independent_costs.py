@@ -70,3 +70,25 @@ def check(kind, found, uniform, low, high):
         places = [min(max(mpmath.mpf(found) + side * step, low), high) for side in (-1, 1)]
         shares = [(cumulative(mpmath.mpf(place)) - ends[0]) / (ends[1] - ends[0]) for place in places]
         assert shares[0] - 64 * EPSILON <= uniform <= shares[1] + 64 * EPSILON, (kind, uniform, low, high, found)
+
+
+@pytest.mark.parametrize(
+    "concentration, low, high, expected",
+    [
+        (100.0, 1e-5, 5e-4, [5e-4 * share ** (1 / 100) for share in (0.1, 0.5, 0.9)]),
+        (50.0, 0.0, 1e-7, [1e-7 * share ** (1 / 50) for share in (0.1, 0.5, 0.9)]),
+        (1.5, 1e-30, 3e-30, [(1e-45 + share * ((3e-30) ** 1.5 - 1e-45)) ** (2 / 3) for share in (0.1, 0.5, 0.9)]),
+        (5.0, 1e70, 1e71, [1e70] * 3),
+        (5.0, 0.0, 0.0, [0.0] * 3),
+    ],
+)
+def test_weibull_powers_beyond_the_range_of_numbers(concentration, low, high, expected):
+    uniform = torch.tensor([0.1, 0.5, 0.9], dtype=torch.double)
+    rest = [torch.tensor(x, dtype=torch.double).expand(3) for x in (concentration, 1.0, low, high)]
+    found = WeibullCosts.quantile(uniform, *rest)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double), rtol=1e-12, atol=0.0)
+    compiled = compiled_function("optima.ops.compiled_draw", "compiled_draw")
+    if compiled is not None:
+        base = torch.tensor([concentration, 1.0, low, high, 0.0], dtype=torch.double).numpy()
+        again = [compiled(share, WeibullCosts.family, base, -math.inf, math.inf) for share in uniform.tolist()]
+        assert again == pytest.approx(found.tolist(), rel=1e-12)

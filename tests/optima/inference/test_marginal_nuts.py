@@ -7,11 +7,12 @@ import pyro.distributions as dist
 import pytest
 import scipy.stats
 import torch
-from pyro.infer import MCMC
+from pyro.infer import MCMC, NUTS
 from pyro.ops.stats import effective_sample_size
+from pyro.optim import Adam
 
 from pyro_structured.distributions import RandOM
-from pyro_structured.inference import ConstrainedSlice
+from pyro_structured.inference import MCEM, ConstrainedSlice, Gibbs
 from pyro_structured.structures import Matching, Ranking
 
 pytestmark = pytest.mark.statistical
@@ -36,7 +37,7 @@ def test_slope_and_costs():
     kernel = ConstrainedSlice(preferences)
     mcmc = MCMC(kernel, num_samples=400, warmup_steps=100, disable_progbar=True)
     mcmc.run(value)
-    assert kernel.summed_sites == ["y"]
+    assert kernel.summed_sites == pickle.loads(pickle.dumps(kernel)).summed_sites == ["y"]
     samples = mcmc.get_samples()
     slopes, costs = samples["slope"].double(), samples["y_costs"].double()
     assert costs.shape == (400, NUM_ROWS, 4) and problem.contains(costs, value).all()
@@ -121,6 +122,42 @@ def test_costs_that_are_exact_at_the_start_only():
         mcmc.run(torch.tensor([1, 2, 0]))
 
 
-def test_a_kernel_that_has_run_is_pickled():
-    kernel = pickle.loads(pickle.dumps(ConstrainedSlice(preferences)))
+def test_costs_that_are_exact_at_some_values_only():
+    """They are kept."""
+    pyro.set_rng_seed(0)
+
+    def model(value):
+        s = pyro.sample("s", dist.Normal(0.0, 1.0))
+        scale = torch.where(s > 0, torch.ones(3), torch.tensor([1.0, 2.0, 3.0]))
+        pyro.sample("y", RandOM(dist.Gumbel(torch.zeros(3), scale).to_event(1), Ranking(3)), obs=value)
+
+    kernel = ConstrainedSlice(model)
+    MCMC(kernel, num_samples=3, warmup_steps=0, disable_progbar=True).run(torch.tensor([1, 2, 0]))
     assert kernel.summed_sites == []
+
+
+def test_a_kernel_that_has_run_is_used_again():
+    """In a composition, or a learner, that sums nothing out."""
+    pyro.set_rng_seed(0)
+
+    def model(value, scale):
+        s = pyro.sample("s", dist.Normal(0.0, 1.0))
+        pyro.sample("y", RandOM(dist.Gumbel(s * torch.arange(3.0), scale).to_event(1), Ranking(3)), obs=value)
+
+    kernel, value = ConstrainedSlice(model), torch.tensor([1, 2, 0])
+    MCMC(kernel, num_samples=3, warmup_steps=0, disable_progbar=True).run(value, torch.ones(3))
+    assert kernel.summed_sites == ["y"]
+    both = Gibbs([(kernel, ["y_costs"]), (NUTS(model), None)])
+    mcmc = MCMC(both, num_samples=3, warmup_steps=1, disable_progbar=True)
+    mcmc.run(value, torch.tensor([1.0, 2.0, 1.0]))
+    assert Ranking(3).contains(mcmc.get_samples()["y_costs"], value).all()
+
+    def learned(value):
+        s = pyro.param("s", torch.tensor(0.5))
+        with pyro.plate("rows", len(value)):
+            base = dist.Exponential((s * torch.arange(3.0)).exp()).to_event(1)
+            pyro.sample("y", RandOM(base, Ranking(3)), obs=value)
+
+    values, kernel = torch.tensor([[1, 2, 0], [0, 1, 2]]), ConstrainedSlice(learned)
+    MCMC(kernel, num_samples=3, warmup_steps=0, disable_progbar=True).run(values)
+    MCEM(learned, lambda value: None, Adam({"lr": 0.01}), kernel=kernel, control_variate=True).step(values)
