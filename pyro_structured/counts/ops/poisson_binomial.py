@@ -130,26 +130,23 @@ class _LogMass(torch.autograd.Function):
 
 def _log_mass(logits: Tensor) -> Tensor:
     rows, num_variables = logits.shape
-    counts = torch.arange(num_variables + 1, dtype=logits.dtype, device=logits.device)
-    certain = (logits == math.inf).sum(-1, keepdim=True)
-    possible = (counts >= certain) & (counts <= num_variables - (logits == -math.inf).sum(-1, keepdim=True))
     run = compiled_function("counts.ops.compiled_mass", "log_mass") if logits.device.type == "cpu" else None
     if run is not None and num_variables <= COMPILED_VARIABLES:
         result, solved = logits.new_full((rows, num_variables + 1), -math.inf), logits.new_zeros(rows)
         run(logits.contiguous().numpy(), result.numpy(), solved.numpy())
         left = (solved == 0).nonzero().squeeze(-1)
         if len(left):
-            result[left] = _log_mass_by_windows(logits[left], counts, possible[left])
+            result[left] = _log_mass_by_windows(logits[left])
         return result
-    return _log_mass_by_windows(logits, counts, possible)
+    return _log_mass_by_windows(logits)
 
 
-def _log_mass_by_windows(logits: Tensor, counts: Tensor, possible: Tensor) -> Tensor:
-    """Log-mass of rows without compiled loops.
-
-    :param Tensor possible: Whether a count is possible, shape ``(rows, num_variables + 1)``.
-    """
+def _log_mass_by_windows(logits: Tensor) -> Tensor:
+    """Log-mass of rows without compiled loops."""
     rows, num_variables = logits.shape
+    counts = torch.arange(num_variables + 1, dtype=logits.dtype, device=logits.device)
+    certain = (logits == math.inf).sum(-1, keepdim=True)
+    possible = (counts >= certain) & (counts <= num_variables - (logits == -math.inf).sum(-1, keepdim=True))
     free = cumulant(logits, logits.new_zeros(rows))
     if rows * num_variables**2 <= DIRECT_TERMS:
         return _direct_log_mass(logits, free).masked_fill(~possible, -math.inf)
