@@ -65,7 +65,7 @@ class ConstrainedSlice(StepKernel):
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
     :raises ValueError: at the start of a run, if the model observes no optimum, or no costs lead to one, or
         ``initial_params`` are outside of the inverse sets, or several optima of the same costs are not those of linear
-        objectives.
+        objectives; later, if costs that could be drawn exactly at the start cannot be at other latent values.
 
     **References**
 

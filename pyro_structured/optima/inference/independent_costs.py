@@ -139,11 +139,15 @@ class UniformCosts(IndependentCosts):
 class LineSlicedCosts(IndependentCosts):
     """Costs that move along lines by slice sampling.
 
-    :param float least: Lower bound of all costs, or -inf.
+    :cvar float least: Lower bound of all costs, or -inf.
+    :param Tensor loc: Locations.
+    :param Tensor scale: Scales.
     """
 
-    def __init__(self, loc: Tensor, scale: Tensor, least: float) -> None:
-        super().__init__(loc, scale, torch.full_like(scale, least), torch.full_like(scale, torch.inf))
+    least = -torch.inf
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(loc, scale, torch.full_like(scale, self.least), torch.full_like(scale, torch.inf))
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Distances along every line after one slice sampling update."""
@@ -163,9 +167,7 @@ class LogNormalCosts(LineSlicedCosts):
     """Exponentials of normal variables."""
 
     family = DensityFamily.LOG_NORMAL
-
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(loc, scale, 0.0)
+    least = 0.0
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -187,9 +189,10 @@ class ExponentialCosts(LineSlicedCosts):
     """Exponential costs."""
 
     family = DensityFamily.EXPONENTIAL
+    least = 0.0
 
     def __init__(self, scale: Tensor) -> None:
-        super().__init__(torch.zeros_like(scale), scale, 0.0)
+        super().__init__(torch.zeros_like(scale), scale)
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -206,9 +209,7 @@ class WeibullCosts(LineSlicedCosts):
     """Powers of exponential costs; locations are concentrations."""
 
     family = DensityFamily.WEIBULL
-
-    def __init__(self, concentration: Tensor, scale: Tensor) -> None:
-        super().__init__(concentration, scale, 0.0)
+    least = 0.0
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -231,9 +232,6 @@ class LaplaceCosts(LineSlicedCosts):
     """Costs of Laplace's distribution."""
 
     family = DensityFamily.LAPLACE
-
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(loc, scale, -torch.inf)
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -263,9 +261,6 @@ class LogisticCosts(LineSlicedCosts):
 
     family = DensityFamily.LOGISTIC
 
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(loc, scale, -torch.inf)
-
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Quantiles of truncated variables: logarithms of the probabilities on both sides."""
@@ -286,9 +281,6 @@ class GumbelCosts(LineSlicedCosts):
     """Gumbel costs, largest values of many variables."""
 
     family = DensityFamily.GUMBEL
-
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(loc, scale, -torch.inf)
 
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
