@@ -22,8 +22,9 @@ from pyro_structured.optima.structures.top_k import TopK
 def exact_costs(base: Any, problem: Problem) -> Callable[[Tensor], Tensor] | None:
     """Function that draws costs given their optima, or ``None`` where there is none.
 
-    There is one for rankings, choices of one item and matchings with one row, if costs are exponential, or Gumbel
-    variables of one scale, or monotone functions of these; and for 2 x 2 matchings with normal costs. O(n) a draw.
+    There is one for rankings of exponential costs or Gumbel ones of one scale, for choices of one item and matchings
+    with one row, of exponential costs or Gumbel rewards, for monotone functions of these costs, and for 2 x 2 matchings
+    with normal costs. O(n) a draw.
 
     :param base: Distribution of the costs.
     :param Problem problem: The optimisation problem.

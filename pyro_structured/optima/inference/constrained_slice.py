@@ -55,11 +55,13 @@ class ConstrainedSlice(StepKernel):
 
     Alone, it stands for a composition that updates all other latent variables, too. Where costs can be drawn exactly
     given an observed optimum, they are summed out of the density of all continuous parameters, which NUTS updates, and
-    drawn afterwards, independently of what they were: those of ``RandOM`` sites that are rankings, choices of one item
-    or matchings with one row, of exponential costs or Gumbel ones of one scale, or 2 x 2 matchings of normal costs;
-    :attr:`summed_sites` says which. Otherwise it is ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model),
-    None), (NUTS(model), rest)])``, without the second block where costs are no known function of noise. A
-    :class:`StructuredGibbs` or :class:`BinaryGibbs` updates discrete sites.
+    drawn afterwards, independently of what they were: those of ``RandOM`` sites that are rankings of exponential costs,
+    or Gumbel ones of one scale, choices of one item or matchings with one row, of exponential costs or Gumbel rewards
+    (``maximize=True``), or 2 x 2 matchings of normal costs; :attr:`summed_sites` says which. Otherwise it is
+    ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model), None), (NUTS(model), rest)])``, without the second
+    block where costs are no known function of noise. A :class:`StructuredGibbs` or :class:`BinaryGibbs` updates
+    discrete sites, given the costs in any case: where the costs of many rows depend on a discrete site, it hardly ever
+    changes. Compare several chains, or sum it out: fit a model for each of its values.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
