@@ -37,6 +37,9 @@ class StepKernel(MCMCKernel):
     :param model: A Pyro model.
     :cvar bool owns_sites: Whether its sites are updated by no other kernel; False for joint moves.
     :cvar bool moves_costs: Whether it looks at optima of costs, though these are not its own sites.
+    :ivar frozenset summed_out: Names of observed sites whose hidden variables, such as the costs of optima, are summed
+        out of the model that the kernel sees. They have to be drawn anew, whatever they were, before any kernel that
+        sees them takes its turn. None unless set.
     :raises ValueError: if the model is not callable.
 
     A turn costs what the step costs. Exact as far as the step is.
@@ -68,6 +71,7 @@ class StepKernel(MCMCKernel):
         if not callable(model):
             raise ValueError(f"model: expected a Pyro model, got {model!r}")
         self.model = model
+        self.summed_out: frozenset[str] = frozenset()
         self.transforms: dict[str, Any] | None = None
         self._given: dict[str, Tensor] | None = None
         self._composed: Any = None
@@ -320,13 +324,15 @@ class _Turn:
         self._look(state)
         moves_costs = getattr(kernel, "moves_costs", False) or bool(state.confined.intersection(names))
         self.kernel: Any = kernel
+        summed_out: frozenset[str] = getattr(kernel, "summed_out", frozenset())
+        if summed_out:
+            model = NamedLatents(model.model, summed_out)
         if isinstance(kernel, StepKernel):
             live = LiveModel(model, self.others, not moves_costs)
             with torch.no_grad():
                 kernel.prepare(live, names, warmup_steps, args, kwargs)
             return
-        if summed := getattr(kernel, "summed_sites", ()):
-            model = NamedLatents(model.model, summed)
+        if summed_out:
             given = poutine.condition(model, data={name: state.seen(name) for name in state.values})
             self._unseen = state.values.keys() - poutine.trace(given).get_trace(*args, **kwargs).nodes.keys()
         # Sites before the kernel's own do not depend on them.

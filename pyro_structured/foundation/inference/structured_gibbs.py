@@ -3,7 +3,7 @@
 __all__ = ["StructuredGibbs", "discrete_blocks"]
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -134,27 +134,43 @@ class StructuredGibbs(StepKernel):
 
 
 def discrete_blocks(
-    model: Callable[..., Any], names: Sequence[str], trace: Any, args: Any, kwargs: Any
+    model: Callable[..., Any],
+    names: Sequence[str],
+    trace: Any,
+    args: Any,
+    kwargs: Any,
+    summed_out: Collection[str] = (),
 ) -> list[tuple[MCMCKernel, Any]]:
     """Blocks for :class:`Gibbs` that update discrete sites: exact draws where these are possible, else single flips.
 
     :param model: A Pyro model.
     :param names: Names of discrete sites.
     :param trace: Trace of the model, with hidden variables of sites as sites of their own.
+    :param summed_out: Names of observed sites whose hidden variables the kernels sum out.
     """
-    exact = _drawn_exactly(model, names, trace, args, kwargs)
+    exact = _drawn_exactly(model, names, trace, args, kwargs, summed_out)
     rest = [name for name in names if name not in exact]
-    blocks: list[tuple[MCMCKernel, Any]] = [(StructuredGibbs(model), exact)] if exact else []
-    return [*blocks, *([(BinaryGibbs(model), rest)] if rest else [])]
+    blocks: list[tuple[MCMCKernel, Any]] = []
+    for kernel, own in ((StructuredGibbs(model), exact), (BinaryGibbs(model), rest)):
+        kernel.summed_out = frozenset(summed_out)
+        blocks += [(kernel, own)] if own else []
+    return blocks
 
 
-def _drawn_exactly(model: Callable[..., Any], names: Sequence[str], trace: Any, args: Any, kwargs: Any) -> list[str]:
+def _drawn_exactly(
+    model: Callable[..., Any],
+    names: Sequence[str],
+    trace: Any,
+    args: Any,
+    kwargs: Any,
+    summed_out: Collection[str] = (),
+) -> list[str]:
     """Names of the sites that can be drawn exactly, as far as a draw at the values of a trace tells."""
     values = {name: trace.nodes[name]["value"] for name in latent_sites(trace)}
     exact = []
     for name in names:
         others = {other: value for other, value in values.items() if other != name}
-        given: Any = poutine.condition(NamedLatents(model), data=others)
+        given: Any = poutine.condition(NamedLatents(model, summed_out), data=others)
         try:
             with torch.no_grad():
                 _StructuredSite(name, trace, given, False, args, kwargs).draw({name: values[name]})

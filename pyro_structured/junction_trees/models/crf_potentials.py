@@ -86,10 +86,15 @@ class ConditionalField:
             first += len(products)
         places = np.stack([np.concatenate([*indices, np.zeros(0, dtype=int)]) for indices in (entries, columns)])
         numbers = np.concatenate([*values, np.zeros(0)])
-        size = (self.tree.table_size, num_columns)
+        # Each column belongs to one table, so that no place occurs twice.
+        order = np.lexsort(places[::-1])
         return torch.sparse_coo_tensor(
-            torch.from_numpy(places), torch.from_numpy(numbers), size, check_invariants=True
-        ).coalesce()
+            torch.from_numpy(places[:, order]),
+            torch.from_numpy(numbers[order]),
+            (self.tree.table_size, num_columns),
+            is_coalesced=True,
+            check_invariants=True,
+        )
 
     def clique_logits(self, features: Tensor, weights: FieldWeights) -> Tensor:
         """Packed tables of all rows, shape ``(N, table_size)``, given features of shape ``(N, p)``."""

@@ -54,14 +54,15 @@ class ConstrainedSlice(StepKernel):
     sets, which lines along one cost after the other explore.
 
     Alone, it stands for a composition that updates all other latent variables, too. Where costs can be drawn exactly
-    given an observed optimum, they are summed out of the density of all continuous parameters, which NUTS updates, and
-    drawn afterwards, independently of what they were: those of ``RandOM`` sites that are rankings of exponential costs,
-    or Gumbel ones of one scale, choices of one item or matchings with one row, of exponential costs or Gumbel rewards
-    (``maximize=True``), or 2 x 2 matchings of normal costs; :attr:`summed_sites` says which. Otherwise it is
-    ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model), None), (NUTS(model), rest)])``, without the second
-    block where costs are no known function of noise. A :class:`StructuredGibbs` or :class:`BinaryGibbs` updates
-    discrete sites, given the costs in any case: where the costs of many rows depend on a discrete site, it hardly ever
-    changes. Compare several chains, or sum it out: fit a model for each of its values.
+    given an observed optimum, they are summed out of the densities of all parameters, and drawn afterwards,
+    independently of what they were: those of ``RandOM`` sites that are rankings of exponential costs, or Gumbel ones of
+    one scale, choices of one item or matchings with one row, of exponential costs or Gumbel rewards
+    (``maximize=True``), or 2 x 2 matchings of normal costs; :attr:`summed_sites` says which. NUTS updates continuous
+    parameters, and a :class:`StructuredGibbs` or :class:`BinaryGibbs` discrete sites. Otherwise it is
+    ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model), None), (NUTS(model), rest)])``, with discrete sites
+    first, and without the second block where costs are no known function of noise. Discrete sites are updated given the
+    costs then: where the costs of many rows depend on one, it hardly ever changes. Compare several chains, or sum it
+    out: fit a model for each of its values.
 
     :param model: A Pyro model.
     :param int num_lines: Lines for each step, for problems without closed-form restrictions.
@@ -204,8 +205,8 @@ class ConstrainedSlice(StepKernel):
         }
 
     def composition(self, args: Any, kwargs: Any) -> list[tuple[MCMCKernel, Any]]:
-        """Costs, then joint moves, then the rest: discrete sites, exactly or entry by entry, and continuous ones by
-        NUTS.
+        """Kernels that sum costs out; discrete sites, exactly or entry by entry; costs; joint moves; and continuous
+        sites by NUTS, unless they come first.
         """
         trace: Any = poutine.trace(NamedLatents(self.model)).get_trace(*args, **kwargs)
         costs = list(dict.fromkeys(site.costs for site in find_cost_sites(trace)))
@@ -221,11 +222,12 @@ class ConstrainedSlice(StepKernel):
         blocks: list[tuple[MCMCKernel, Any]] = []
         if continuous and self._summed_sites:
             blocks.append((MarginalNUTS(self.model, self._summed_sites), continuous))
+        blocks += discrete_blocks(self.model, discrete, trace, args, kwargs, self._summed_sites)
+        # Costs are drawn right after the kernels that sum them out.
         blocks.append((block, costs))
         others = [name for name in costs if name not in block._exact]
         if rest and others and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
             blocks.append((Interweave(self.model), None))
-        blocks += discrete_blocks(self.model, discrete, trace, args, kwargs)
         if continuous and not self._summed_sites:
             blocks.append((NUTS(self.model), continuous))
         return blocks

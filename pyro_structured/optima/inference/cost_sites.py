@@ -68,7 +68,7 @@ def _pairs(trace: Any) -> list[CostSite]:
             continue
         if fn is not node["fn"] or node["mask"] is not None:
             raise ValueError(
-                f"{name}: expected an Argmin that is neither masked nor declared an event, got "
+                f"{name}: expected an optimum that is neither masked nor declared an event, got "
                 f"{node['fn'] if fn is not node['fn'] else 'a mask'}; {UNSEEN_ROWS}"
             )
         sites.append(CostSite(_owner(trace, name, fn), name))

@@ -15,9 +15,9 @@ class MarginalNUTS(NUTS):
     they have to be drawn anew, whatever they were, before any other kernel looks at them.
 
     :param model: A Pyro model.
-    :param summed_sites: Names of the observed :class:`~pyro_structured.distributions.RandOM` sites.
+    :param summed_out: Names of the observed :class:`~pyro_structured.distributions.RandOM` sites.
     """
 
-    def __init__(self, model: Callable[..., Any], summed_sites: Iterable[str]) -> None:
+    def __init__(self, model: Callable[..., Any], summed_out: Iterable[str]) -> None:
         super().__init__(model)  # type: ignore[no-untyped-call]
-        self.summed_sites = frozenset(summed_sites)
+        self.summed_out = frozenset(summed_out)

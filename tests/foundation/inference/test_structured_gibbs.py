@@ -314,15 +314,14 @@ def test_compositions_draw_exactly_what_they_can():
         two_sites(y)
         pyro.sample("field", GridCRF(torch.zeros(2, 2), torch.ones(4), Grid(2, 2)))
 
-    for kernel, first in (
-        (StructuredGibbs(two_sites), []),
-        (FieldGibbs(with_a_field), ["field"]),
-        (ConstrainedSlice(with_costs), ["best_costs"]),
+    drawn, flipped = (StructuredGibbs, ["first"]), (BinaryGibbs, ["second"])
+    for kernel, expected in (
+        (StructuredGibbs(two_sites), [drawn, flipped]),
+        (FieldGibbs(with_a_field), [(FieldGibbs, ["field"]), drawn, flipped]),
+        (ConstrainedSlice(with_costs), [drawn, flipped, (ConstrainedSlice, ["best_costs"])]),
     ):
         blocks = kernel.composition((SEEN,), {})
-        blocks = [(block, names) for block, names in blocks if names is not None]
-        assert [type(block) for block, _ in blocks[len(first) :]] == [StructuredGibbs, BinaryGibbs]
-        assert [names for _, names in blocks] == [*([first] if first else []), ["first"], ["second"]]
+        assert [(type(block), names) for block, names in blocks if names is not None] == expected
 
 
 class _OwnCount(Count):

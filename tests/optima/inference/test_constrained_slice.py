@@ -457,7 +457,7 @@ def test_refusals():
         (nothing_observed, (), "model: expected an observed RandOM or Argmin site, got none"),
         (derived_costs, (identity,), "y: expected costs that are the value of a sample site itself"),
         (deterministic_costs, (identity,), "y: expected costs that are the value of a sample site itself"),
-        (masked, (identity,), "y: expected an Argmin that is neither masked"),
+        (masked, (identity,), "y: expected an optimum that is neither masked"),
         (matching_model, (torch.tensor([0, 0]),), "y: expected values that are feasible for Matching"),
         (matching_model, (torch.tensor([0, 1, 2]),), r"y: expected observed values of shape \(2,\), got \(3,\)"),
         (matching_model, (identity.expand(3, 2),), r"y: expected observed values of shape \(2,\), got \(3, 2\)"),

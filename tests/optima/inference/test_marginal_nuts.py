@@ -11,7 +11,7 @@ from pyro.infer import MCMC, NUTS
 from pyro.ops.stats import effective_sample_size
 from pyro.optim import Adam
 
-from pyro_structured.distributions import RandOM
+from pyro_structured.distributions import KSubset, RandOM
 from pyro_structured.inference import MCEM, ConstrainedSlice, Gibbs
 from pyro_structured.structures import Matching, Ranking
 
@@ -92,6 +92,38 @@ def test_beside_costs_that_stay():
         deviation = (weights * (expected - mean) ** 2).sum().sqrt()
         number = float(effective_sample_size(found.unsqueeze(0)))
         assert abs(found.mean() - mean) < 5 * deviation / min(number, 500) ** 0.5, name
+
+
+def two_tastes(value):
+    taste = pyro.sample("taste", dist.Bernoulli(0.5))
+    with pyro.plate("rows", len(value)):
+        choice = pyro.sample("choice", KSubset(torch.zeros(3), 1))
+        rewards = 0.2 * taste * torch.arange(4.0) + 2 * choice @ torch.eye(3, 4)
+        pyro.sample("y", RandOM(dist.Gumbel(rewards, 1.0).to_event(1), Ranking(4, maximize=True)), obs=value)
+
+
+def test_discrete_sites_do_not_see_the_costs():
+    """Given the costs of 60 rows, the common one would hardly ever change."""
+    pyro.set_rng_seed(0)
+    base = dist.Gumbel(torch.tensor([0.7, 0.9, 0.9, 0.6]), 1.0).to_event(1)
+    value = RandOM(base, Ranking(4, maximize=True)).sample((60,))
+    kernel = ConstrainedSlice(two_tastes)
+    mcmc = MCMC(kernel, num_samples=500, warmup_steps=20, disable_progbar=True)
+    mcmc.run(value)
+    assert kernel.summed_sites == ["y"]
+    samples = mcmc.get_samples()
+    assert Ranking(4, maximize=True).contains(samples["y_costs"], value).all()
+    rewards = 0.2 * torch.arange(2.0)[:, None, None, None] * torch.arange(4.0) + 2 * torch.eye(3, 4)[:, None]
+    rows = RandOM(dist.Gumbel(rewards, 1.0).to_event(1), Ranking(4, maximize=True)).log_prob(value)
+    shares = rows.softmax(1)
+    posterior = rows.logsumexp(1).sum(-1).softmax(0)
+    tastes = samples["taste"].double()
+    number = float(effective_sample_size(tastes.unsqueeze(0)))
+    assert number > 50
+    assert abs(tastes.mean() - posterior[1]) < 5 * (posterior.prod() / min(number, 500)) ** 0.5
+    choices = samples["choice"].double().mean(0)
+    expected = (posterior[:, None, None] * shares).sum(0).T
+    assert (choices - expected).abs().max() < 0.2
 
 
 def test_costs_without_parameters_are_independent_draws():
