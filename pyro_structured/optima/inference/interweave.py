@@ -13,11 +13,13 @@ from torch.distributions import biject_to
 
 from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.structures.argument_checks import check_size
-from pyro_structured.optima.inference.collapsed_move import CollapsedMove, is_normal
 from pyro_structured.optima.inference.cost_dependents import find_dependents
 from pyro_structured.optima.inference.cost_sites import find_cost_sites
-from pyro_structured.optima.inference.noncentered_costs import has_noise
-from pyro_structured.optima.inference.parameter_line import ParameterLine, Setting, StraightLocations
+from pyro_structured.optima.inference.cost_track import cost_track
+from pyro_structured.optima.inference.noncentered_costs import has_noise, location_and_scale
+from pyro_structured.optima.inference.parameter_line import ParameterLine, ParameterPoint, Setting
+from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
+from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential, piecewise_exponential
 from pyro_structured.optima.ops.slice_sampling import slice_sample
 
 # Fewer values are not enough for a standard deviation.
@@ -34,6 +36,11 @@ class ParameterSpread:
         self._left, self._number = warmup_steps, 0
         self._mean: dict[str, Tensor] = {}
         self._squares: dict[str, Tensor] = {}
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the warm-up goes on."""
+        return self._left > 0
 
     def add(self, free: dict[str, Tensor]) -> None:
         """Updates means and squares by Welford's recurrence, until the warm-up ends."""
@@ -65,6 +72,10 @@ NUM_DRAWS = 10
 WIDTH = 2.0
 # Moves look at intervals of 1 to 16 such lengths: short ones do not reach kinks, long ones lead far.
 OCTAVES = 4
+# Number of places at which densities along a line are tabulated.
+PLACES = 33
+# Least share of the moves of either kind.
+LEAST_SHARE = 0.1
 
 
 class Interweave(StepKernel):
@@ -75,12 +86,16 @@ class Interweave(StepKernel):
     far as all costs stay in their inverse sets. Alternating both ways mixes well (ancillarity-sufficiency
     interweaving).
 
-    Each step moves along random directions in the unconstrained parameters, inside an interval that is drawn around the
-    present place. Where normal costs have constant scales and locations on the straight line between those at the ends
-    of the interval, more is possible: the coordinate of the noise that points along the change of the costs need not be
-    held, but is summed out in closed form in every row, as ray shooting finds the interval that the inverse set leaves
-    it, and drawn anew; only the noise across is held. Elsewhere, a shrinking slice holds all noise and asks whether
-    costs are inside. No move leads from one kind of place to the other. The model is run for each density.
+    Each step moves along random directions in the unconstrained parameters, of all sites or of one, inside an interval
+    that is drawn around the present place. Where locations of the costs are straight along the line and scales stay, or
+    scales of each row grow by one factor and locations stay, more is possible: one coordinate of the noise of each row
+    need not be held, that which points along the change of the costs. It is summed out, as ray shooting finds the
+    interval that the inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting
+    density, whatever the present value, and accepted in most cases. That goes for normal, jointly normal, half-normal,
+    uniform, exponential, Gumbel, Laplace and logistic costs, whose optima are those of linear objectives, and takes
+    three runs of the model. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other
+    moves, with a run of the model for each density: a tenth of them, or more, as often as the first kind failed while
+    the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
@@ -136,9 +151,16 @@ class Interweave(StepKernel):
         # Sites that depend on the costs keep the noise from being summed out, as do inverse sets that move.
         others = [poutine.trace(model).get_trace(*args, **kwargs) for _ in range(NUM_DRAWS)]
         is_fixed = all(self._setting.have_same_problems(trace, other) for other in others)
-        self._only_optima = is_fixed and not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
+        self._may_collapse = (
+            is_fixed
+            and all(trace.nodes[site.optimum]["fn"].problem.is_linear for site in sites)
+            and all(location_and_scale(trace.nodes[name]["fn"]) is not None for name in costs)
+            and not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
+        )
         self._spread = ParameterSpread(warmup_steps)
-        self._counts = {"collapsed moves": 0, "sliced moves": 0, "stuck moves": 0}
+        # Moves along tracks of the costs, by the parameters that moved, and those of them that stayed on the tracks.
+        self._success: dict[tuple[str, ...], list[int]] = {}
+        self._counts = {"collapsed moves": 0, "refused moves": 0, "sliced moves": 0, "stuck moves": 0}
 
     def step(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Values after moves along random directions, one after the other."""
@@ -147,63 +169,91 @@ class Interweave(StepKernel):
             return values
         for _ in range(self.num_directions):
             free = {name: transform.inv(values[name]) for name, transform in setting.transforms.items()}
-            line = ParameterLine(setting, values, free, self._spread.direction(free))
-            values = self._move(line, values)
+            moving = self._moving()
+            direction = self._spread.direction(free)
+            direction = {name: direction[name] * (name in moving) for name in free}
+            values = self._move(ParameterLine(setting, values, free, direction), values, moving)
         self._spread.add({name: transform.inv(values[name]) for name, transform in setting.transforms.items()})
         return values
 
-    def _move(self, line: ParameterLine, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _moving(self) -> tuple[str, ...]:
+        """Parameters that move: one half of the time all, else those of one site."""
+        names = tuple(self._setting.transforms)
+        everything, place = torch.rand(2, dtype=torch.double).tolist()
+        return names if everything < 0.5 or len(names) == 1 else (names[int(place * len(names))],)
+
+    def _move(self, line: ParameterLine, values: dict[str, Tensor], moving: tuple[str, ...]) -> dict[str, Tensor]:
         """A move inside an interval around the present point, which all its points draw with the same density."""
         octave, share = torch.rand(2, dtype=torch.double).tolist()
         length = WIDTH * 2 ** (octave * OCTAVES)
         low, high = -share * length, (1 - share) * length
-        straight = self._straight(line, low, high)
-        if straight is not None and straight.contains(0.0, line.base):
-            return self._collapsed(line, values, low, high, straight)
-        return self._sliced(line, values, low, high, straight)
+        if not self._may_collapse or not self._collapses(moving):
+            return self._sliced(line, values, low, high)
+        moved = self._collapsed(line, values, low, high)
+        if self._spread.is_learning:
+            found, tried = self._success.get(moving, (0, 0))
+            self._success[moving] = [found + (moved is not None), tried + 1]
+        return values if moved is None else moved
 
-    def _straight(self, line: ParameterLine, low: float, high: float) -> StraightLocations | None:
-        """Part of the line where the noise along the costs' change can be summed out, or ``None``."""
-        closed = all(line.optima(name)[0].is_linear and is_normal(line.base(name)) for name in line.origin)
-        return StraightLocations(self._setting, line, low, high) if closed and self._only_optima else None
+    def _collapses(self, moving: tuple[str, ...]) -> bool:
+        """Whether to try a move with noise summed out: at random, as often as it succeeded in the warm-up."""
+        found, tried = self._success.get(moving, (0, 0))
+        share = min(max((found + 1) / (tried + 2), LEAST_SHARE), 1 - LEAST_SHARE)
+        return bool(torch.rand((), dtype=torch.double) < share)
 
     def _collapsed(
-        self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float, straight: StraightLocations
-    ) -> dict[str, Tensor]:
-        """A move with the noise along the costs' change summed out."""
-        moves, present = {}, line.at(0.0)
+        self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float
+    ) -> dict[str, Tensor] | None:
+        """A move with one coordinate of the noise summed out in each row; ``None`` where costs leave their tracks."""
+        # Another point of the line, which does not depend on where in the interval the move starts.
+        middle = (low + high) / 2
+        present, other, tracks = line.at(0.0), line.at(middle), {}
         for name, origin in line.origin.items():
-            problem, value = line.optima(name)
-            chord = partial(problem.chord, origin, value)
-            moves[name] = CollapsedMove(line.base(name), origin, straight.changes[name], chord)
+            problem, value = present.optima(name)
+            chord, dtype = partial(problem.chord, origin, value), self._setting.dtypes[name]
+            track = cost_track(present.base(name), other.base(name), middle, origin, chord, dtype)
+            if track is None:
+                return None
+            tracks[name] = track
+        ends = low_end, high_end = torch.tensor(low, dtype=torch.double), torch.tensor(high, dtype=torch.double)
 
-        def log_density(distance: Tensor) -> Tensor:
-            point = line.at(float(distance))
-            # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
-            if not straight.contains(float(distance), point.base) or not point.has_problems_of(present):
-                return torch.full_like(distance, -torch.inf)
-            return torch.stack([move.log_density(distance) for move in moves.values()]).sum() + point.log_density()
+        def approximation(point: ParameterPoint) -> PiecewiseExponential:
+            def log_density(distance: Tensor) -> Tensor:
+                total = point.log_prior(line.free_at(distance))
+                total = total + sum(track.log_mass(distance) for track in tracks.values())
+                return total.nan_to_num(IMPOSSIBLE).clamp(min=IMPOSSIBLE)
 
-        distance = self._slice(log_density, low, high)
+            return piecewise_exponential(log_density, *ends, PLACES)
+
+        distance, log_forth = approximation(present).draw(*ends)
+        point = line.at(float(distance))
+        # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
+        if not point.has_problems_of(present):
+            return None
+        if not all(track.fits(point.base(name), float(distance)) for name, track in tracks.items()):
+            return None
+        log_ratio = approximation(point).log_density(torch.zeros_like(distance), *ends) - log_forth
+        log_ratio = log_ratio + point.log_density() - present.log_density()
+        drawn = {}
+        for name, track in tracks.items():
+            x, log_density = track.draw(float(distance))
+            log_ratio = log_ratio + track.log_density_here() - log_density
+            log_ratio = log_ratio + track.log_weight(point.base(name), x)
+            log_ratio = log_ratio - track.log_weight(present.base(name), torch.zeros_like(x))
+            drawn[name] = track.costs_at(x)
         self._counts["collapsed moves"] += 1
-        moved = {name: value for name, value in line.at(float(distance)).values.items() if name not in moves}
-        return {**values, **moved, **{name: move.draw(distance) for name, move in moves.items()}}
+        if not bool(torch.rand((), dtype=torch.double).log() < log_ratio):
+            self._counts["refused moves"] += 1
+            return values
+        moved = {name: value for name, value in point.values.items() if name not in drawn}
+        return {**values, **moved, **drawn}
 
-    def _sliced(
-        self,
-        line: ParameterLine,
-        values: dict[str, Tensor],
-        low: float,
-        high: float,
-        straight: StraightLocations | None,
-    ) -> dict[str, Tensor]:
-        """A move with all noise held fixed, where costs are feasible and no noise can be summed out."""
+    def _sliced(self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float) -> dict[str, Tensor]:
+        """A move with all noise held fixed, where costs are feasible."""
 
         def log_density(distance: Tensor) -> Tensor:
             point = line.at(float(distance))
-            collapses = straight is not None and straight.contains(float(distance), point.base)
-            total = point.log_density() if point.feasible() and not collapses else -torch.inf
-            return torch.full_like(distance, total)
+            return torch.full_like(distance, point.log_density() if point.feasible() else -torch.inf)
 
         self._counts["sliced moves"] += 1
         return {**values, **line.at(float(self._slice(log_density, low, high))).values}
@@ -215,5 +265,7 @@ class Interweave(StepKernel):
         return distance
 
     def report(self) -> dict[str, Any]:
-        """Numbers of moves with a coordinate of the noise summed out, with all noise fixed, and of stuck moves."""
+        """Numbers of moves with a coordinate of the noise summed out, of those of them that were refused, of moves with
+        all noise fixed, and of those of them that were stuck.
+        """
         return dict(self._counts)

@@ -170,7 +170,8 @@ class MatchingShells:
             log_values = matched.log_density(x) + others.log_above(x.unsqueeze(-1) - slack).sum(-1)
             return log_values.clamp(min=IMPOSSIBLE)
 
-        x, log_q = piecewise_exponential(log_density, *_bracket(matched, others, slack))
+        density = piecewise_exponential(log_density, *_bracket(matched, others, slack))
+        x, log_q = density.draw(*density.ends)
         self._costs[..., row, own] = x
         if own:
             self._costs[..., row, :own] = others.draw_above(x.unsqueeze(-1) - slack)

@@ -1,6 +1,6 @@
 """Costs as a function of noise whose distribution has no parameters."""
 
-__all__ = ["has_noise", "noise_transform"]
+__all__ = ["has_noise", "location_and_scale", "noise_transform"]
 
 from functools import singledispatch
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch import distributions as td
 from torch.distributions import AffineTransform, ComposeTransform, Transform, constraints
 
+from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.truncated_normal import truncated_from_log_odds, truncated_log_odds
 
@@ -36,6 +37,28 @@ def has_noise(base: Any) -> bool:
     except NotImplementedError:
         return False
     return True
+
+
+def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
+    """Location, and scale or Cholesky factor of the covariance, of costs that are a location plus a scale times noise
+    with a log-concave density, in double precision; ``None`` for others.
+
+    Both broadcast with the costs, but Cholesky factors have one more axis. Location and scale of costs between two
+    bounds are the lower bound and the distance to the upper one; of exponential costs, 0 and the mean.
+    """
+    base = entry_distribution(base)
+    if isinstance(base, td.Uniform):
+        low = base.low.detach().double()
+        return low, base.high.detach().double() - low
+    if isinstance(base, (td.Cauchy, td.HalfCauchy)) or not has_noise(base):
+        return None
+    transform: Any = noise_transform(base)
+    if isinstance(transform, LowerCholeskyAffine):
+        return transform.loc.detach(), transform.scale_tril.detach()
+    if not isinstance(transform, AffineTransform):
+        return None
+    scale = torch.as_tensor(transform.scale).detach()
+    return torch.as_tensor(transform.loc, dtype=torch.double, device=scale.device).detach(), scale
 
 
 @noise_transform.register(td.Independent)

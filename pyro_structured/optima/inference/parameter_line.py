@@ -1,18 +1,19 @@
 """A line through the parameters of a model, and the costs along the line."""
 
-__all__ = ["ParameterLine", "ParameterPoint", "Setting", "StraightLocations"]
+__all__ = ["ParameterLine", "ParameterPoint", "Setting"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
-from pyro_structured.optima.inference.collapsed_move import normal_parameters
 from pyro_structured.optima.inference.cost_sites import CostSite
 from pyro_structured.optima.inference.noncentered_costs import noise_transform
 from pyro_structured.optima.inference.observed_optima import observed_optima
@@ -79,10 +80,28 @@ class ParameterPoint:
             total += float(transform.log_abs_det_jacobian(self.free[name], self.values[name]).sum())
         return total
 
+    def log_prior(self, free: dict[str, Tensor]) -> Tensor:
+        """Log-densities of other unconstrained parameters, shape ``(M,)``, if distributions of parameters were those at
+        this point.
+
+        :param dict free: M values of each parameter, shape ``(M, ...)``.
+        """
+        total = torch.zeros((), dtype=torch.double)
+        for name, transform in self._setting.transforms.items():
+            node, value = self._trace.nodes[name], transform(free[name])
+            weights = scale_and_mask(node["fn"].log_prob(value), node["scale"], node["mask"])
+            for terms in (weights, transform.log_abs_det_jacobian(free[name], value)):
+                total = total + terms.double().reshape(len(value), -1).sum(-1)
+        return total
+
+    def optima(self, costs: str) -> tuple[Any, Tensor]:
+        """The problem and the value of all observed optima of costs."""
+        return observed_optima(self._trace, costs)
+
     def feasible(self) -> bool:
         """Whether all costs are finite, in their support and in their inverse sets."""
         for site in self._setting.sites:
-            (problem, value), costs = observed_optima(self._trace, site.costs), self.costs[site.costs]
+            (problem, value), costs = self.optima(site.costs), self.costs[site.costs]
             low, high = support_bounds(self.base(site.costs))
             # Costs that overflow are not feasible.
             if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
@@ -111,20 +130,28 @@ class ParameterLine:
         self._points: dict[float, ParameterPoint] = {}
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         self._kept = {name: value for name, value in values.items() if name not in free and name not in self.origin}
-        conditioned = poutine.condition(setting.model, data=values)
-        self._here: Any = poutine.trace(conditioned).get_trace(*setting.args, **setting.kwargs)
-        self._noise = {
-            name: noise_transform(self._here.nodes[name]["fn"]).inv(costs) for name, costs in self.origin.items()
-        }
 
     def at(self, distance: float) -> ParameterPoint:
         """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
         # Moves come back to some points, and each takes a run of the model.
         if distance not in self._points:
-            free = {name: value + distance * self._direction[name] for name, value in self._free.items()}
+            here = self.free_at(torch.tensor([distance], dtype=torch.double))
+            free = {name: value.squeeze(0) for name, value in here.items()}
             make_costs = self._costs if distance else self._present_costs
             self._points[distance] = ParameterPoint(self._setting, free, self._kept, make_costs)
         return self._points[distance]
+
+    def free_at(self, distance: Tensor) -> dict[str, Tensor]:
+        """Unconstrained parameters at distances of shape ``(M,)``, shape ``(M, ...)``."""
+        return {
+            name: value + distance.to(value).reshape(-1, *(1,) * value.dim()) * self._direction[name]
+            for name, value in self._free.items()
+        }
+
+    @cached_property
+    def _noise(self) -> dict[str, Tensor]:
+        here = self.at(0.0)
+        return {name: noise_transform(here.base(name)).inv(costs) for name, costs in self.origin.items()}
 
     def _costs(self, name: str, base: Any) -> Tensor:
         costs: Tensor = noise_transform(base)(self._noise[name])
@@ -132,14 +159,6 @@ class ParameterLine:
 
     def _present_costs(self, name: str, base: Any) -> Tensor:
         return self.origin[name]
-
-    def base(self, costs: str) -> Any:
-        """The distribution of costs at the present point."""
-        return self._here.nodes[costs]["fn"]
-
-    def optima(self, costs: str) -> tuple[Any, Tensor]:
-        """The problem and the value of all observed optima of costs."""
-        return observed_optima(self._here, costs)
 
 
 class _Costs(Messenger):
@@ -156,44 +175,3 @@ class _Costs(Messenger):
             self.exact[name] = self._make_costs(name, msg["fn"]).detach()
             msg["value"] = self.exact[name].to(self._dtypes[name])
             msg["is_observed"] = msg["done"] = True
-
-
-# Deviation from a straight line that rounding explains, relative to the change.
-STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
-
-
-class StraightLocations:
-    """The part of a line where normal costs have locations on the straight line between those at two points, and the
-    scales there.
-
-    Moves inside this set, between two points that do not depend on where the move starts, are reversible: from all its
-    points, the set is the same. Where links are curved, it is next to nothing; where they have kinks, a part of the
-    line.
-
-    :param float low: Distance of the first point.
-    :param float high: Distance of the second point, larger.
-    :ivar dict changes: Changes of the locations per unit of distance, by the names of the sites of costs.
-    """
-
-    def __init__(self, setting: Setting, line: ParameterLine, low: float, high: float) -> None:
-        self._dtypes, self._low = setting.dtypes, low
-        first, last = line.at(low), line.at(high)
-        self._start = {name: normal_parameters(first.base(name)) for name in line.origin}
-        self.changes: dict[str, Tensor] = {}
-        for name, (start, _) in self._start.items():
-            self.changes[name] = (normal_parameters(last.base(name))[0] - start) / (high - low)
-
-    def contains(self, distance: float, base: Callable[[str], Any]) -> bool:
-        """Whether a point of the line belongs to the set.
-
-        :param base: From the name of a cost site to the distribution of its costs there.
-        """
-        for name, change in self.changes.items():
-            (start, start_scale), (loc, scale) = self._start[name], normal_parameters(base(name))
-            is_double = self._dtypes[name] == torch.float64
-            tolerance = STRAIGHT[torch.float64 if is_double else torch.float32]
-            deviation = (start + (distance - self._low) * change - loc).abs().max()
-            same_scale = torch.allclose(scale, start_scale, rtol=tolerance, atol=0.0)
-            if not same_scale or not deviation <= tolerance * change.abs().max():
-                return False
-        return True

@@ -1,6 +1,6 @@
-"""Draws from densities on the line that are close to log-linear on short intervals."""
+"""Densities on the line that are close to log-linear on short intervals."""
 
-__all__ = ["piecewise_exponential"]
+__all__ = ["PiecewiseExponential", "piecewise_exponential"]
 
 from collections.abc import Callable
 
@@ -8,60 +8,155 @@ import torch
 from torch import Tensor
 
 # Number of places of the interpolation; difference from the largest log-density below which densities are neglected;
-# number of intervals with densities that are not neglected; and largest number of rounds of zooming in.
-PLACES, DROP, ENOUGH, ROUNDS = 16, 25.0, 8, 30
+# share of the intervals that have densities which are not neglected; and largest number of rounds of zooming in.
+PLACES, DROP, ENOUGH, ROUNDS = 16, 25.0, 0.5, 30
 # The most by which a logarithm falls in an interval: densities that go to zero there would be missed otherwise.
 STEEPEST = 3.0
+# Logarithms are at least this, relative to the largest one.
+LEAST = -600.0
 
 
-def piecewise_exponential(log_density: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Draws numbers from piecewise exponential approximations of unimodal densities between two bounds.
+class PiecewiseExponential:
+    """Densities whose logarithms are straight between places, zero outside.
 
-    The logarithm is interpolated between 16 places where the density counts, which are found by zooming in. With
-    :math:`f` the density and :math:`q` its approximation, :math:`\mathbb{E}_q[f / q]` is the integral of f, whatever
-    the quality of the approximation; the variance of the ratio is small for log-concave densities.
+    :param Tensor places: Places in increasing order, some of which may coincide, shape ``(..., P)``.
+    :param Tensor heights: Logarithms of the densities there, up to constants, shape ``(..., P)``; -inf where they are
+        zero.
 
-    :param log_density: Logarithms of densities, up to constants, of numbers of shape ``(16, ...)``, each independent of
-        all others; finite, or very negative numbers where a density is zero.
+    Example::
+
+        >>> places = torch.tensor([0.0, 1.0, 3.0])
+        >>> density = PiecewiseExponential(places, -places)
+        >>> density.log_mass(torch.tensor([0.0]), torch.tensor([2.0])).exp()  # 1 - exp(-2)
+        tensor([0.8647])
+    """
+
+    def __init__(self, places: Tensor, heights: Tensor) -> None:
+        self._top = heights.amax(-1, keepdim=True)
+        heights = (heights - self._top).clamp(min=LEAST)
+        self._places, self._width = places, places.diff(dim=-1)
+        self._left = torch.maximum(heights[..., :-1], heights[..., 1:] - STEEPEST)
+        self._rise = torch.maximum(heights[..., 1:], heights[..., :-1] - STEEPEST) - self._left
+        masses = _mass(self._width, self._left, self._rise, 0.0, 1.0)
+        # Sums from either side: differences of the smaller ones lose no digits.
+        self._before = torch.nn.functional.pad(masses.cumsum(-1), (1, 0))
+        self._after = torch.nn.functional.pad(masses.flip(-1).cumsum(-1).flip(-1), (0, 1))
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """First and last places, shape ``(...)``."""
+        return self._places[..., 0], self._places[..., -1]
+
+    def log_height(self, x: Tensor) -> Tensor:
+        """Logarithm of the density, up to the constant of the heights, at numbers of shape ``(..., M)``."""
+        piece = self._piece(x)
+        share = self._share(x, piece)
+        height: Tensor = self._top + self._left.gather(-1, piece) + self._rise.gather(-1, piece) * share
+        return height
+
+    def log_mass(self, low: Tensor, high: Tensor) -> Tensor:
+        """Logarithm of the integral over intervals, shape ``(..., M)``; -inf where intervals are empty.
+
+        :param Tensor low: Lower ends, -inf included, shape ``(..., M)``.
+        :param Tensor high: Upper ends, +inf included, shape ``(..., M)``.
+        """
+        first, last = self._piece(low), self._piece(high)
+        start, stop = self._share(low, first), self._share(high, last)
+        same = first == last
+        mass = self._part(first, start, torch.where(same, stop, 1.0))
+        mass = mass + self._part(last, torch.where(same, stop, 0.0), stop)
+        before, after = (
+            (sums.gather(-1, last) - sums.gather(-1, first + 1)).abs() for sums in (self._before, self._after)
+        )
+        is_left = self._before.gather(-1, last) < self._after.gather(-1, first + 1)
+        mass = mass + torch.where(is_left, before, after).masked_fill(same, 0.0)
+        return mass.log() + self._top
+
+    def draw(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers between two bounds, and the logarithms of their normalised density, both of shape ``(...)``.
+
+        :param Tensor low: Lower bounds, -inf included, shape ``(...)``.
+        :param Tensor high: Upper bounds, +inf included, shape ``(...)``.
+        """
+        width = self._width.clamp(min=torch.finfo(self._width.dtype).tiny)
+        start, stop = (((end.unsqueeze(-1) - self._places[..., :-1]) / width).clamp(0.0, 1.0) for end in (low, high))
+        masses = _mass(self._width, self._left, self._rise, start, stop)
+        borders = masses.cumsum(-1)
+        total = borders[..., -1]
+        uniform, within = torch.rand(2, *total.shape, dtype=total.dtype, device=total.device)
+        piece = (borders < (uniform * total).unsqueeze(-1)).sum(-1, keepdim=True).clamp(max=masses.shape[-1] - 1)
+        first, width, left, rise, start, stop = (
+            values.gather(-1, piece).squeeze(-1)
+            for values in (self._places, self._width, self._left, self._rise, start, stop)
+        )
+        # From the likelier end of the piece, so that nothing overflows.
+        steep = _off_zero(rise.abs() * (stop - start))
+        share = (-torch.log1p(within * torch.expm1(-steep)) / steep).clamp(0.0, 1.0)
+        share = start + (stop - start) * torch.where(rise > 0, 1 - share, share)
+        return first + width * share, left + rise * share - total.log()
+
+    def log_density(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Logarithm of the normalised density of numbers between two bounds, with which :meth:`draw` gives them, all of
+        shape ``(...)``.
+        """
+        x, low, high = (numbers.unsqueeze(-1) for numbers in (x, low, high))
+        return (self.log_height(x) - self.log_mass(low, high)).squeeze(-1)
+
+    def _piece(self, x: Tensor) -> Tensor:
+        inner = self._places[..., 1:-1].contiguous()
+        return torch.searchsorted(inner, x.expand(inner.shape[:-1] + x.shape[-1:]).contiguous(), right=True)
+
+    def _share(self, x: Tensor, piece: Tensor) -> Tensor:
+        width = self._width.gather(-1, piece).clamp(min=torch.finfo(self._width.dtype).tiny)
+        return ((x - self._places.gather(-1, piece)) / width).clamp(0.0, 1.0)
+
+    def _part(self, piece: Tensor, start: Tensor, stop: Tensor) -> Tensor:
+        width, left, rise = (values.gather(-1, piece) for values in (self._width, self._left, self._rise))
+        return _mass(width, left, rise, start, stop)
+
+
+def _mass(width: Tensor, left: Tensor, rise: Tensor, start: Tensor | float, stop: Tensor | float) -> Tensor:
+    """Integrals over parts of pieces, from one share of their width to another."""
+    steep = _off_zero(rise * (stop - start))
+    return width * (stop - start) * torch.exp(left + rise * start) * (torch.expm1(steep) / steep)
+
+
+def _off_zero(numbers: Tensor) -> Tensor:
+    return torch.where(numbers.abs() < 1e-12, 1e-12, numbers)
+
+
+def piecewise_exponential(
+    log_density: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, num_places: int = PLACES
+) -> PiecewiseExponential:
+    r"""Piecewise exponential approximations of unimodal densities between two bounds.
+
+    The logarithm is interpolated between places where the density counts, which are found by zooming in. With :math:`f`
+    the density and :math:`q` its approximation, :math:`\mathbb{E}_q[f / q]` is the integral of f, whatever the quality
+    of the approximation; the variance of the ratio is small for log-concave densities.
+
+    :param log_density: Logarithms of densities, up to constants, of numbers of shape ``(num_places, ...)``, each
+        independent of all others; finite, or very negative numbers where a density is zero.
     :param Tensor low: Finite lower bounds, shape ``(...)``; the mass below is less than exp(-25) of all.
     :param Tensor high: Finite upper bounds.
-    :return: Numbers, and the logarithms of their density, both of shape ``(...)``.
+    :param int num_places: Number of places.
 
     Example::
 
         >>> low = torch.full((1000,), -30.0, dtype=torch.double)
-        >>> x, log_q = piecewise_exponential(lambda x: -x**2 / 2, low, -low)
+        >>> density = piecewise_exponential(lambda x: -x**2 / 2, low, -low)
+        >>> x, log_q = density.draw(*density.ends)
         >>> (-x**2 / 2 - log_q).exp().mean()  # of sqrt(2 pi)
         tensor(2.5..., dtype=torch.float64)
     """
-    shares = torch.linspace(0, 1, PLACES, dtype=low.dtype, device=low.device).reshape(-1, *(1,) * low.dim())
+    shares = torch.linspace(0, 1, num_places, dtype=low.dtype, device=low.device).reshape(-1, *(1,) * low.dim())
     for remaining in reversed(range(ROUNDS)):
         places = low + (high - low) * shares
         heights = log_density(places)
         counts = heights > heights.amax(0) - DROP
         first = counts.byte().argmax(0)
-        last = PLACES - 1 - counts.byte().flip(0).argmax(0)
-        if not remaining or bool((last - first >= ENOUGH).all()):
+        last = num_places - 1 - counts.byte().flip(0).argmax(0)
+        if not remaining or bool((last - first >= ENOUGH * num_places).all()):
             break
         low = places.gather(0, (first - 1).clamp(min=0).unsqueeze(0)).squeeze(0)
-        high = places.gather(0, (last + 1).clamp(max=PLACES - 1).unsqueeze(0)).squeeze(0)
-    return _draw(places, heights)
-
-
-def _draw(places: Tensor, heights: Tensor) -> tuple[Tensor, Tensor]:
-    width = places.diff(dim=0)
-    left = torch.maximum(heights[:-1], heights[1:] - STEEPEST)
-    rise = torch.maximum(heights[1:], heights[:-1] - STEEPEST) - left
-    steep = rise.abs().clamp(min=1e-12)
-    log_masses = left + rise.clamp(min=0) + width.log() + (-torch.expm1(-steep) / steep).log()
-    log_total = log_masses.logsumexp(0)
-    borders = (log_masses - log_total).exp().cumsum(0)
-    uniform, within = torch.rand(2, *log_total.shape, dtype=places.dtype, device=places.device)
-    piece = (borders < uniform * borders[-1]).sum(0, keepdim=True)
-    left, rise, steep, width, start = (
-        values.gather(0, piece).squeeze(0) for values in (left, rise, steep, width, places[:-1])
-    )
-    # As a share of the interval, from its likelier end.
-    share = (-torch.log1p(within * torch.expm1(-steep)) / steep).clamp(0, 1)
-    share = torch.where(rise > 0, 1 - share, share)
-    return start + width * share, left + rise * share - log_total
+        high = places.gather(0, (last + 1).clamp(max=num_places - 1).unsqueeze(0)).squeeze(0)
+    return PiecewiseExponential(places.movedim(0, -1), heights.movedim(0, -1))

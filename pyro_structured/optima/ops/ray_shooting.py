@@ -38,7 +38,11 @@ def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction:
     :param Tensor direction: v, the same shape.
     :return: Numbers of at most 0 and of at least 0, shape ``(N,)``, infinite where there is no end.
     """
-    return -_reach(problem, costs, incidence, -direction), _reach(problem, costs, incidence, direction)
+    rest = (1,) * (costs.dim() - 1)
+    both = problem[torch.arange(len(costs)).repeat(2)]
+    directions = torch.cat([-direction, direction])
+    back, forth = _reach(both, costs.repeat(2, *rest), incidence.repeat(2, *rest), directions).chunk(2)
+    return -back, forth
 
 
 def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ def test_integrals_and_means(name):
     log_density, low, high, log_total, mean = CASES[name]
     torch.manual_seed(0)
     ends = (torch.full((NUM,), end, dtype=torch.double) for end in (low, high))
-    x, log_q = piecewise_exponential(log_density, *ends)
+    density = piecewise_exponential(log_density, *ends)
+    x, log_q = density.draw(*density.ends)
     assert ((x >= low) & (x <= high)).all()
     ratio = (log_density(x) - log_q - log_total).exp()
     assert ratio.std() < (2 if "box" in name else 0.5)
@@ -45,7 +46,8 @@ def test_integrals_and_means(name):
 def test_exponential_densities_are_met_exactly():
     torch.manual_seed(0)
     low = torch.zeros(NUM, dtype=torch.double)
-    x, log_q = piecewise_exponential(lambda x: -x, low, low + 2.0)
+    density = piecewise_exponential(lambda x: -x, low, low + 2.0)
+    x, log_q = density.draw(*density.ends)
     torch.testing.assert_close(log_q, -x - math.log(-math.expm1(-2.0)))
     assert ks_1samp(x.numpy(), lambda x: np.expm1(-x) / math.expm1(-2.0)).pvalue > 2e-9
 
@@ -54,7 +56,8 @@ def test_rows_are_independent():
     """Each row has its own density, bounds and draw."""
     torch.manual_seed(0)
     loc = torch.tensor([[-5.0, 0.0, 50.0]], dtype=torch.double).expand(NUM, 3)
-    x, log_q = piecewise_exponential(lambda x: -((x - loc) ** 2) / 2, loc - 20, loc + 30)
+    density = piecewise_exponential(lambda x: -((x - loc) ** 2) / 2, loc - 20, loc + 30)
+    x, log_q = density.draw(*density.ends)
     ratio = (-((x - loc) ** 2) / 2 - log_q).exp()
     torch.testing.assert_close(ratio.mean(0), torch.full((3,), math.sqrt(2 * math.pi)).double(), rtol=0.02, atol=0)
     assert x.T.corrcoef().fill_diagonal_(0).abs().max() < 6 / math.sqrt(NUM)
