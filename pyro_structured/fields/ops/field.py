@@ -212,7 +212,8 @@ class Field(NamedTuple):
         :param Tensor tilt: Shape ``(rows, n D)``.
         """
         others = self.states.shape[-1] - tilt.shape[-1]
-        return self._replace(states=self.states + torch.nn.functional.pad(tilt, (others, 0)))
+        before, after = self.states[..., :others], self.states[..., others:] + tilt
+        return self._replace(states=torch.cat([before.expand(*after.shape[:-1], -1), after], -1))
 
     def without_patterns(self) -> "Field":
         """Field of labels and penalties alone."""
@@ -322,8 +323,9 @@ class Field(NamedTuple):
         """
         total = self.label_log_weights(labels).sum(-1)
         if self.is_paired:
-            ends = labels[..., self.edges]
-            total = total - self.penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
+            rows = labels.unflatten(-1, self.shape)
+            down, right = rows[..., 1:, :] != rows[..., :-1, :], rows[..., 1:] != rows[..., :-1]
+            total = total - self.penalties.where(torch.cat([down.flatten(-2), right.flatten(-2)], -1), 0.0).sum(-1)
         return total
 
     def relative_log_weight(self, labels: Tensor) -> Tensor:
