@@ -101,8 +101,10 @@ class GridCRF(FieldDistribution):
         and otherwise by a pass.
         """
         with torch.no_grad():
-            best = self._unflatten(_maximize(self._field.detach())).reshape(self.batch_shape + self.event_shape)
-            require_support(self._score(best), self._empty)
+            field = self._field.detach()
+            labels = _maximize(field)
+            require_support(self._unflatten(field.plain_log_weight(labels)), self._empty)
+            best = self._unflatten(labels).reshape(self.batch_shape + self.event_shape)
         return self._cast(best)
 
     def _patterns(self) -> tuple[Tensor, Tensor]:

@@ -166,7 +166,11 @@ class Field(NamedTuple):
 
         :param Tensor index: Numbers of rows, shape ``(new rows,)``.
         """
-        chosen = self.map_tensors(lambda tensor: tensor if len(tensor) == 1 else tensor[index])
+
+        def choose(tensor: Tensor) -> Tensor:
+            return tensor[:1] if len(tensor) == 1 or tensor.stride(0) == 0 else tensor[index]
+
+        chosen = self.map_tensors(choose)
         return chosen._replace(states=chosen.states.expand(len(index), -1))
 
     def binary(self) -> "Field":
