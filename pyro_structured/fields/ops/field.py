@@ -81,6 +81,11 @@ class Field(NamedTuple):
         return max(lengths) if all(lengths) else 0
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether all rows are the same, because one row stands for them."""
+        return all(len(tensor) == 1 or tensor.stride(0) == 0 for tensor in self._tensors)
+
+    @property
     def num_pixels(self) -> int:
         """Number of pixels, D."""
         return self.shape[0] * self.shape[1]
