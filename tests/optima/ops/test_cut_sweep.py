@@ -104,6 +104,19 @@ def test_costs_of_many_sizes(hide_numba):
     assert ((ours - theirs).abs() <= 1e-12 * size + 1e-9 * theirs.abs()).all()
 
 
+@pytest.mark.parametrize("num_nodes, num_edges", [(2, 3), (5, 6), (8, 20), (12, 16)])
+def test_ends_of_intervals(num_nodes, num_edges, hide_numba):
+    """Every cost is drawn at one end of its interval or the other, where other labels are as cheap."""
+    problem = random_problem(num_nodes, num_edges)
+    prior = random_prior(problem, "uniform", (30,))
+    costs, conditionals = prior.sample(), cost_conditionals(prior, 1)
+    value, ends = problem.solve(costs), torch.randint(2, costs.shape).double()
+    ours, _ = sweep(costs, value, problem, conditionals, 1, ends)
+    hide_numba()
+    theirs, _ = sweep(costs, value, problem, conditionals, 1, ends)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("decimals", [None, 0])
 def test_ties(decimals, hide_numba):
     """Costs that were all zero, or small whole numbers, so that several labellings are the cheapest."""
