@@ -16,6 +16,7 @@ from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require_support
 
 # Time of a cut of a small field, and of a pass for each pixel, however many fields there are; in units of the cost of a
@@ -98,8 +99,8 @@ class GridCRF(FieldDistribution):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable field, shape ``batch_shape + (H, W)``: by a cut, if penalties allow for it, except in many
-        fields of few pixels, and otherwise by a pass.
+        """A most probable field, shape ``batch_shape + (H, W)``: by a cut on the processor, if penalties allow for it,
+        except in many fields of few pixels, and otherwise by a pass.
         """
         with torch.no_grad():
             # Without infinite numbers every field is possible.
@@ -119,7 +120,8 @@ class GridCRF(FieldDistribution):
 def _maximize(field: Field) -> Tensor:
     """Most probable labels of a field without patterns, shape ``(rows, D)``."""
     cost = cost_of_grid(field.shape)
-    if PIXEL * field.num_pixels + cost * field.num_rows < CUT * field.num_rows:
+    is_fast = PIXEL * field.num_pixels + cost * field.num_rows < CUT * field.num_rows
+    if is_fast or (is_transformed() and cost <= MOST_NUMBERS):
         return maximize_grid(field.states, field.penalties, field.shape)[1]
     network = FieldCut(field.edges.cpu().numpy(), field.num_pixels)
     try:

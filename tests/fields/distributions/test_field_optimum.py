@@ -211,6 +211,8 @@ def test_modes_of_few_and_of_many_fields(rows):
         d = GridCRF(unary, pairwise, grid)
         best = d.log_prob(d.enumerate_support()).amax(0)
         torch.testing.assert_close(d.log_prob(d.mode), best)
+        mapped = torch.vmap(lambda row, pairs=pairwise: GridCRF(row, pairs, grid, validate_args=False).mode)(unary)
+        torch.testing.assert_close(d.log_prob(mapped), best)
     unary[-1, 0, 0], unary[-1, 1, 0], pairwise[0] = torch.inf, -torch.inf, torch.inf
     with pytest.raises(ValueError, match="expected at least one value of positive probability"):
         _ = GridCRF(unary, pairwise, grid).mode
