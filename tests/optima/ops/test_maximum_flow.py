@@ -153,11 +153,8 @@ def test_long_ways():
 
 def test_large_numbers():
     """Capacities that add up to 2^60, and one unit that decides."""
-    edges, network = np.array([[0, 1], [1, 2]]), None
-    for unit in (1, -1):
-        supplies, capacities = np.array([2**58 + unit, 0, -(2**58)]), np.array([2**58, 2**58])
-        network = flow_network(edges, 3) if network is None else network
-        excess = supplies.copy()
-        labels = maximum_flow(network, np.repeat(capacities, 2), excess)
-        assert labels.tolist() == ([False, True, True] if unit > 0 else [True, True, True])
-        assert excess.tolist() == ([1, 0, 0] if unit > 0 else [0, 0, -1])
+    network, capacities = flow_network(np.array([[0, 1], [1, 2]]), 3), np.array([2**58, 2**58])
+    for unit, labels, left in ((1, [False, True, True], [1, 0, 0]), (-1, [True, True, True], [0, 0, -1])):
+        excess = np.array([2**58 + unit, 0, -(2**58)])
+        assert maximum_flow(network, np.repeat(capacities, 2), excess).tolist() == labels
+        assert excess.tolist() == left
