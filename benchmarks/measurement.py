@@ -28,6 +28,7 @@ PACKAGES = (
     "pyagrum",
     "pgmpy",
     "pomegranate",
+    "pymaxflow",
     "spflow",
 )
 # Seconds: longer runs need neither a warm-up nor many repeats.

@@ -13,7 +13,7 @@ from benchmarks.measurement import Report, arguments, duration, interleaved, rat
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.optima.inference.cost_conditionals import SlicedCosts, cost_conditionals
 from pyro_structured.optima.inference.cost_sweep import sweep
-from pyro_structured.structures import Matching, ShortestPath
+from pyro_structured.structures import Matching, MinimumCut, ShortestPath
 
 TEXT = """
 A step of `ConstrainedSlice` draws every cost given all others and the observed optimum, one restriction of the inverse
@@ -22,6 +22,10 @@ restrictions without numba. *Slices*: without numba, and by slice sampling, as f
 inverted. Processor time of a row, of a batch of as many rows as stated. Gamma costs are not inverted: they
 take slices in any case. Dashes: not measured.
 """
+
+
+# Four nodes and five edges.
+SQUARE = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]])
 
 
 def grid_edges(side):
@@ -41,6 +45,11 @@ def path(side, base):
     edges = grid_edges(side)
     edges = torch.cat([edges, edges.flip(1)])
     return ShortestPath(edges, side * side, 0, side * side - 1), base.expand([len(edges)]).to_event(1)
+
+
+def cut(edges, num_nodes):
+    problem = MinimumCut(edges, num_nodes)
+    return problem, dist.Exponential(torch.ones(problem.cost_shape).double()).to_event(1)
 
 
 class Sweep:
@@ -67,7 +76,7 @@ def hide_numba():
     for name in [name for name in sys.modules if name.startswith("pyro_structured.") and "_sweep" in name]:
         if ".ops." in name:
             del sys.modules[name]
-    for name in ("foundation.ops.compiled", "optima.ops.compiled_draw"):
+    for name in ("foundation.ops.compiled", "optima.ops.compiled_draw", "optima.ops.maximum_flow"):
         sys.modules.pop(f"pyro_structured.{name}", None)
     compiled_function.cache_clear()
 
@@ -86,6 +95,8 @@ def main():
         "Weibull path, 10 x 10": (*path(3 if few else 10, dist.Weibull(one, two)), 10, None, True),
         "gamma path, 10 x 10": (*path(3 if few else 10, dist.Gamma(two, one)), 10, 1.5, False),
         "log-normal path, 60 x 60": (*path(4 if few else 60, dist.LogNormal(0 * one, one)), 1, 12.0, True),
+        "exponential cut, 16 x 16": (*cut(grid_edges(3 if few else 16), 9 if few else 256), 10, 8.0, True),
+        "exponential cut, 4 nodes": (*cut(SQUARE, 4), 20 if few else 2_000, 0.0125, True),
     }
     rows, plain = [], {}
     for name, (problem, base, number, wanted, is_compiled) in cases.items():

@@ -16,10 +16,12 @@ from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.requirements import any_true, require_support
 
-# Cost of a pass up to which it takes less time than a cut, for many fields together.
-SMALL = 2**16
+# Time of a cut of a small field, and of a pass for each pixel, however many fields there are; in units of the cost of a
+# pass for each field.
+CUT, PIXEL = 2_000, 10_000
 
 
 class GridCRF(FieldDistribution):
@@ -97,12 +99,17 @@ class GridCRF(FieldDistribution):
 
     @property
     def mode(self) -> Tensor:
-        """A most probable field, shape ``batch_shape + (H, W)``: of large fields by a cut, if penalties allow for it,
-        and otherwise by a pass.
+        """A most probable field, shape ``batch_shape + (H, W)``: by a cut on the processor, if penalties allow for it,
+        except in many fields of few pixels, and otherwise by a pass.
         """
         with torch.no_grad():
-            best = self._unflatten(_maximize(self._field.detach())).reshape(self.batch_shape + self.event_shape)
-            require_support(self._score(best), self._empty)
+            # Without infinite numbers every field is possible.
+            is_limited = any(any_true(tensor.isinf()) for tensor in (self._field.states, self._field.penalties))
+            field = (self.description if is_limited else self._field).detach()
+            labels = _maximize(field)
+            if is_limited:
+                require_support(self._unflatten(field.plain_log_weight(labels)), self._empty)
+            best = self._unflatten(labels).reshape(self.batch_shape + self.event_shape)
         return self._cast(best)
 
     def _patterns(self) -> tuple[Tensor, Tensor]:
@@ -113,7 +120,8 @@ class GridCRF(FieldDistribution):
 def _maximize(field: Field) -> Tensor:
     """Most probable labels of a field without patterns, shape ``(rows, D)``."""
     cost = cost_of_grid(field.shape)
-    if cost <= SMALL:
+    is_fast = PIXEL * field.num_pixels + cost * field.num_rows < CUT * field.num_rows
+    if is_fast or (is_transformed() and cost <= MOST_NUMBERS):
         return maximize_grid(field.states, field.penalties, field.shape)[1]
     network = FieldCut(field.edges.cpu().numpy(), field.num_pixels)
     try:

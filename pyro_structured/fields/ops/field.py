@@ -81,6 +81,11 @@ class Field(NamedTuple):
         return max(lengths) if all(lengths) else 0
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether all rows are the same, because one row stands for them."""
+        return all(len(tensor) == 1 or tensor.stride(0) == 0 for tensor in self._tensors)
+
+    @property
     def num_pixels(self) -> int:
         """Number of pixels, D."""
         return self.shape[0] * self.shape[1]
@@ -166,7 +171,11 @@ class Field(NamedTuple):
 
         :param Tensor index: Numbers of rows, shape ``(new rows,)``.
         """
-        chosen = self.map_tensors(lambda tensor: tensor if len(tensor) == 1 else tensor[index])
+
+        def choose(tensor: Tensor) -> Tensor:
+            return tensor[:1] if len(tensor) == 1 or tensor.stride(0) == 0 else tensor[index]
+
+        chosen = self.map_tensors(choose)
         return chosen._replace(states=chosen.states.expand(len(index), -1))
 
     def binary(self) -> "Field":
@@ -212,7 +221,8 @@ class Field(NamedTuple):
         :param Tensor tilt: Shape ``(rows, n D)``.
         """
         others = self.states.shape[-1] - tilt.shape[-1]
-        return self._replace(states=self.states + torch.nn.functional.pad(tilt, (others, 0)))
+        before, after = self.states[..., :others], self.states[..., others:] + tilt
+        return self._replace(states=torch.cat([before.expand(*after.shape[:-1], -1), after], -1))
 
     def without_patterns(self) -> "Field":
         """Field of labels and penalties alone."""
@@ -322,8 +332,9 @@ class Field(NamedTuple):
         """
         total = self.label_log_weights(labels).sum(-1)
         if self.is_paired:
-            ends = labels[..., self.edges]
-            total = total - self.penalties.where(ends[..., 0] != ends[..., 1], 0.0).sum(-1)
+            rows = labels.unflatten(-1, self.shape)
+            down, right = rows[..., 1:, :] != rows[..., :-1, :], rows[..., 1:] != rows[..., :-1]
+            total = total - self.penalties.where(torch.cat([down.flatten(-2), right.flatten(-2)], -1), 0.0).sum(-1)
         return total
 
     def relative_log_weight(self, labels: Tensor) -> Tensor:

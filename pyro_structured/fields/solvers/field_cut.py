@@ -1,6 +1,6 @@
 """Most probable labelings of fields, by cuts."""
 
-__all__ = ["FieldCut", "MapResult"]
+__all__ = ["Ascent", "FieldCut", "MapResult"]
 
 from typing import NamedTuple
 
@@ -25,6 +25,19 @@ class MapResult(NamedTuple):
 
     labels: Tensor
     upper_bound: Tensor
+    num_cuts: Tensor
+
+
+class Ascent(NamedTuple):
+    """Labelings at which a search has ended, one in each row.
+
+    :ivar Tensor labels: As of :class:`MapResult`.
+    :ivar Tensor values: Their log-weights, shape ``(rows,)``.
+    :ivar Tensor num_cuts: Number of minimum cuts, shape ``(rows,)``.
+    """
+
+    labels: Tensor
+    values: Tensor
     num_cuts: Tensor
 
 

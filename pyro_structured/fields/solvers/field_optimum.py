@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field
 from pyro_structured.fields.ops.single_layer import single_layer
-from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
+from pyro_structured.fields.solvers.field_cut import Ascent, FieldCut, MapResult
 from pyro_structured.fields.solvers.joint_cut import ascend, maximize_jointly
 from pyro_structured.fields.solvers.label_ascent import ascend_labels, likely_labels
 from pyro_structured.fields.solvers.minimum_branching import branch_and_bound
@@ -160,7 +160,7 @@ def _from_starts(field: Field, method: str, starts: Tensor | None, max_cuts: int
     starts = _default_starts(field, network) if starts is None else starts
     repeated = field.rows(torch.arange(rows).repeat(len(starts)))
     ascended = ascend(repeated, starts.flatten(0, 1), max_cuts, network)
-    values = repeated.log_weight(ascended.labels).reshape(len(starts), rows)
+    values = ascended.values.reshape(len(starts), rows)
     labels = ascended.labels.reshape(len(starts), rows, pixels)[values.argmax(0), torch.arange(rows)]
     restart = partial(_ascend_from, network, max_cuts)
     labels, cuts = ascend_by_switches(field, labels, max_cuts, num_switches, restart)
@@ -183,18 +183,15 @@ def _from_starts(field: Field, method: str, starts: Tensor | None, max_cuts: int
     return result._replace(num_cuts=result.num_cuts + cuts)
 
 
-def _ascend_from(
-    network: FieldCut, max_cuts: int, field: Field, labels: Tensor, shares: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Labels after an ascent from those that are best at some means of the hidden units, and the number of cuts.
+def _ascend_from(network: FieldCut, max_cuts: int, field: Field, labels: Tensor, shares: Tensor) -> Ascent:
+    """Ascent from the labels that are best at some means of the hidden units.
 
     :param Tensor labels: Present labels, at which the ascent stops, shape ``(rows, D)``.
     :param Tensor shares: Means of the hidden units, shape ``(rows, J)``.
     """
-    tilted = field.with_tilt(field.tilt(shares))
-    cut = network.maximize(tilted.odds.numpy(), field.penalties.numpy())
+    cut = network.maximize((field.odds + field.tilt(shares)).numpy(), field.penalties.numpy())
     ascended = ascend(field, torch.from_numpy(cut).double(), max_cuts, network, labels)
-    return ascended.labels, ascended.num_cuts + 1
+    return ascended._replace(num_cuts=ascended.num_cuts + 1)
 
 
 def _default_starts(field: Field, network: FieldCut) -> Tensor:
@@ -219,15 +216,15 @@ def _ascend(field: Field, starts: Tensor, max_cuts: int, num_switches: int) -> t
     rows = len(field.states)
     repeated = field.rows(torch.arange(rows).repeat(len(starts)))
     ascended = ascend_labels(repeated, starts.flatten(0, 1), max_cuts)
-    values = repeated.log_weight(ascended.labels).reshape(len(starts), rows)
+    values = ascended.values.reshape(len(starts), rows)
     labels = ascended.labels.unflatten(0, (len(starts), rows))[values.argmax(0), torch.arange(rows)]
     labels, more = ascend_by_switches(field, labels, max_cuts, num_switches, partial(_ascend_labels_from, max_cuts))
     value, cuts = field.log_weight(labels), ascended.num_cuts.reshape(len(starts), rows).sum(0) + more
     return labels, FieldOptimum(value, torch.full_like(value, torch.inf), torch.zeros_like(cuts).bool(), cuts)
 
 
-def _ascend_labels_from(max_cuts: int, field: Field, labels: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels after an ascent from those that are good at some means of the hidden units, and the number of cuts.
+def _ascend_labels_from(max_cuts: int, field: Field, labels: Tensor, shares: Tensor) -> Ascent:
+    """Ascent from labels that are good at some means of the hidden units.
 
     :param Tensor labels: Present labels, at which the ascent stops, shape ``(rows, D)``.
     :param Tensor shares: Means of the hidden units, shape ``(rows, J)``.
@@ -235,7 +232,7 @@ def _ascend_labels_from(max_cuts: int, field: Field, labels: Tensor, shares: Ten
     tilted = field.with_tilt(field.tilt(shares)).without_patterns()
     first = ascend_labels(tilted, labels, min(max_cuts, field.num_labels))
     ascended = ascend_labels(field, first.labels, max_cuts, labels)
-    return ascended.labels, first.num_cuts + ascended.num_cuts
+    return ascended._replace(num_cuts=first.num_cuts + ascended.num_cuts)
 
 
 def _default_label_starts(field: Field) -> Tensor:

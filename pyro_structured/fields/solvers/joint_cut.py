@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field
-from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
+from pyro_structured.fields.solvers.field_cut import Ascent, FieldCut, MapResult
 
 # Cuts are those of capacities that are rounded to this share of their sum, or less.
 RESOLUTION = 2.0**-50
@@ -76,7 +76,7 @@ def ascend(
     max_cuts: int,
     network: FieldCut | None = None,
     optima: Tensor | None = None,
-) -> MapResult:
+) -> Ascent:
     """Improves labels until they do not change.
 
     The potential of the patterns is convex in their activations, at every temperature and with every table, so that its
@@ -102,12 +102,19 @@ def ascend(
         if optima is not None:
             active = active[(best[active] != optima[active]).any(-1)]
         if not len(active) or int(num_cuts.max()) >= max_cuts:
-            return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
+            return Ascent(best, worth, num_cuts)
         active_rows = field.rows(active)
-        tangent = active_rows.tangent(best[active])
-        labels = torch.from_numpy(network.maximize(tangent.odds.numpy(), active_rows.penalties.numpy())).to(best)
+        shares = active_rows.slopes(active_rows.activations(active_rows.indicators(best[active])))
+        owners: Tensor | slice = slice(None)
+        if field.num_patterns and field.is_repeated:
+            # Tangents where hidden units have the same means are the same.
+            shares, owners = shares.unique(dim=0, return_inverse=True)
+            active_rows = field.rows(torch.zeros(len(shares), dtype=torch.long))
+        odds = active_rows.odds + active_rows.tilt(shares)
+        labels = torch.from_numpy(network.maximize(odds.numpy(), active_rows.penalties.numpy())).to(best)
+        values = active_rows.log_weight(labels)[owners]
+        labels = labels[owners]
         num_cuts[active] += 1
-        values = active_rows.log_weight(labels)
         better = values > worth[active]
         active = active[better]
         best[active], worth[active] = labels[better], values[better]

@@ -9,10 +9,10 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field
-from pyro_structured.fields.solvers.field_cut import FieldCut, MapResult
+from pyro_structured.fields.solvers.field_cut import Ascent, FieldCut
 
 
-def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | None = None) -> MapResult:
+def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | None = None) -> Ascent:
     r"""Improves labels until no label can gain pixels.
 
     Without patterns this is alpha-expansion: a cut finds the best of the labelings in which some pixels change to one
@@ -43,7 +43,7 @@ def ascend_labels(field: Field, labels: Tensor, max_cuts: int, optima: Tensor | 
     while True:
         active = ((in_vain < number) & (num_cuts < max_cuts)).nonzero().squeeze(-1)
         if not len(active):
-            return MapResult(best, torch.full_like(worth, torch.inf), num_cuts)
+            return Ascent(best, worth, num_cuts)
         active_rows = field.rows(active)
         states = active_rows.tangent(best[active]).label_states.numpy()
         moved = expand_label(network, edges, states, active_rows.penalties.numpy(), best[active].numpy(), label)

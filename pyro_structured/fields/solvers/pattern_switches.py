@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field
+from pyro_structured.fields.solvers.field_cut import Ascent
 
 # Number of weights in one batch of searches of a round.
 NUMBERS_AT_ONCE = 2**24
@@ -17,13 +18,12 @@ NUM_RUNNERS_UP = 4
 # Relative difference below which the values of two labelings count as equal.
 EQUAL = 1e-12
 
-# Function of a field, labels and means of the hidden units, shape (rows, J), from which a search begins; returns better
-# labels and the number of cuts of each row.
-Ascent = Callable[[Field, Tensor, Tensor], tuple[Tensor, Tensor]]
+# Function of a field, labels and means of the hidden units, shape (rows, J), from which a search begins.
+Search = Callable[[Field, Tensor, Tensor], Ascent]
 
 
 def ascend_by_switches(
-    field: Field, labels: Tensor, max_cuts: int, num_switches: int, ascend: Ascent
+    field: Field, labels: Tensor, max_cuts: int, num_switches: int, ascend: Search
 ) -> tuple[Tensor, Tensor]:
     """Improves local optima of expectation maximisation.
 
@@ -49,7 +49,7 @@ def ascend_by_switches(
     return best, num_cuts
 
 
-def _ascend_some(field: Field, labels: Tensor, max_cuts: int, number: int, ascend: Ascent) -> tuple[Tensor, Tensor]:
+def _ascend_some(field: Field, labels: Tensor, max_cuts: int, number: int, ascend: Search) -> tuple[Tensor, Tensor]:
     best, worth = labels.clone(), field.log_weight(labels)
     num_cuts = torch.zeros(len(labels), dtype=torch.long)
     active = torch.arange(len(labels))
@@ -73,7 +73,7 @@ def _ascend_some(field: Field, labels: Tensor, max_cuts: int, number: int, ascen
     return best, num_cuts
 
 
-def _round(field: Field, starts: Tensor, known: Tensor, number: int, ascend: Ascent) -> tuple[Tensor, Tensor, Tensor]:
+def _round(field: Field, starts: Tensor, known: Tensor, number: int, ascend: Search) -> tuple[Tensor, Tensor, Tensor]:
     """Results of searches that begin where single hidden units are switched.
 
     :param Tensor starts: Labels, shape ``(rows, S, D)``.
@@ -84,11 +84,11 @@ def _round(field: Field, starts: Tensor, known: Tensor, number: int, ascend: Asc
     owners = known.nonzero()[:, 0]
     shares = _switched(field.rows(owners), starts[known], number).flatten(0, 1)
     repeated = field.rows(owners.repeat_interleave(number))
-    labels, cuts = ascend(repeated, starts[known].repeat_interleave(number, 0), shares)
+    labels, found, cuts = ascend(repeated, starts[known].repeat_interleave(number, 0), shares)
     results = starts.unsqueeze(2).repeat(1, 1, number, 1)
     results[known] = labels.unflatten(0, (-1, number))
     values = torch.full(results.shape[:-1], -torch.inf, dtype=torch.double)
-    values[known] = repeated.log_weight(labels).unflatten(0, (-1, number))
+    values[known] = found.unflatten(0, (-1, number))
     num_cuts = torch.zeros(len(starts), dtype=torch.long).index_add_(0, owners, cuts.unflatten(0, (-1, number)).sum(1))
     return results.flatten(1, 2), values.flatten(1), num_cuts
 

@@ -13,6 +13,7 @@ from pyro_structured.optima.inference.cost_family import CostFamily
 from pyro_structured.optima.inference.independent_costs import IndependentCosts, ShiftedCosts
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.structures.matching import Matching
+from pyro_structured.optima.structures.minimum_cut import MinimumCut
 from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.optima.structures.shortest_path import ShortestPath
 
@@ -22,7 +23,7 @@ Base = tuple[DensityFamily, np.ndarray, np.ndarray]
 def sweep_compiled(
     costs: Tensor, value: Tensor, problem: Problem, family: CostFamily, uniform: Tensor | None = None
 ) -> int | None:
-    """Updates costs in place if they are those of matchings or paths, independent, and drawn by inversion.
+    """Updates costs in place if they are those of matchings, paths or cuts, independent, and drawn by inversion.
 
     The same random numbers lead to the same costs, up to rounding, as drawing from the boxes of the problem.
 
@@ -42,6 +43,9 @@ def sweep_compiled(
     if isinstance(problem, ShortestPath) and (run := compiled_function("optima.ops.path_sweep", "path_sweep")):
         _sweep_paths(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
         return problem.num_nodes
+    if isinstance(problem, MinimumCut) and (run := compiled_function("optima.ops.cut_sweep", "cut_sweep")):
+        _sweep_cuts(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
+        return 2 * problem.num_nodes + len(problem.edges)
     return None
 
 
@@ -68,6 +72,12 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
         rows.target.contiguous().numpy(),
         *base,
     )
+
+
+def _sweep_cuts(run: Any, costs: Tensor, value: Tensor, problem: MinimumCut, base: Base) -> None:
+    batch, number, count = costs.shape[:-1], problem.num_nodes, costs.shape[-1]
+    labels = value.expand(batch + (number,)).reshape(-1, number).long()
+    run(problem.edges.cpu().numpy(), costs.view(-1, count).numpy(), labels.numpy(), *base)
 
 
 def _base(costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor, uniform: Tensor | None) -> Base:

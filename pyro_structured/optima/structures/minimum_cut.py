@@ -31,9 +31,10 @@ class MinimumCut(Problem):
     :param int num_nodes: Number of nodes n, at least 1.
     :raises ValueError: if an argument has another form.
 
-    :meth:`solve` is one maximum flow for each vector of costs, O(n² √E) at worst, in whole numbers of such a size that
+    :meth:`solve` is one maximum flow for each vector of costs, O(n² E) at worst, in whole numbers of such a size that
     rounding them does not matter. A box of :meth:`boxes` has one entry, and the two costs of a node, or the cost of an
-    edge, take one maximum flow.
+    edge, take one maximum flow. With numba, ``ConstrainedSlice`` needs one flow for all independent costs that can be
+    drawn by inversion, and mends it as they change.
 
     **References**
 

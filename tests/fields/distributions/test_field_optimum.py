@@ -197,3 +197,22 @@ def test_proofs_of_larger_fields(side, seed):
     pairwise = torch.empty(grid.num_edges).exponential_().double() / 2
     d = PatternCRF(unary, pairwise, weights, -weights.flatten(1).sum(1) / 2, grid)
     assert d.map("branch_and_bound", max_cuts=1000)[1].optimal
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_modes_of_few_and_of_many_fields(rows):
+    """By cuts, and by a pass for all together; with and without pixels that are known and neighbours that are alike."""
+    torch.manual_seed(0)
+    grid = Grid(2, 3)
+    for limited in (False, True):
+        unary, pairwise = torch.randn(rows, 2, 3).double(), torch.randn(grid.num_edges).abs().double()
+        if limited:
+            unary[..., 0, 0], pairwise[2] = torch.inf, torch.inf
+        d = GridCRF(unary, pairwise, grid)
+        best = d.log_prob(d.enumerate_support()).amax(0)
+        torch.testing.assert_close(d.log_prob(d.mode), best)
+        mapped = torch.vmap(lambda row, pairs=pairwise: GridCRF(row, pairs, grid, validate_args=False).mode)(unary)
+        torch.testing.assert_close(d.log_prob(mapped), best)
+    unary[-1, 0, 0], unary[-1, 1, 0], pairwise[0] = torch.inf, -torch.inf, torch.inf
+    with pytest.raises(ValueError, match="expected at least one value of positive probability"):
+        _ = GridCRF(unary, pairwise, grid).mode

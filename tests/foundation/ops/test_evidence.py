@@ -40,6 +40,8 @@ def test_log_odds():
     found = log_odds(off, on)
     assert found[:3].tolist() == [2.0, math.inf, -math.inf] and found[3].isnan()
     assert torch.autograd.grad(found[:3].clamp(-9, 9).sum(), off)[0].isfinite().all()
+    with torch.no_grad():
+        assert torch.equal(log_odds(off, on).nan_to_num(5.0), found.nan_to_num(5.0))
 
 
 def test_observations_add_up():
