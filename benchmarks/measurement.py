@@ -10,6 +10,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import torch
 
 # The peers (numpy's transforms, functions compiled by numba) use one thread in any case.
@@ -127,6 +128,29 @@ def environment(seed):
         f"{model} ({platform.machine()}, {platform.system()}), float64, {threads} thread; seed {seed}; "
         f"{', '.join(versions)}. Times are medians of processor seconds, contestants called in turn in one process."
     )
+
+
+class MachineLimits:
+    """Bytes and operations a second of this machine, on one thread."""
+
+    def __init__(self, seed):
+        memory = np.ones(2**24)
+        self.bytes = memory.nbytes / self._seconds(memory.sum)
+        generator = torch.Generator().manual_seed(seed)
+        matrix = torch.randn(1024, 1024, dtype=torch.double, generator=generator)
+        self.double = 2 * 1024**3 / self._seconds(lambda: matrix @ matrix)
+        single = matrix.float()
+        self.single = 2 * 1024**3 / self._seconds(lambda: single @ single)
+
+    @staticmethod
+    def _seconds(run):
+        run()
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        return min(times)
 
 
 class Report:

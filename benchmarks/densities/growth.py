@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from benchmarks.densities.large_data import write_tree
-from benchmarks.measurement import Report, arguments, duration, ratio
+from benchmarks.measurement import MachineLimits, Report, arguments, duration, ratio
 from pyro_structured.inference import shard_rows
 from pyro_structured.models import LatentTreeDensity, MEVMDensity, ThinJunctionTree
 
@@ -124,27 +124,8 @@ def shared(name, number, size, folder, seed):
     return max(Cost(*json.loads((folder / f"cost{rank}").read_text())) for rank in range(size))
 
 
-class Limits:
-    """Bytes and operations a second of this machine, on one thread."""
-
-    def __init__(self, seed):
-        memory = np.ones(2**24)
-        self.bytes = memory.nbytes / self._seconds(memory.sum)
-        generator = torch.Generator().manual_seed(seed)
-        matrix = torch.randn(1024, 1024, dtype=torch.double, generator=generator)
-        self.double = 2 * 1024**3 / self._seconds(lambda: matrix @ matrix)
-        single = matrix.float()
-        self.single = 2 * 1024**3 / self._seconds(lambda: single @ single)
-
-    @staticmethod
-    def _seconds(run):
-        run()
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        return min(times)
+class Limits(MachineLimits):
+    """Least times of fits."""
 
     def least(self, name, rows, columns, iterations):
         """Least seconds of a fit."""

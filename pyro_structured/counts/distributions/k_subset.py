@@ -3,15 +3,18 @@
 __all__ = ["KSubset"]
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
 
 from pyro_structured.counts.distributions.cardinality_potentials import check_counts
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.foundation.distributions.argument_checks import check_vector
-from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.requirements import any_true, require
 
 
 class KSubset(RecursiveCardinality):
@@ -23,8 +26,8 @@ class KSubset(RecursiveCardinality):
     Values are vectors of zeros and ones in the dtype of ``logits``; ``event_shape`` is ``(D,)``. The support is
     :math:`\{0, 1\}^D` whatever k is (vectors with another sum have probability zero), so that k may be a latent
     variable that Pyro enumerates. All queries of :class:`RecursiveCardinality`, exact, in :math:`O(D \log^2 D)` or,
-    for small k,
-    :math:`O(D \log^2 k)`; conditioning returns a :class:`RecursiveCardinality`.
+    for small k, :math:`O(D \log^2 k)`; marginals and samples of k = 1 in :math:`O(D)`. Conditioning returns a
+    :class:`RecursiveCardinality`.
 
     :param Tensor logits: Log-odds, shape ``(..., D)``; infinite ones are clamps.
     :param k: Number of ones, in ``range(D + 1)``: an integer, or an integer tensor whose shape broadcasts with
@@ -65,6 +68,39 @@ class KSubset(RecursiveCardinality):
         if self._validate_args:
             wrong = (k < (logits == math.inf).sum(-1)) | (k > (logits > -math.inf).sum(-1))
             require(wrong, "k: expected a number of ones that infinite logits (clamps) allow, got too few or too many")
+
+    @lazy_property
+    def _chances(self) -> Tensor | None:
+        """Probabilities of the items, in double precision, where each row chooses one of them; else ``None``."""
+        if is_transformed() or any_true(self.k != 1):
+            return None
+        logits = self.logits.double()
+        # Infinite log-odds decide, or leave nothing.
+        if any_true(~logits.amax(-1).isfinite()):
+            return None
+        chances: Tensor = logits.softmax(-1)
+        return chances
+
+    @property
+    def marginals(self) -> Tensor:
+        """Probabilities that a variable is 1, shape ``batch_shape + (D,)``; O(D) for k = 1."""
+        return super().marginals if self._chances is None else self._cast(self._chances)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``; O(D) for k = 1."""
+        if self._chances is None:
+            return super().sample(sample_shape)
+        sample_shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            cumulative = self._chances.cumsum(-1)
+            uniform = cumulative.new_empty(self.batch_shape + (sample_shape.numel(),)).uniform_()
+            # Rounding must not carry the threshold to the total itself.
+            threshold = uniform * (cumulative[..., -1:] * (1 - 2.0**-52))
+            chosen = torch.searchsorted(cumulative, threshold, right=True).movedim(-1, 0)
+            sample = self.logits.new_zeros((sample_shape.numel(),) + self.batch_shape + self.event_shape)
+            sample.scatter_(-1, chosen.unsqueeze(-1), 1.0)
+        drawn: Tensor = sample.reshape(sample_shape + self.batch_shape + self.event_shape)
+        return drawn
 
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:

@@ -29,6 +29,34 @@ def test_every_k(k):
     assert d.marginals.sum(-1).sub(k).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_item_is_a_categorical_variable(dtype):
+    """In rows of any size, for certain and impossible items, and with derivatives."""
+    torch.manual_seed(0)
+    x = torch.tensor(
+        [[0.3, -1.0, 2.0, 0.0], [-math.inf, 700.0, 698.0, 5.0], [-900.0, -900.0, -math.inf, -901.0]], dtype=dtype
+    )
+    d, number = KSubset(x.requires_grad_(), 1), 40_000
+    general = RecursiveCardinality(x, torch.tensor([-math.inf, 0.0, -math.inf, -math.inf, -math.inf], dtype=dtype))
+    torch.testing.assert_close(d.marginals, general.marginals)
+    (gradient,), (expected,) = (torch.autograd.grad(each.marginals[..., 1].sum(), x) for each in (d, general))
+    torch.testing.assert_close(gradient, expected)
+    drawn = d.sample((number,))
+    assert drawn.dtype == dtype and drawn.shape == (number, 3, 4) and (drawn.sum(-1) == 1).all()
+    shares, chances = drawn.double().mean(0), d.marginals.detach().double()
+    assert ((shares - chances).abs() <= 6 * (chances * (1 - chances) / number).sqrt() + 1e-12).all()
+    assert drawn.double().mean((0, 1)).shape == (4,) and d.sample().shape == (3, 4)
+    certain = KSubset(torch.tensor([0.0, math.inf, 3.0], dtype=dtype), 1)
+    for found in (certain.marginals, certain.sample()):
+        torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 0.0], dtype=dtype))
+    shared = KSubset(torch.zeros(5, dtype=dtype), torch.ones(2, 3, dtype=torch.long))
+    torch.testing.assert_close(shared.marginals, torch.full((2, 3, 5), 0.2, dtype=dtype))
+    assert shared.sample((7,)).shape == (7, 2, 3, 5) and KSubset(torch.zeros(0, 5, dtype=dtype), 1).sample().shape == (
+        0,
+        5,
+    )
+
+
 def test_many_variables():
     """Equal logits: every subset is equally likely."""
     size, k = 3000, 2700
