@@ -6,21 +6,28 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.junction_trees.ops.chain_passes import Chain, infer_chain, multiply_chain, sample_chain
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
+from pyro_structured.junction_trees.ops.clique_walk import WeightedWalk
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 # Largest logarithm of sums of products of weights; these, and the squares of their inverses, are far from overflow.
 LARGEST_LOGARITHM = 300.0
 # Numbers in one batch of samples.
 DRAWN_AT_ONCE = 2**22
+# Messages of all rows that are kept for further samples.
+MOST_MESSAGES = 2**24
+# Module of compiled passes.
+COMPILED = "junction_trees.ops.compiled_walk"
 
 
 class _UpwardPass(NamedTuple):
@@ -187,6 +194,61 @@ def _write(block: CliqueBlock, values: Tensor, states: Tensor) -> None:
         values[variables] = states // strides[:, None, None] % sizes[:, None, None]
 
 
+class _Messages(NamedTuple):
+    """Results of the compiled upward pass.
+
+    :ivar Tensor log_partition: Log Z, shape ``(rows,)``.
+    :ivar Tensor messages: Sums over all that is below the separators' states, shape ``(rows, messages)``.
+    :ivar WeightedWalk given: What was summed.
+    """
+
+    log_partition: Tensor
+    messages: Tensor
+    given: WeightedWalk
+
+
+def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> WeightedWalk | None:
+    """Arguments of compiled passes, if these are possible here, and no weight overflows."""
+    least_of = compiled_function(COMPILED, "largest_and_least")
+    if least_of is None or clique_logits.device.type != "cpu" or is_transformed():
+        return None
+    if torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad):
+        return None
+    tables, observed = (tensor.detach().double().contiguous().numpy() for tensor in (clique_logits, evidence))
+    least = np.zeros(len(plan.walk.parents))
+    if least_of(plan.walk, tables, least) > LARGEST_LOGARITHM:
+        return None
+    are_logarithms = len(tables) == 1 >= len(observed) or len(tables) > 1
+    weights = tables if are_logarithms else torch.from_numpy(tables).exp().numpy()
+    return WeightedWalk(plan.walk, weights, are_logarithms, np.exp(least), observed)
+
+
+def _send_messages(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> _Messages | None:
+    """Compiled upward pass, if one is possible, and there is room for the messages of all rows."""
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    if rows * len(plan.walk.parents) > DRAWN_AT_ONCE or rows * int(plan.walk.messages[-1]) > MOST_MESSAGES:
+        return None
+    given = _compiled_weights(clique_logits, evidence, plan)
+    if given is None:
+        return None
+    send = compiled_function(COMPILED, "send_rows")
+    assert send is not None
+    log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
+    return _Messages(log_z, messages, given) if send(given, log_z.numpy(), messages.numpy()) else None
+
+
+def _draw_from_messages(plan: CliquePlan, passed: _Messages, num_samples: int) -> Tensor:
+    """Draws all variables, integers of shape ``(num_samples, rows, n)``."""
+    draw = compiled_function(COMPILED, "draw_rows")
+    assert draw is not None
+    rows, numbers = len(passed.log_partition), len(plan.walk.parents)
+    values = torch.empty(num_samples, rows, plan.num_variables, dtype=torch.long)
+    for batch in values.split(max(1, DRAWN_AT_ONCE // max(1, rows * numbers))):
+        uniforms = torch.rand(numbers, len(batch), rows, dtype=torch.double)
+        draw(passed.given, passed.messages.numpy(), uniforms.numpy(), batch.numpy())
+    return values
+
+
 # Queries, each of which includes all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
 # Numbers in all products of neighbouring tables of chains up to which these take less time than many small steps.
@@ -244,10 +306,11 @@ class TreeDraws:
         return multiply_chain(*self._arguments, self._chain)
 
     @cached_property
-    def _passed(self) -> _UpwardPass | None:
+    def _passed(self) -> _Messages | _UpwardPass | None:
         """Pass for all rows; ``None`` where there are too many."""
-        if max(map(len, self._arguments)) > _rows_at_once(self._plan, 1):
-            return None
+        sent = _send_messages(*self._arguments, self._plan)
+        if sent is not None or max(map(len, self._arguments)) > _rows_at_once(self._plan, 1):
+            return sent
         (part,) = _parts(*self._arguments, self._plan)
         return _upward(self._plan, *part)
 
@@ -264,11 +327,13 @@ class TreeDraws:
         chain, plan = self._chain, self._plan
         if chain is not None and num_samples * chain.entries.numel() <= CHAIN_NUMBERS:
             return sample_chain(self._levels, chain, num_samples)
+        if isinstance(self._passed, _Messages):
+            return _draw_from_messages(plan, self._passed, num_samples)
         drawn = (_sample_states(plan, passed, num_samples) for passed in self._passes(num_samples))
         return torch.cat(list(drawn), -1).movedim(0, -1)
 
     def _passes(self, num_samples: int) -> Iterator[_UpwardPass]:
-        if self._passed is None:
+        if not isinstance(self._passed, _UpwardPass):
             yield from (_upward(self._plan, *part) for part in _parts(*self._arguments, self._plan, num_samples))
             return
         log_z, shares, totals = self._passed
@@ -317,6 +382,28 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
     if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
         what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)
+    given = _compiled_weights(clique_logits, evidence, plan)
+    if given is None:
+        return _solve_by_level(clique_logits, evidence, plan, queries)
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    found = TreeBeliefs(
+        clique_logits.new_empty(rows),
+        clique_logits.new_zeros(rows, plan.num_states if queries >= MARGINALS else 0),
+        clique_logits.new_zeros(rows, plan.table_size if queries >= CLIQUE_MARGINALS else 0),
+    )
+    unsolved = torch.zeros(rows, dtype=torch.bool)
+    solve = compiled_function(COMPILED, "solve_rows")
+    assert solve is not None
+    solve(given, *(tensor.numpy() for tensor in (*found, unsolved)))
+    left = unsolved.nonzero().squeeze(-1)
+    if len(left):
+        parts = (tensor if len(tensor) == 1 else tensor[left] for tensor in (clique_logits, evidence))
+        for tensor, numbers in zip(found, _solve_by_level(*parts, plan, queries), strict=True):
+            tensor[left] = numbers
+    return found
+
+
+def _solve_by_level(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
     chain = _short_chain(clique_logits, evidence, plan)
     if chain is not None:
         return TreeBeliefs(*infer_chain(clique_logits, evidence, chain, queries >= MARGINALS))
