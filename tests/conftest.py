@@ -15,8 +15,9 @@ def hide_numba(monkeypatch):
 
     def hide():
         monkeypatch.setitem(sys.modules, "numba", None)
-        for name in ("compiled", "compiled_counts", "compiled_draw", "compiled_mass", "matching_sweep", "path_sweep"):
-            for wing in ("foundation", "counts", "optima"):
+        kernels = ("compiled_counts", "compiled_draw", "compiled_mass", "compiled_walk", "matching_sweep", "path_sweep")
+        for name in ("compiled", *kernels):
+            for wing in ("foundation", "counts", "junction_trees", "optima"):
                 monkeypatch.delitem(sys.modules, f"pyro_structured.{wing}.ops.{name}", raising=False)
         compiled_function.cache_clear()
 

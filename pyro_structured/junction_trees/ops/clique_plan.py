@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.junction_trees.ops.chain_passes import Chain, chain_of
-from pyro_structured.junction_trees.ops.clique_walk import CliqueWalk, walk_cliques
+from pyro_structured.junction_trees.ops.clique_walk import CliqueWalk
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 # Number of variables from which chains gain from fewer steps.
@@ -113,8 +113,7 @@ class CliquePlan:
     ) -> None:
         self._cliques, self._parents, self._sizes = cliques, parents, cardinalities
         tables = [math.prod(cardinalities[d] for d in clique) for clique in cliques]
-        self._starts = np.concatenate([[0], np.cumsum(tables)])
-        self._first_states = np.concatenate([[0], np.cumsum(cardinalities)])
+        self._starts, self._first_states = _bounds(tables), _bounds(cardinalities)
         self.table_size, self.num_states = int(self._starts[-1]), int(self._first_states[-1])
         self.num_variables = len(cardinalities)
         self._separators = [
@@ -157,7 +156,31 @@ class CliquePlan:
     def walk(self) -> CliqueWalk:
         """The order in which compiled loops visit the cliques: that of :meth:`levels`."""
         order = [index for blocks in self._members for block in blocks for index in block]
-        return walk_cliques(order, self._cliques, self._parents, self._separators, self._sizes)
+        place = {index: number for number, index in enumerate(order)}
+        scopes = {index: self._rests[index] + self._separators[index] for index in order}
+        strides, above = [], []
+        for index in order:
+            own = dict(zip(self._cliques[index], self._strides_of(self._cliques[index]), strict=True))
+            strides += [own[d] for d in scopes[index]]
+            met = self._separators[index]
+            above += [scopes[self._parents[index]].index(d) if d in met else 0 for d in scopes[index]]
+        is_root = [self._parents[index] == index for index in order]
+        axes = _bounds([len(scopes[index]) for index in order])
+        return CliqueWalk(
+            np.array([-1 if root else place[self._parents[index]] for index, root in zip(order, is_root, strict=True)]),
+            self._starts[order],
+            np.array([self._size(self._cliques[index]) for index in order]),
+            axes,
+            axes[1:] - np.array([len(self._separators[index]) for index in order]),
+            np.array([d for index in order for d in scopes[index]]),
+            np.array(strides),
+            np.array(above),
+            _bounds([len(self._children[index]) for index in order]),
+            np.array([place[child] for index in order for child in self._children[index]], dtype=np.int64),
+            _bounds([self._size(self._separators[index]) for index in order]),
+            _bounds([0 if root else len(scopes[self._parents[i]]) for i, root in zip(order, is_root, strict=True)]),
+            self._first_states,
+        )
 
     def levels(self, device: torch.device) -> list[CliqueLevel]:
         """Levels of cliques, from the roots."""
@@ -229,7 +252,7 @@ class CliquePlan:
         places = []
         for blocks in self._members:
             level = [index for block in blocks for index in block]
-            most_met = max(len(self._children[index]) for index in level) + max(len(self._rests[index]) for index in level)
+            most_met = sum(max(len(members[index]) for index in level) for members in (self._children, self._rests))
             places.append((sum(self._size(self._cliques[index]) for index in level) * most_met, level))
         _, level = max(places)
         largest = self._cliques[max(level, key=lambda index: self._size(self._cliques[index]))]
@@ -326,7 +349,11 @@ def _runs(pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _starts(sizes: Sequence[int]) -> np.ndarray:
-    return np.cumsum([0, *sizes[:-1]])
+    return _bounds(sizes)[:-1]
+
+
+def _bounds(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes])
 
 
 def _padded(rows: Iterable[Iterable[np.ndarray]], longest: int, sizes: Sequence[int], filler: int) -> np.ndarray:

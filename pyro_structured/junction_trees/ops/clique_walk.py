@@ -1,9 +1,7 @@
 """Order in which compiled loops visit the cliques of a junction tree, with the axes of their tables."""
 
-__all__ = ["CliqueWalk", "WeightedWalk", "walk_cliques"]
+__all__ = ["CliqueWalk", "WeightedWalk"]
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,63 +63,3 @@ class WeightedWalk(NamedTuple):
     are_logarithms: bool
     least: np.ndarray
     evidence: np.ndarray
-
-
-def walk_cliques(
-    order: Sequence[int],
-    cliques: Sequence[tuple[int, ...]],
-    parents: Sequence[int],
-    separators: Sequence[tuple[int, ...]],
-    cardinalities: Sequence[int],
-) -> CliqueWalk:
-    """Arrays of a walk, of O(sum of the cliques' numbers of variables) numbers.
-
-    :param order: Cliques, every one after its parent.
-    :param cliques: Variables of the cliques, in increasing order.
-    :param parents: Parents of the cliques; those of roots are themselves.
-    :param separators: Variables that cliques share with their parents, none for roots.
-    :param cardinalities: Numbers of states of the variables.
-
-    Example::
-
-        >>> walk = walk_cliques([0, 1], [(0, 1), (1, 2)], [0, 0], [(), (1,)], [2, 3, 4])
-        >>> walk.variables.tolist(), walk.strides.tolist(), walk.above.tolist()
-        ([0, 1, 2, 1], [3, 1, 1, 4], [0, 0, 0, 1])
-    """
-    place = {index: number for number, index in enumerate(order)}
-    scopes = {index: (*(d for d in cliques[index] if d not in separators[index]), *separators[index]) for index in order}
-    sizes = [math.prod(cardinalities[d] for d in clique) for clique in cliques]
-    starts = _starts(sizes)
-    children: list[list[int]] = [[] for _ in order]
-    strides, above = [], []
-    for number, index in enumerate(order):
-        clique, parent = cliques[index], parents[index]
-        if parent != index:
-            children[place[parent]].append(number)
-        own = {d: math.prod(cardinalities[e] for e in clique[axis + 1 :]) for axis, d in enumerate(clique)}
-        strides += [own[d] for d in scopes[index]]
-        above += [scopes[parent].index(d) if d in separators[index] else 0 for d in scopes[index]]
-    axes = _starts([len(scopes[index]) for index in order])
-    return CliqueWalk(
-        _integers([-1 if parents[index] == index else place[parents[index]] for index in order]),
-        starts[list(order)],
-        _integers([sizes[index] for index in order]),
-        axes,
-        axes[1:] - _integers([len(separators[index]) for index in order]),
-        _integers([d for index in order for d in scopes[index]]),
-        _integers(strides),
-        _integers(above),
-        _starts([len(numbers) for numbers in children]),
-        _integers([number for numbers in children for number in numbers]),
-        _starts([math.prod(cardinalities[d] for d in separators[index]) for index in order]),
-        _starts([0 if parents[index] == index else len(scopes[parents[index]]) for index in order]),
-        _starts(cardinalities),
-    )
-
-
-def _starts(sizes: Sequence[int]) -> np.ndarray:
-    return np.cumsum([0, *sizes], dtype=np.int64)
-
-
-def _integers(numbers: Sequence[int]) -> np.ndarray:
-    return np.asarray(numbers, dtype=np.int64)

@@ -177,7 +177,8 @@ def _find(cumulative: np.ndarray, uniform: float) -> int:
 @compiled_in_place
 def _of_row(numbers: np.ndarray, row: int) -> np.ndarray:
     """Row of a matrix, or its only one."""
-    return numbers[row if len(numbers) > 1 else 0]
+    found: np.ndarray = numbers[row if len(numbers) > 1 else 0]
+    return found
 
 
 @compiled
@@ -409,9 +410,7 @@ def _accumulate(entries: np.ndarray, above: int) -> None:
 
 
 @compiled_in_place
-def _send_downward(
-    walk: CliqueWalk, room: _Row, outside: np.ndarray, single: np.ndarray, joint: np.ndarray
-) -> None:
+def _send_downward(walk: CliqueWalk, room: _Row, outside: np.ndarray, single: np.ndarray, joint: np.ndarray) -> None:
     """Fills in marginals after the upward pass.
 
     :param np.ndarray outside: Room for the probabilities of the separators' states, shape ``(messages,)``.

@@ -26,6 +26,9 @@ LARGEST_LOGARITHM = 300.0
 DRAWN_AT_ONCE = 2**22
 # Messages of all rows that are kept for further samples.
 MOST_MESSAGES = 2**24
+# Entries of a clique up to which, with many rows, one clique after the other takes less time than one row after the
+# other; and what many rows are.
+FEW_ENTRIES, FEW_ROWS = 24, 128
 # Module of compiled passes.
 COMPILED = "junction_trees.ops.compiled_walk"
 
@@ -207,32 +210,38 @@ class _Messages(NamedTuple):
     given: WeightedWalk
 
 
+def _is_constant(*tensors: Tensor) -> bool:
+    """Whether numbers are all that is wanted: no derivatives, and no transform of functions."""
+    return not is_transformed() and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+
+
 def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> WeightedWalk | None:
     """Arguments of compiled passes, if these are possible here, and no weight overflows."""
     least_of = compiled_function(COMPILED, "largest_and_least")
-    if least_of is None or clique_logits.device.type != "cpu" or is_transformed():
+    if least_of is None or not _is_constant(clique_logits, evidence):
         return None
-    if torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad):
+    if clique_logits.device.type != "cpu" or clique_logits.dtype != torch.double:
         return None
-    tables, observed = (tensor.detach().double().contiguous().numpy() for tensor in (clique_logits, evidence))
+    if max(len(clique_logits), len(evidence)) > FEW_ROWS and plan.table_size < FEW_ENTRIES * len(plan.walk.parents):
+        return None
+    tables, observed = (tensor.detach().contiguous().numpy() for tensor in (clique_logits, evidence))
     least = np.zeros(len(plan.walk.parents))
     if least_of(plan.walk, tables, least) > LARGEST_LOGARITHM:
         return None
-    are_logarithms = len(tables) == 1 >= len(observed) or len(tables) > 1
+    # Exponentials of tables that many rows have in common are found once.
+    are_logarithms = len(tables) >= len(observed)
     weights = tables if are_logarithms else torch.from_numpy(tables).exp().numpy()
     return WeightedWalk(plan.walk, weights, are_logarithms, np.exp(least), observed)
 
 
 def _send_messages(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> _Messages | None:
-    """Compiled upward pass, if one is possible, and there is room for the messages of all rows."""
-    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
-    if rows * len(plan.walk.parents) > DRAWN_AT_ONCE or rows * int(plan.walk.messages[-1]) > MOST_MESSAGES:
-        return None
+    """Compiled upward pass, if one is possible."""
     given = _compiled_weights(clique_logits, evidence, plan)
     if given is None:
         return None
     send = compiled_function(COMPILED, "send_rows")
     assert send is not None
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
     return _Messages(log_z, messages, given) if send(given, log_z.numpy(), messages.numpy()) else None
 
@@ -270,6 +279,8 @@ class TreeBeliefs(NamedTuple):
 
 def log_partition_of_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """Logarithm of the sum of all weights, shape ``(rows,)``; arguments as for :func:`infer_tree`."""
+    if _is_constant(clique_logits, evidence):
+        return _solve(clique_logits, evidence, plan, LOG_PARTITION).log_partition
     return infer_marginals(_Tree(plan), clique_logits, evidence, marginals=False)[0]
 
 
@@ -284,8 +295,7 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
     :param bool clique_marginals: Whether marginals of cliques are needed, which takes longer.
     :return: Differentiable results; marginals are zero in rows where nothing is possible. Cost O(table_size) a row.
     """
-    constant = not (torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad))
-    if constant and not clique_marginals and not is_transformed():
+    if not clique_marginals and _is_constant(clique_logits, evidence):
         return _solve(clique_logits, evidence, plan, MARGINALS)
     log_z, joint, single = infer_marginals(_Tree(plan), clique_logits, evidence)
     return TreeBeliefs(log_z, single, joint)
@@ -308,11 +318,17 @@ class TreeDraws:
     @cached_property
     def _passed(self) -> _Messages | _UpwardPass | None:
         """Pass for all rows; ``None`` where there are too many."""
-        sent = _send_messages(*self._arguments, self._plan)
-        if sent is not None or max(map(len, self._arguments)) > _rows_at_once(self._plan, 1):
+        rows = max(map(len, self._arguments))
+        sent = _send_messages(*self._arguments, self._plan) if rows <= self._rows_of_messages else None
+        if sent is not None or rows > _rows_at_once(self._plan, 1):
             return sent
         (part,) = _parts(*self._arguments, self._plan)
         return _upward(self._plan, *part)
+
+    @property
+    def _rows_of_messages(self) -> int:
+        """Number of rows whose messages are kept at once."""
+        return max(1, MOST_MESSAGES // int(self._plan.walk.messages[-1]))
 
     @property
     def possible(self) -> bool:
@@ -327,14 +343,26 @@ class TreeDraws:
         chain, plan = self._chain, self._plan
         if chain is not None and num_samples * chain.entries.numel() <= CHAIN_NUMBERS:
             return sample_chain(self._levels, chain, num_samples)
-        if isinstance(self._passed, _Messages):
-            return _draw_from_messages(plan, self._passed, num_samples)
-        drawn = (_sample_states(plan, passed, num_samples) for passed in self._passes(num_samples))
-        return torch.cat(list(drawn), -1).movedim(0, -1)
+        drawn = [
+            _draw_from_messages(plan, passed, num_samples)
+            if isinstance(passed, _Messages)
+            else _sample_states(plan, passed, num_samples).movedim(0, -1)
+            for passed in self._passes(num_samples)
+        ]
+        return drawn[0] if len(drawn) == 1 else torch.cat(drawn, 1)
 
-    def _passes(self, num_samples: int) -> Iterator[_UpwardPass]:
-        if not isinstance(self._passed, _UpwardPass):
-            yield from (_upward(self._plan, *part) for part in _parts(*self._arguments, self._plan, num_samples))
+    def _passes(self, num_samples: int) -> Iterator[_Messages | _UpwardPass]:
+        if isinstance(self._passed, _Messages):
+            yield self._passed
+            return
+        if self._passed is None:
+            for tables, evidence in _row_batches(*self._arguments, self._rows_of_messages):
+                sent = _send_messages(tables, evidence, self._plan)
+                if sent is not None:
+                    yield sent
+                    continue
+                for part in _parts(tables, evidence, self._plan, num_samples):
+                    yield _upward(self._plan, *part)
             return
         log_z, shares, totals = self._passed
         step = _rows_at_once(self._plan, num_samples)
@@ -354,14 +382,18 @@ def _parts(
     clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, copies: int = 1
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Batches of rows, which become the last axis."""
+    for batch in _row_batches(clique_logits, evidence, _rows_at_once(plan, copies)):
+        tables, weights = (tensor.T.contiguous() for tensor in batch)
+        yield tables, weights if len(weights) else None
+
+
+def _row_batches(clique_logits: Tensor, evidence: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
     (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
-    step = _rows_at_once(plan, copies)
     for start in range(0, max(1, rows), step):
         tables, weights = (
-            (tensor if len(tensor) == 1 else tensor[start : start + step]).T.contiguous()
-            for tensor in (clique_logits, evidence)
+            tensor if len(tensor) == 1 else tensor[start : start + step] for tensor in (clique_logits, evidence)
         )
-        yield tables, weights if len(weights) else None
+        yield tables, weights
 
 
 def _rows_at_once(plan: CliquePlan, copies: int) -> int:
@@ -397,8 +429,8 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
     solve(given, *(tensor.numpy() for tensor in (*found, unsolved)))
     left = unsolved.nonzero().squeeze(-1)
     if len(left):
-        parts = (tensor if len(tensor) == 1 else tensor[left] for tensor in (clique_logits, evidence))
-        for tensor, numbers in zip(found, _solve_by_level(*parts, plan, queries), strict=True):
+        tables, observed = (tensor if len(tensor) == 1 else tensor[left] for tensor in (clique_logits, evidence))
+        for tensor, numbers in zip(found, _solve_by_level(tables, observed, plan, queries), strict=True):
             tensor[left] = numbers
     return found
 
