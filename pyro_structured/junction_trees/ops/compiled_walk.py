@@ -5,7 +5,7 @@ Of each table, only the entries are touched that agree with a row's evidence. Me
 number, and what was divided is kept as a logarithm.
 """
 
-__all__ = ["draw_rows", "largest_and_least", "send_rows", "solve_rows"]
+__all__ = ["choose_rows", "draw_rows", "largest_and_least", "send_rows", "solve_rows"]
 
 import math
 from typing import NamedTuple
@@ -92,16 +92,17 @@ def solve_rows(
         kind, is_exact = _read_evidence(walk, evidence, room), True
         log_z[row] = -math.inf
         if kind == POSSIBLE:
-            log_z[row], is_exact = _send_upward(given, weights, room, is_whole)
+            log_z[row], is_exact = _send_upward(given, weights, room, is_whole, False)
             if is_whole and is_exact and log_z[row] > -math.inf:
                 _send_downward(walk, room, outside, single[row], joint[row])
         unsolved[row] = kind == WEIGHTED or not is_exact
 
 
 @compiled
-def send_rows(given: WeightedWalk, log_z: np.ndarray, messages: np.ndarray) -> bool:
+def send_rows(given: WeightedWalk, is_largest: bool, log_z: np.ndarray, messages: np.ndarray) -> bool:
     """Fills in log Z, shape ``(rows,)``, and the messages to all parents, shape ``(rows, messages)``.
 
+    :param bool is_largest: Whether the largest weights take the place of sums.
     :return: Whether all rows were solved, which :func:`solve_rows` would not leave out.
     """
     room = _make_room(given.walk, False)
@@ -110,7 +111,7 @@ def send_rows(given: WeightedWalk, log_z: np.ndarray, messages: np.ndarray) -> b
         kind, is_exact = _read_evidence(given.walk, evidence, room), True
         log_z[row] = -math.inf
         if kind == POSSIBLE:
-            log_z[row], is_exact = _send_upward(given, weights, room, False)
+            log_z[row], is_exact = _send_upward(given, weights, room, False, is_largest)
             messages[row] = room.messages
         if kind == WEIGHTED or not is_exact:
             return False
@@ -119,7 +120,7 @@ def send_rows(given: WeightedWalk, log_z: np.ndarray, messages: np.ndarray) -> b
 
 @compiled
 def draw_rows(given: WeightedWalk, messages: np.ndarray, uniforms: np.ndarray, values: np.ndarray) -> None:
-    """Draws all variables, from the roots to the leaves; something is possible in every row.
+    """Draws all variables, from the roots to the leaves; rows in which nothing is possible are left as they are.
 
     :param np.ndarray messages: Messages that :func:`send_rows` filled in.
     :param np.ndarray uniforms: Uniform variables, shape ``(P, samples, rows)``.
@@ -131,7 +132,8 @@ def draw_rows(given: WeightedWalk, messages: np.ndarray, uniforms: np.ndarray, v
     places = np.zeros((len(values), values.shape[2]), np.int64)
     for row in range(len(messages)):
         weights = _of_row(given.weights, row)
-        _read_evidence(walk, _of_row(given.evidence, row), room)
+        if _read_evidence(walk, _of_row(given.evidence, row), room) != POSSIBLE:
+            continue
         for clique in range(len(walk.parents)):
             first, middle, last = walk.axes[clique], walk.separators[clique], walk.axes[clique + 1]
             rests, above = _count(walk, room, first, middle), _count(walk, room, middle, last)
@@ -151,12 +153,35 @@ def draw_rows(given: WeightedWalk, messages: np.ndarray, uniforms: np.ndarray, v
                     _accumulate(room.entries[:rests], step)
                 cumulative = room.entries[start : start + (rests - 1) * step + 1 : step]
                 rest = _find(cumulative, uniforms[clique, sample, row])
-                for axis in range(middle - 1, first - 1, -1):
-                    variable = walk.variables[axis]
-                    places[sample, variable] = rest % room.counts[variable]
-                    rest //= room.counts[variable]
-                    state = room.states[walk.states[variable] + places[sample, variable]]
-                    values[sample, row, variable] = state
+                _set_states(walk, room, clique, rest, places[sample], values[sample, row])
+
+
+@compiled
+def choose_rows(given: WeightedWalk, messages: np.ndarray, values: np.ndarray) -> None:
+    """Fills in values of the largest weight, integers of shape ``(rows, n)``, from the roots to the leaves; arguments
+    are those of :func:`draw_rows`, with messages that are largest weights.
+    """
+    walk = given.walk
+    room = _make_room(walk, False)
+    places = np.zeros(values.shape[1], np.int64)
+    for row in range(len(messages)):
+        weights = _of_row(given.weights, row)
+        if _read_evidence(walk, _of_row(given.evidence, row), room) != POSSIBLE:
+            continue
+        for clique in range(len(walk.parents)):
+            _multiply(given, weights, messages[row], room, clique, 0, places, True)
+            rests = _count(walk, room, walk.axes[clique], walk.separators[clique])
+            _set_states(walk, room, clique, int(np.argmax(room.entries[:rests])), places, values[row])
+
+
+@compiled_in_place
+def _set_states(walk: CliqueWalk, room: _Row, clique: int, rest: int, places: np.ndarray, values: np.ndarray) -> None:
+    """Writes a joint state of a clique's other variables, as places and as values, both of shape ``(n,)``."""
+    for axis in range(walk.separators[clique] - 1, walk.axes[clique] - 1, -1):
+        variable = walk.variables[axis]
+        places[variable] = rest % room.counts[variable]
+        rest //= room.counts[variable]
+        values[variable] = room.states[walk.states[variable] + places[variable]]
 
 
 @compiled_in_place
@@ -354,7 +379,9 @@ def _scale(
 
 
 @compiled_in_place
-def _send_upward(given: WeightedWalk, weights: np.ndarray, room: _Row, is_whole: bool) -> tuple[float, bool]:
+def _send_upward(
+    given: WeightedWalk, weights: np.ndarray, room: _Row, is_whole: bool, is_largest: bool
+) -> tuple[float, bool]:
     """Fills in all messages, and all entries if ``is_whole``; returns log Z, and whether no small numbers were lost."""
     walk, log_z = given.walk, 0.0
     for clique in range(len(walk.parents) - 1, -1, -1):
@@ -369,7 +396,7 @@ def _send_upward(given: WeightedWalk, weights: np.ndarray, room: _Row, is_whole:
         _multiply(given, weights, room.messages, room, clique, at, room.counts, False)
         start = walk.messages[clique]
         messages = room.messages[start : start + above]
-        _sum_out(room.entries[at : at + rests * above], messages)
+        _sum_out(room.entries[at : at + rests * above], messages, is_largest)
         largest, smallest = 0.0, math.inf
         for message in messages:
             largest = max(largest, message)
@@ -385,10 +412,10 @@ def _send_upward(given: WeightedWalk, weights: np.ndarray, room: _Row, is_whole:
 
 
 @compiled_in_place
-def _sum_out(entries: np.ndarray, sums: np.ndarray) -> None:
-    """Fills in sums over the first axis of entries of shape ``(rests, len(sums))``."""
+def _sum_out(entries: np.ndarray, sums: np.ndarray, is_largest: bool) -> None:
+    """Fills in sums over the first axis of entries of shape ``(rests, len(sums))``, or the largest ones."""
     above = len(sums)
-    if above == 1:
+    if above == 1 and not is_largest:
         total = 0.0
         for entry in entries:
             total += entry
@@ -398,8 +425,12 @@ def _sum_out(entries: np.ndarray, sums: np.ndarray) -> None:
         sums[place] = entries[place]
     for start in range(above, len(entries), above):
         part = entries[start : start + above]
-        for place in range(above):
-            sums[place] += part[place]
+        if is_largest:
+            for place in range(above):
+                sums[place] = max(sums[place], part[place])
+        else:
+            for place in range(above):
+                sums[place] += part[place]
 
 
 @compiled_in_place

@@ -26,9 +26,8 @@ LARGEST_LOGARITHM = 300.0
 DRAWN_AT_ONCE = 2**22
 # Messages of all rows that are kept for further samples.
 MOST_MESSAGES = 2**24
-# Entries of a clique up to which, with many rows, one clique after the other takes less time than one row after the
-# other; and what many rows are.
-FEW_ENTRIES, FEW_ROWS = 24, 128
+# Entries of a tree up to which more than a few rows take less time level by level than one after the other.
+SMALL_TREE, FEW_ROWS = 64, 128
 # Module of compiled passes.
 COMPILED = "junction_trees.ops.compiled_walk"
 
@@ -222,8 +221,6 @@ def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan)
         return None
     if clique_logits.device.type != "cpu" or clique_logits.dtype != torch.double:
         return None
-    if max(len(clique_logits), len(evidence)) > FEW_ROWS and plan.table_size < FEW_ENTRIES * len(plan.walk.parents):
-        return None
     tables, observed = (tensor.detach().contiguous().numpy() for tensor in (clique_logits, evidence))
     least = np.zeros(len(plan.walk.parents))
     if least_of(plan.walk, tables, least) > LARGEST_LOGARITHM:
@@ -234,8 +231,10 @@ def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan)
     return WeightedWalk(plan.walk, weights, are_logarithms, np.exp(least), observed)
 
 
-def _send_messages(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> _Messages | None:
-    """Compiled upward pass, if one is possible."""
+def _send_messages(
+    clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, is_largest: bool = False
+) -> _Messages | None:
+    """Compiled upward pass, if one is possible, of sums or of largest weights."""
     given = _compiled_weights(clique_logits, evidence, plan)
     if given is None:
         return None
@@ -243,7 +242,7 @@ def _send_messages(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) ->
     assert send is not None
     (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
-    return _Messages(log_z, messages, given) if send(given, log_z.numpy(), messages.numpy()) else None
+    return _Messages(log_z, messages, given) if send(given, is_largest, log_z.numpy(), messages.numpy()) else None
 
 
 def _draw_from_messages(plan: CliquePlan, passed: _Messages, num_samples: int) -> Tensor:
@@ -319,16 +318,11 @@ class TreeDraws:
     def _passed(self) -> _Messages | _UpwardPass | None:
         """Pass for all rows; ``None`` where there are too many."""
         rows = max(map(len, self._arguments))
-        sent = _send_messages(*self._arguments, self._plan) if rows <= self._rows_of_messages else None
+        sent = _send_messages(*self._arguments, self._plan) if rows <= _rows_of_messages(self._plan) else None
         if sent is not None or rows > _rows_at_once(self._plan, 1):
             return sent
         (part,) = _parts(*self._arguments, self._plan)
         return _upward(self._plan, *part)
-
-    @property
-    def _rows_of_messages(self) -> int:
-        """Number of rows whose messages are kept at once."""
-        return max(1, MOST_MESSAGES // int(self._plan.walk.messages[-1]))
 
     @property
     def possible(self) -> bool:
@@ -356,7 +350,7 @@ class TreeDraws:
             yield self._passed
             return
         if self._passed is None:
-            for tables, evidence in _row_batches(*self._arguments, self._rows_of_messages):
+            for tables, evidence in _row_batches(*self._arguments, _rows_of_messages(self._plan)):
                 sent = _send_messages(tables, evidence, self._plan)
                 if sent is not None:
                     yield sent
@@ -374,8 +368,18 @@ class TreeDraws:
 @torch.no_grad()
 def maximize_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """A most probable value of every row, integers of shape ``(rows, n)``; arguments as for :func:`infer_tree`."""
-    parts = (_most_probable_states(plan, tables, weights) for tables, weights in _parts(clique_logits, evidence, plan))
-    return torch.cat(list(parts), -1).T
+    choose = compiled_function(COMPILED, "choose_rows")
+    found = []
+    for tables, weights in _row_batches(clique_logits, evidence, _rows_of_messages(plan)):
+        sent = _send_messages(tables, weights, plan, is_largest=True)
+        if sent is None:
+            found += [_most_probable_states(plan, *part).T for part in _parts(tables, weights, plan)]
+            continue
+        assert choose is not None
+        values = torch.zeros(len(sent.messages), plan.num_variables, dtype=torch.long)
+        choose(sent.given, sent.messages.numpy(), values.numpy())
+        found.append(values)
+    return torch.cat(found)
 
 
 def _parts(
@@ -400,6 +404,11 @@ def _rows_at_once(plan: CliquePlan, copies: int) -> int:
     return max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
 
 
+def _rows_of_messages(plan: CliquePlan) -> int:
+    """Number of rows whose messages are kept at once."""
+    return max(1, MOST_MESSAGES // int(plan.walk.messages[-1]))
+
+
 def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Chain | None:
     """The tree as a chain, if it is one, and the rows are so few that the number of steps is what takes time."""
     chain = plan.chain(clique_logits.device)
@@ -410,14 +419,14 @@ def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> C
 
 
 def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
-    rows = max(len(clique_logits), len(evidence))
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
         what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)
-    given = _compiled_weights(clique_logits, evidence, plan)
+    by_level = rows > FEW_ROWS and plan.table_size <= SMALL_TREE
+    given = None if by_level else _compiled_weights(clique_logits, evidence, plan)
     if given is None:
         return _solve_by_level(clique_logits, evidence, plan, queries)
-    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     found = TreeBeliefs(
         clique_logits.new_empty(rows),
         clique_logits.new_zeros(rows, plan.num_states if queries >= MARGINALS else 0),

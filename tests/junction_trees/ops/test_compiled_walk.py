@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyro_structured.distributions import JunctionTree
 from pyro_structured.junction_trees.ops import junction_tree
+from pyro_structured.junction_trees.ops.clique_tables import total_score
 from pyro_structured.structures import CliqueTree
 
 INF = math.inf
@@ -46,7 +47,7 @@ def both_ways(compute, monkeypatch):
     calls = []
     levels = junction_tree._solve_by_level
     with monkeypatch.context() as patch:
-        patch.setattr(junction_tree, "FEW_ENTRIES", 0)
+        patch.setattr(junction_tree, "SMALL_TREE", 0)
         patch.setattr(junction_tree, "_solve_by_level", lambda *given: calls.append(given) or levels(*given))
         found = compute()
     with monkeypatch.context() as patch:
@@ -82,6 +83,28 @@ def test_beliefs(monkeypatch):
         found, expected, _ = both_ways(
             lambda: junction_tree.log_partition_of_tree(tables, evidence, tree.plan), monkeypatch
         )
+        close(found, expected)
+
+    check()
+
+
+def test_most_probable_values(monkeypatch):
+    """Values that both find have the same weight, and agree with the evidence."""
+    pytest.importorskip("numba")
+
+    @settings(max_examples=150, deadline=None)
+    @given(cases())
+    def check(case):
+        tree, tables, evidence = case
+        possible = junction_tree.log_partition_of_tree(tables, evidence, tree.plan) > -INF
+
+        def weight():
+            values = junction_tree.maximize_tree(tables, evidence, tree.plan)
+            states = values + torch.tensor([0, *tree.cardinalities[:-1]]).cumsum(0)
+            found = evidence.expand(len(possible), -1).gather(1, states).sum(1) if evidence.shape[1] else 0.0
+            return (found + total_score(tree.plan, tables, values))[possible]
+
+        found, expected, _ = both_ways(weight, monkeypatch)
         close(found, expected)
 
     check()
