@@ -25,7 +25,7 @@ LARGEST_LOGARITHM = 300.0
 # Numbers in one batch of samples.
 DRAWN_AT_ONCE = 2**22
 # Messages of all rows that are kept for further samples.
-MOST_MESSAGES = 2**24
+MOST_MESSAGES = 2**22
 # Entries of a tree up to which more than a few rows take less time level by level than one after the other.
 SMALL_TREE, FEW_ROWS = 64, 128
 # Module of compiled passes.
@@ -294,8 +294,8 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
     :param bool clique_marginals: Whether marginals of cliques are needed, which takes longer.
     :return: Differentiable results; marginals are zero in rows where nothing is possible. Cost O(table_size) a row.
     """
-    if not clique_marginals and _is_constant(clique_logits, evidence):
-        return _solve(clique_logits, evidence, plan, MARGINALS)
+    if _is_constant(clique_logits, evidence):
+        return _solve(clique_logits, evidence, plan, CLIQUE_MARGINALS if clique_marginals else MARGINALS)
     log_z, joint, single = infer_marginals(_Tree(plan), clique_logits, evidence)
     return TreeBeliefs(log_z, single, joint)
 
@@ -427,11 +427,9 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
     given = None if by_level else _compiled_weights(clique_logits, evidence, plan)
     if given is None:
         return _solve_by_level(clique_logits, evidence, plan, queries)
-    found = TreeBeliefs(
-        clique_logits.new_empty(rows),
-        clique_logits.new_zeros(rows, plan.num_states if queries >= MARGINALS else 0),
-        clique_logits.new_zeros(rows, plan.table_size if queries >= CLIQUE_MARGINALS else 0),
-    )
+    sizes = plan.num_states if queries >= MARGINALS else 0, plan.table_size if queries >= CLIQUE_MARGINALS else 0
+    # Memory of numpy's zeros is not written twice.
+    found = TreeBeliefs(*map(torch.from_numpy, (np.zeros(rows), *(np.zeros((rows, size)) for size in sizes))))
     unsolved = torch.zeros(rows, dtype=torch.bool)
     solve = compiled_function(COMPILED, "solve_rows")
     assert solve is not None

@@ -133,7 +133,7 @@ def test_samples_of_a_seed(monkeypatch):
     check()
 
 
-@pytest.mark.parametrize("most", [1, 40, 2**24])
+@pytest.mark.parametrize("most", [1, 40, 2**22])
 def test_samples_of_many_rows(most, monkeypatch):
     """Batches of rows have their own tables and evidence."""
     monkeypatch.setattr(junction_tree, "MOST_MESSAGES", most)
