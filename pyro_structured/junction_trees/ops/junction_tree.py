@@ -124,6 +124,8 @@ def _joint_marginals(plan: CliquePlan, found: _UpwardPass) -> list[Tensor]:
             factor = factor * _joined(
                 [run_marginals.sum(1) for run_marginals in split_runs(sources, level.source_sums)]
             )
+        else:
+            factor = factor.masked_fill(found.log_partition == -torch.inf, 0.0)
         marginals.append(share * factor.index_select(0, level.owners))
     return marginals
 
