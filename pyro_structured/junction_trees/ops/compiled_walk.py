@@ -52,12 +52,13 @@ class _Row(NamedTuple):
 
 @compiled
 def largest_and_least(walk: CliqueWalk, tables: np.ndarray, least: np.ndarray) -> float:
-    """Fills in the least finite log-weights of the cliques, 0 if there is none below, and returns the largest one.
+    """Fills in the least finite log-weights of the cliques, 0 if there is none below, and returns the largest one, NaN
+    if there is one.
 
     :param np.ndarray tables: Shape ``(rows, table_size)``.
     :param np.ndarray least: Shape ``(P,)``, zeros before.
     """
-    largest = 0.0
+    largest, are_numbers = 0.0, True
     for row in range(len(tables)):
         for clique in range(len(least)):
             low, high = least[clique], largest
@@ -65,8 +66,9 @@ def largest_and_least(walk: CliqueWalk, tables: np.ndarray, least: np.ndarray) -
             for weight in table:
                 low = min(low, weight if weight > -math.inf else 0.0)
                 high = max(high, weight)
+                are_numbers &= weight == weight
             least[clique], largest = low, high
-    return largest
+    return largest if are_numbers else math.nan
 
 
 @compiled

@@ -217,7 +217,7 @@ def _is_constant(*tensors: Tensor) -> bool:
 
 
 def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> WeightedWalk | None:
-    """Arguments of compiled passes, if these are possible here, and no weight overflows."""
+    """Arguments of compiled passes, if these are possible here, and all weights are numbers that do not overflow."""
     least_of = compiled_function(COMPILED, "largest_and_least")
     if least_of is None or not _is_constant(clique_logits, evidence):
         return None
@@ -225,7 +225,7 @@ def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan)
         return None
     tables, observed = (tensor.detach().contiguous().numpy() for tensor in (clique_logits, evidence))
     least = np.zeros(len(plan.walk.parents))
-    if least_of(plan.walk, tables, least) > LARGEST_LOGARITHM:
+    if not least_of(plan.walk, tables, least) <= LARGEST_LOGARITHM:
         return None
     # Exponentials of tables that many rows have in common are found once.
     are_logarithms = len(tables) >= len(observed)
