@@ -28,8 +28,6 @@ DRAWN_AT_ONCE = 2**22
 MOST_MESSAGES = 2**22
 # Entries of a tree up to which more than a few rows take less time level by level than one after the other.
 SMALL_TREE, FEW_ROWS = 64, 128
-# Module of compiled passes.
-COMPILED = "junction_trees.ops.compiled_walk"
 
 
 class _UpwardPass(NamedTuple):
@@ -218,7 +216,7 @@ def _is_constant(*tensors: Tensor) -> bool:
 
 def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> WeightedWalk | None:
     """Arguments of compiled passes, if these are possible here, and all weights are numbers that do not overflow."""
-    least_of = compiled_function(COMPILED, "largest_and_least")
+    least_of = compiled_function("junction_trees.ops.compiled_walk", "largest_and_least")
     if least_of is None or not _is_constant(clique_logits, evidence):
         return None
     if clique_logits.device.type != "cpu" or clique_logits.dtype != torch.double:
@@ -240,7 +238,7 @@ def _send_messages(
     given = _compiled_weights(clique_logits, evidence, plan)
     if given is None:
         return None
-    send = compiled_function(COMPILED, "send_rows")
+    send = compiled_function("junction_trees.ops.compiled_walk", "send_rows")
     assert send is not None
     (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
@@ -249,7 +247,7 @@ def _send_messages(
 
 def _draw_from_messages(plan: CliquePlan, passed: _Messages, num_samples: int) -> Tensor:
     """Draws all variables, integers of shape ``(num_samples, rows, n)``."""
-    draw = compiled_function(COMPILED, "draw_rows")
+    draw = compiled_function("junction_trees.ops.compiled_walk", "draw_rows")
     assert draw is not None
     rows, numbers = len(passed.log_partition), len(plan.walk.parents)
     values = torch.empty(num_samples, rows, plan.num_variables, dtype=torch.long)
@@ -370,7 +368,7 @@ class TreeDraws:
 @torch.no_grad()
 def maximize_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """A most probable value of every row, integers of shape ``(rows, n)``; arguments as for :func:`infer_tree`."""
-    choose = compiled_function(COMPILED, "choose_rows")
+    choose = compiled_function("junction_trees.ops.compiled_walk", "choose_rows")
     found = []
     for tables, weights in _row_batches(clique_logits, evidence, _rows_of_messages(plan)):
         sent = _send_messages(tables, weights, plan, is_largest=True)
@@ -433,7 +431,7 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
     # Memory of numpy's zeros is not written twice.
     found = TreeBeliefs(*map(torch.from_numpy, (np.zeros(rows), *(np.zeros((rows, size)) for size in sizes))))
     unsolved = torch.zeros(rows, dtype=torch.bool)
-    solve = compiled_function(COMPILED, "solve_rows")
+    solve = compiled_function("junction_trees.ops.compiled_walk", "solve_rows")
     assert solve is not None
     solve(given, *(tensor.numpy() for tensor in (*found, unsolved)))
     left = unsolved.nonzero().squeeze(-1)
