@@ -14,6 +14,7 @@ COMPILED = [
     "compiled_counts",
     "compiled_draw",
     "compiled_mass",
+    "compiled_walk",
     "cut_sweep",
     "matching_sweep",
     "maximum_flow",
@@ -28,7 +29,7 @@ def hide_numba(monkeypatch):
     def hide():
         monkeypatch.setitem(sys.modules, "numba", None)
         for name in COMPILED:
-            for wing in ("foundation", "counts", "optima"):
+            for wing in ("foundation", "counts", "junction_trees", "optima"):
                 monkeypatch.delitem(sys.modules, f"pyro_structured.{wing}.ops.{name}", raising=False)
         compiled_function.cache_clear()
 

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+# Number of cells of a table from which tables are treated one after the other.
+LARGE_TABLE = 2**10
+
 
 def logsumexp(terms: Tensor, dim: int = -1) -> Tensor:
     r"""Logarithm of a sum of exponentials whose derivatives of every order are finite where all terms are -inf.
@@ -53,6 +56,11 @@ def centre_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, T
     if len(sizes) == 1:
         peak = _finite(tables.detach().amax(-1, keepdim=True))
         return tables - peak, peak
+    if tables.shape[-1] > LARGE_TABLE * len(sizes):
+        # Numbers of all cells' tables would take as much memory as the tables.
+        parts = tables.split([size + 1 for size in sizes], -1)
+        levels = [_finite(part.detach().amax(-1, keepdim=True)) for part in parts]
+        return torch.cat([part - level for part, level in zip(parts, levels, strict=True)], -1), torch.cat(levels, -1)
     widths = torch.tensor(sizes, device=tables.device) + 1
     table_of_cell = torch.repeat_interleave(widths)
     peaks = tables.new_full(tables.shape[:-1] + (len(sizes),), -math.inf)

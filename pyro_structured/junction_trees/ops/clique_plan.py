@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.junction_trees.ops.chain_passes import Chain, chain_of
+from pyro_structured.junction_trees.ops.clique_walk import CliqueWalk
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 # Number of variables from which chains gain from fewer steps.
@@ -112,8 +113,7 @@ class CliquePlan:
     ) -> None:
         self._cliques, self._parents, self._sizes = cliques, parents, cardinalities
         tables = [math.prod(cardinalities[d] for d in clique) for clique in cliques]
-        self._starts = np.concatenate([[0], np.cumsum(tables)])
-        self._first_states = np.concatenate([[0], np.cumsum(cardinalities)])
+        self._starts, self._first_states = _bounds(tables), _bounds(cardinalities)
         self.table_size, self.num_states = int(self._starts[-1]), int(self._first_states[-1])
         self.num_variables = len(cardinalities)
         self._separators = [
@@ -124,9 +124,12 @@ class CliquePlan:
             tuple(d for d in clique if d not in separator)
             for clique, separator in zip(cliques, self._separators, strict=True)
         ]
-        self._levels = self._build()
-        order = torch.cat([level.entries for level in self._levels])
-        self._order = order.argsort()
+        self._children: list[list[int]] = [[] for _ in cliques]
+        for index, parent in enumerate(parents):
+            if parent != index:
+                self._children[parent].append(index)
+        self._members = self._grouped()
+        self._check_budget()
         widest = max(map(len, cliques))
         strides = [_strides([cardinalities[d] for d in clique]) for clique in cliques]
         self._scopes = torch.tensor([[*clique, *[0] * (widest - len(clique))] for clique in cliques])
@@ -134,18 +137,54 @@ class CliquePlan:
             [[*clique_strides, *[0] * (widest - len(clique_strides))] for clique_strides in strides]
         )
         self._chain = chain_of(cliques, cardinalities) if self.num_variables >= SHORTEST_CHAIN else None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Empties what is kept for devices."""
         self._on_device = lru_cache(maxsize=8)(self._move)
+        self._levels_on_device = lru_cache(maxsize=8)(self._move_levels)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_on_device"}
+        kept = {"_on_device", "_levels_on_device", "_levels"}
+        return {name: value for name, value in self.__dict__.items() if name not in kept}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._on_device = lru_cache(maxsize=8)(self._move)
+        self._forget()
+
+    @cached_property
+    def walk(self) -> CliqueWalk:
+        """The order in which compiled loops visit the cliques: that of :meth:`levels`."""
+        order = [index for blocks in self._members for block in blocks for index in block]
+        place = {index: number for number, index in enumerate(order)}
+        scopes = {index: self._rests[index] + self._separators[index] for index in order}
+        strides, above = [], []
+        for index in order:
+            own = dict(zip(self._cliques[index], self._strides_of(self._cliques[index]), strict=True))
+            strides += [own[d] for d in scopes[index]]
+            met = self._separators[index]
+            above += [scopes[self._parents[index]].index(d) if d in met else 0 for d in scopes[index]]
+        is_root = [self._parents[index] == index for index in order]
+        axes = _bounds([len(scopes[index]) for index in order])
+        return CliqueWalk(
+            np.array([-1 if root else place[self._parents[index]] for index, root in zip(order, is_root, strict=True)]),
+            self._starts[order],
+            np.array([self._size(self._cliques[index]) for index in order]),
+            axes,
+            axes[1:] - np.array([len(self._separators[index]) for index in order]),
+            np.array([d for index in order for d in scopes[index]]),
+            np.array(strides),
+            np.array(above),
+            _bounds([len(self._children[index]) for index in order]),
+            np.array([place[child] for index in order for child in self._children[index]], dtype=np.int64),
+            _bounds([self._size(self._separators[index]) for index in order]),
+            _bounds([0 if root else len(scopes[self._parents[i]]) for i, root in zip(order, is_root, strict=True)]),
+            self._first_states,
+        )
 
     def levels(self, device: torch.device) -> list[CliqueLevel]:
         """Levels of cliques, from the roots."""
-        levels: list[CliqueLevel] = self._on_device(device)[0]
+        levels: list[CliqueLevel] = self._levels_on_device(device)[0]
         return levels
 
     def chain(self, device: torch.device) -> Chain | None:
@@ -155,7 +194,7 @@ class CliquePlan:
 
     def order(self, device: torch.device) -> Tensor:
         """Indices of the packed tables' entries among those of all levels, shape ``(table_size,)``."""
-        order: Tensor = self._on_device(device)[1]
+        order: Tensor = self._levels_on_device(device)[1]
         return order
 
     def table_index(self, states: Tensor) -> Tensor:
@@ -163,7 +202,7 @@ class CliquePlan:
 
         :param Tensor states: Integers of shape ``(..., n)``.
         """
-        _, _, scopes, strides, starts, *_ = self._on_device(states.device)
+        scopes, strides, starts, _ = self._on_device(states.device)
         places: Tensor = (states[..., scopes] * strides).sum(-1) + starts
         return places
 
@@ -172,46 +211,48 @@ class CliquePlan:
 
         :param Tensor tables: The largest absolute log-weights of all entries, shape ``(table_size,)``.
         """
-        owner = self._on_device(tables.device)[5]
+        owner = self._levels_on_device(tables.device)[2]
         peaks = tables.new_zeros(len(self._cliques)).scatter_reduce(0, owner, tables, "amax")
         return peaks.sum() + sum(map(math.log, self._sizes))
 
     def _move(self, device: torch.device) -> tuple[Any, ...]:
-        levels = [level.to(device) for level in self._levels]
-        starts = torch.from_numpy(self._starts[:-1])
-        owner = torch.repeat_interleave(torch.from_numpy(np.diff(self._starts)))
-        tensors = (self._order, self._scopes, self._strides, starts, owner)
+        tensors = (self._scopes, self._strides, torch.from_numpy(self._starts[:-1]))
         chain = None if self._chain is None else self._chain.to(device)
-        return levels, *(tensor.to(device) for tensor in tensors), chain
+        return *(tensor.to(device) for tensor in tensors), chain
 
-    def _build(self) -> list[CliqueLevel]:
-        children: list[list[int]] = [[] for _ in self._cliques]
+    def _move_levels(self, device: torch.device) -> tuple[list[CliqueLevel], Tensor, Tensor]:
+        order = torch.cat([level.entries for level in self._levels]).argsort()
+        owner = torch.repeat_interleave(torch.from_numpy(np.diff(self._starts)))
+        return [level.to(device) for level in self._levels], order.to(device), owner.to(device)
+
+    def _grouped(self) -> list[list[list[int]]]:
+        """Cliques of all levels, by block."""
         level = [index for index, parent in enumerate(self._parents) if parent == index]
-        for index, parent in enumerate(self._parents):
-            if parent != index:
-                children[parent].append(index)
         members: list[list[list[int]]] = []
         while level:
             groups: dict[tuple[int, ...], list[int]] = {}
             for index in level:
                 groups.setdefault(self._key(index), []).append(index)
             members.append([groups[key] for key in sorted(groups)])
-            level = [child for block in members[-1] for index in block for child in children[index]]
-        self._check_budget(members, children)
+            level = [child for block in members[-1] for index in block for child in self._children[index]]
+        return members
+
+    @cached_property
+    def _levels(self) -> list[CliqueLevel]:
         # Indices of each clique's first entry and first message in its level.
         entries, messages = np.zeros(len(self._cliques), dtype=int), np.zeros(len(self._cliques), dtype=int)
-        for blocks in members:
+        for blocks in self._members:
             order = [index for block in blocks for index in block]
             entries[order] = _starts([self._size(self._cliques[index]) for index in order])
             messages[order] = _starts([self._size(self._separators[index]) for index in order])
-        return [self._level(blocks, children, entries, messages) for blocks in members]
+        return [self._level(blocks, entries, messages) for blocks in self._members]
 
-    def _check_budget(self, members: list[list[list[int]]], children: list[list[int]]) -> None:
+    def _check_budget(self) -> None:
         """Raises an error if the indices of messages and states would take more memory than tables may have."""
         places = []
-        for blocks in members:
+        for blocks in self._members:
             level = [index for block in blocks for index in block]
-            most_met = max(len(children[index]) for index in level) + max(len(self._rests[index]) for index in level)
+            most_met = sum(max(len(members[index]) for index in level) for members in (self._children, self._rests))
             places.append((sum(self._size(self._cliques[index]) for index in level) * most_met, level))
         _, level = max(places)
         largest = self._cliques[max(level, key=lambda index: self._size(self._cliques[index]))]
@@ -226,9 +267,8 @@ class CliquePlan:
         above = 0 if parent == index else self._size(self._cliques[parent]) // self._size(self._separators[index])
         return self._size(rest), above, len(rest)
 
-    def _level(
-        self, blocks: list[list[int]], children: list[list[int]], entries: np.ndarray, messages: np.ndarray
-    ) -> CliqueLevel:
+    def _level(self, blocks: list[list[int]], entries: np.ndarray, messages: np.ndarray) -> CliqueLevel:
+        children = self._children
         order = [index for block in blocks for index in block]
         scopes = {index: self._separators[index] + self._rests[index] for index in order}
         below = [child for index in order for child in children[index]]
@@ -309,7 +349,11 @@ def _runs(pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _starts(sizes: Sequence[int]) -> np.ndarray:
-    return np.cumsum([0, *sizes[:-1]])
+    return _bounds(sizes)[:-1]
+
+
+def _bounds(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes])
 
 
 def _padded(rows: Iterable[Iterable[np.ndarray]], longest: int, sizes: Sequence[int], filler: int) -> np.ndarray:

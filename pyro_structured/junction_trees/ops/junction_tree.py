@@ -6,21 +6,28 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.junction_trees.ops.chain_passes import Chain, infer_chain, multiply_chain, sample_chain
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
+from pyro_structured.junction_trees.ops.clique_walk import WeightedWalk
 from pyro_structured.junction_trees.ops.table_budget import check_table_entries
 
 # Largest logarithm of sums of products of weights; these, and the squares of their inverses, are far from overflow.
 LARGEST_LOGARITHM = 300.0
 # Numbers in one batch of samples.
 DRAWN_AT_ONCE = 2**22
+# Messages of all rows that are kept for further samples.
+MOST_MESSAGES = 2**22
+# Entries of a tree up to which more than a few rows take less time level by level than one after the other.
+SMALL_TREE, FEW_ROWS = 64, 128
 
 
 class _UpwardPass(NamedTuple):
@@ -115,6 +122,8 @@ def _joint_marginals(plan: CliquePlan, found: _UpwardPass) -> list[Tensor]:
             factor = factor * _joined(
                 [run_marginals.sum(1) for run_marginals in split_runs(sources, level.source_sums)]
             )
+        else:
+            factor = factor.masked_fill(found.log_partition == -torch.inf, 0.0)
         marginals.append(share * factor.index_select(0, level.owners))
     return marginals
 
@@ -187,6 +196,67 @@ def _write(block: CliqueBlock, values: Tensor, states: Tensor) -> None:
         values[variables] = states // strides[:, None, None] % sizes[:, None, None]
 
 
+class _Messages(NamedTuple):
+    """Results of the compiled upward pass.
+
+    :ivar Tensor log_partition: Log Z, shape ``(rows,)``.
+    :ivar Tensor messages: Sums over all that is below the separators' states, shape ``(rows, messages)``.
+    :ivar WeightedWalk given: What was summed.
+    """
+
+    log_partition: Tensor
+    messages: Tensor
+    given: WeightedWalk
+
+
+def _is_constant(*tensors: Tensor) -> bool:
+    """Whether numbers are all that is wanted: no derivatives, and no transform of functions."""
+    return not is_transformed() and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+
+
+def _compiled_weights(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> WeightedWalk | None:
+    """Arguments of compiled passes, if these are possible here, and all weights are numbers that do not overflow."""
+    least_of = compiled_function("junction_trees.ops.compiled_walk", "largest_and_least")
+    if least_of is None or not _is_constant(clique_logits, evidence):
+        return None
+    if clique_logits.device.type != "cpu" or clique_logits.dtype != torch.double:
+        return None
+    tables, observed = (tensor.detach().contiguous().numpy() for tensor in (clique_logits, evidence))
+    least = np.zeros(len(plan.walk.parents))
+    if not least_of(plan.walk, tables, least) <= LARGEST_LOGARITHM:
+        return None
+    # Exponentials of tables that many rows have in common are found once.
+    are_logarithms = len(tables) >= len(observed)
+    weights = tables if are_logarithms else torch.from_numpy(tables).exp().numpy()
+    return WeightedWalk(plan.walk, weights, are_logarithms, np.exp(least), observed)
+
+
+def _send_messages(
+    clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, is_largest: bool = False
+) -> _Messages | None:
+    """Compiled upward pass, if one is possible, of sums or of largest weights."""
+    given = _compiled_weights(clique_logits, evidence, plan)
+    if given is None:
+        return None
+    send = compiled_function("junction_trees.ops.compiled_walk", "send_rows")
+    assert send is not None
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
+    return _Messages(log_z, messages, given) if send(given, is_largest, log_z.numpy(), messages.numpy()) else None
+
+
+def _draw_from_messages(plan: CliquePlan, passed: _Messages, num_samples: int) -> Tensor:
+    """Draws all variables, integers of shape ``(num_samples, rows, n)``."""
+    draw = compiled_function("junction_trees.ops.compiled_walk", "draw_rows")
+    assert draw is not None
+    rows, numbers = len(passed.log_partition), len(plan.walk.parents)
+    values = torch.empty(num_samples, rows, plan.num_variables, dtype=torch.long)
+    for batch in values.split(max(1, DRAWN_AT_ONCE // max(1, rows * numbers))):
+        uniforms = torch.rand(numbers, len(batch), rows, dtype=torch.double)
+        draw(passed.given, passed.messages.numpy(), uniforms.numpy(), batch.numpy())
+    return values
+
+
 # Queries, each of which includes all before it.
 LOG_PARTITION, MARGINALS, CLIQUE_MARGINALS = range(3)
 # Numbers in all products of neighbouring tables of chains up to which these take less time than many small steps.
@@ -208,6 +278,8 @@ class TreeBeliefs(NamedTuple):
 
 def log_partition_of_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """Logarithm of the sum of all weights, shape ``(rows,)``; arguments as for :func:`infer_tree`."""
+    if _is_constant(clique_logits, evidence):
+        return _solve(clique_logits, evidence, plan, LOG_PARTITION).log_partition
     return infer_marginals(_Tree(plan), clique_logits, evidence, marginals=False)[0]
 
 
@@ -222,9 +294,8 @@ def infer_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, clique
     :param bool clique_marginals: Whether marginals of cliques are needed, which takes longer.
     :return: Differentiable results; marginals are zero in rows where nothing is possible. Cost O(table_size) a row.
     """
-    constant = not (torch.is_grad_enabled() and (clique_logits.requires_grad or evidence.requires_grad))
-    if constant and not clique_marginals and not is_transformed():
-        return _solve(clique_logits, evidence, plan, MARGINALS)
+    if _is_constant(clique_logits, evidence):
+        return _solve(clique_logits, evidence, plan, CLIQUE_MARGINALS if clique_marginals else MARGINALS)
     log_z, joint, single = infer_marginals(_Tree(plan), clique_logits, evidence)
     return TreeBeliefs(log_z, single, joint)
 
@@ -244,10 +315,12 @@ class TreeDraws:
         return multiply_chain(*self._arguments, self._chain)
 
     @cached_property
-    def _passed(self) -> _UpwardPass | None:
+    def _passed(self) -> _Messages | _UpwardPass | None:
         """Pass for all rows; ``None`` where there are too many."""
-        if max(map(len, self._arguments)) > _rows_at_once(self._plan, 1):
-            return None
+        rows = max(map(len, self._arguments))
+        sent = _send_messages(*self._arguments, self._plan) if rows <= _rows_of_messages(self._plan) else None
+        if sent is not None or rows > _rows_at_once(self._plan, 1):
+            return sent
         (part,) = _parts(*self._arguments, self._plan)
         return _upward(self._plan, *part)
 
@@ -264,12 +337,26 @@ class TreeDraws:
         chain, plan = self._chain, self._plan
         if chain is not None and num_samples * chain.entries.numel() <= CHAIN_NUMBERS:
             return sample_chain(self._levels, chain, num_samples)
-        drawn = (_sample_states(plan, passed, num_samples) for passed in self._passes(num_samples))
-        return torch.cat(list(drawn), -1).movedim(0, -1)
+        drawn = [
+            _draw_from_messages(plan, passed, num_samples)
+            if isinstance(passed, _Messages)
+            else _sample_states(plan, passed, num_samples).movedim(0, -1)
+            for passed in self._passes(num_samples)
+        ]
+        return drawn[0] if len(drawn) == 1 else torch.cat(drawn, 1)
 
-    def _passes(self, num_samples: int) -> Iterator[_UpwardPass]:
+    def _passes(self, num_samples: int) -> Iterator[_Messages | _UpwardPass]:
+        if isinstance(self._passed, _Messages):
+            yield self._passed
+            return
         if self._passed is None:
-            yield from (_upward(self._plan, *part) for part in _parts(*self._arguments, self._plan, num_samples))
+            for tables, evidence in _row_batches(*self._arguments, _rows_of_messages(self._plan)):
+                sent = _send_messages(tables, evidence, self._plan)
+                if sent is not None:
+                    yield sent
+                    continue
+                for part in _parts(tables, evidence, self._plan, num_samples):
+                    yield _upward(self._plan, *part)
             return
         log_z, shares, totals = self._passed
         step = _rows_at_once(self._plan, num_samples)
@@ -281,26 +368,45 @@ class TreeDraws:
 @torch.no_grad()
 def maximize_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Tensor:
     """A most probable value of every row, integers of shape ``(rows, n)``; arguments as for :func:`infer_tree`."""
-    parts = (_most_probable_states(plan, tables, weights) for tables, weights in _parts(clique_logits, evidence, plan))
-    return torch.cat(list(parts), -1).T
+    choose = compiled_function("junction_trees.ops.compiled_walk", "choose_rows")
+    found = []
+    for tables, weights in _row_batches(clique_logits, evidence, _rows_of_messages(plan)):
+        sent = _send_messages(tables, weights, plan, is_largest=True)
+        if sent is None:
+            found += [_most_probable_states(plan, *part).T for part in _parts(tables, weights, plan)]
+            continue
+        assert choose is not None
+        values = torch.zeros(len(sent.messages), plan.num_variables, dtype=torch.long)
+        choose(sent.given, sent.messages.numpy(), values.numpy())
+        found.append(values)
+    return torch.cat(found)
 
 
 def _parts(
     clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, copies: int = 1
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Batches of rows, which become the last axis."""
+    for batch in _row_batches(clique_logits, evidence, _rows_at_once(plan, copies)):
+        tables, weights = (tensor.T.contiguous() for tensor in batch)
+        yield tables, weights if len(weights) else None
+
+
+def _row_batches(clique_logits: Tensor, evidence: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
     (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
-    step = _rows_at_once(plan, copies)
     for start in range(0, max(1, rows), step):
         tables, weights = (
-            (tensor if len(tensor) == 1 else tensor[start : start + step]).T.contiguous()
-            for tensor in (clique_logits, evidence)
+            tensor if len(tensor) == 1 else tensor[start : start + step] for tensor in (clique_logits, evidence)
         )
-        yield tables, weights if len(weights) else None
+        yield tables, weights
 
 
 def _rows_at_once(plan: CliquePlan, copies: int) -> int:
     return max(1, NUMBERS_AT_ONCE // (plan.table_size * max(1, copies)))
+
+
+def _rows_of_messages(plan: CliquePlan) -> int:
+    """Number of rows whose messages are kept at once."""
+    return max(1, MOST_MESSAGES // int(plan.walk.messages[-1]))
 
 
 def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> Chain | None:
@@ -313,10 +419,30 @@ def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> C
 
 
 def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
-    rows = max(len(clique_logits), len(evidence))
+    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
         what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)
+    by_level = rows > FEW_ROWS and plan.table_size <= SMALL_TREE
+    given = None if by_level else _compiled_weights(clique_logits, evidence, plan)
+    if given is None:
+        return _solve_by_level(clique_logits, evidence, plan, queries)
+    sizes = plan.num_states if queries >= MARGINALS else 0, plan.table_size if queries >= CLIQUE_MARGINALS else 0
+    # Memory of numpy's zeros is not written twice.
+    found = TreeBeliefs(*map(torch.from_numpy, (np.zeros(rows), *(np.zeros((rows, size)) for size in sizes))))
+    unsolved = torch.zeros(rows, dtype=torch.bool)
+    solve = compiled_function("junction_trees.ops.compiled_walk", "solve_rows")
+    assert solve is not None
+    solve(given, *(tensor.numpy() for tensor in (*found, unsolved)))
+    left = unsolved.nonzero().squeeze(-1)
+    if len(left):
+        tables, observed = (tensor if len(tensor) == 1 else tensor[left] for tensor in (clique_logits, evidence))
+        for tensor, numbers in zip(found, _solve_by_level(tables, observed, plan, queries), strict=True):
+            tensor[left] = numbers
+    return found
+
+
+def _solve_by_level(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
     chain = _short_chain(clique_logits, evidence, plan)
     if chain is not None:
         return TreeBeliefs(*infer_chain(clique_logits, evidence, chain, queries >= MARGINALS))
