@@ -8,6 +8,11 @@ import torch
 
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 
+COMPILED = (
+    *("compiled", "compiled_counts", "compiled_draw", "compiled_gamma", "compiled_mass", "compiled_quantile"),
+    *("matching_sweep", "path_sweep"),
+)
+
 
 @pytest.fixture
 def hide_numba(monkeypatch):
@@ -15,7 +20,7 @@ def hide_numba(monkeypatch):
 
     def hide():
         monkeypatch.setitem(sys.modules, "numba", None)
-        for name in ("compiled", "compiled_counts", "compiled_draw", "compiled_mass", "matching_sweep", "path_sweep"):
+        for name in COMPILED:
             for wing in ("foundation", "counts", "optima"):
                 monkeypatch.delitem(sys.modules, f"pyro_structured.{wing}.ops.{name}", raising=False)
         compiled_function.cache_clear()

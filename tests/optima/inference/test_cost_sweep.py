@@ -105,7 +105,7 @@ def test_sweeps_lead_to_the_posterior(name, kind):
     pyro.set_rng_seed(0)
     problem = PROBLEMS[name]
     # Solvers in loops that are not compiled take their time.
-    slow = {"cut": (300, 6), "path": (200, 12) if kind in ("gamma", "mixture") else (1_500, 25)}
+    slow = {"cut": (300, 6), "path": (200, 12) if kind == "mixture" else (1_500, 25)}
     number, num_sweeps = slow.get(name, (1_500, 25))
     base = bases(problem)[kind]
     value = problem.solve(base.sample((2_000,))).unique(dim=0, return_counts=True)
@@ -133,6 +133,11 @@ EXACT = {
     "logistic": dist.Logistic(LOC, 0.3).to_event(1),
     "gumbel": dist.Gumbel(LOC, 0.3).to_event(1),
     "weibull": dist.Weibull(LOC, torch.full_like(LOC, 1.7)).to_event(1),
+    "gamma": dist.Gamma(1 + LOC, torch.full_like(LOC, 4.0)).to_event(1),
+    "inverse gamma": dist.InverseGamma(1 + LOC, LOC).to_event(1),
+    "half-normal": dist.HalfNormal(LOC).to_event(1),
+    "cauchy": dist.Cauchy(LOC, 0.3).to_event(1),
+    "half-cauchy": dist.HalfCauchy(LOC).to_event(1),
 }
 
 
@@ -150,7 +155,7 @@ def test_exact_draws_forget_where_they_start(kind):
 ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace")
 
 
-@pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull"])
+@pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull", "inverse gamma", "half-normal", "cauchy"])
 def test_lines_lead_to_the_posterior(kind):
     """Where restrictions have no closed form."""
     pyro.set_rng_seed(0)
@@ -160,6 +165,9 @@ def test_lines_lead_to_the_posterior(kind):
         "logistic": dist.Logistic(loc, 0.3),
         "gumbel": dist.Gumbel(loc, 0.3),
         "weibull": dist.Weibull(loc, torch.full_like(loc, 1.7)),
+        "inverse gamma": dist.InverseGamma(3 + loc, 2 * loc),
+        "half-normal": dist.HalfNormal(loc),
+        "cauchy": dist.Cauchy(loc, 0.3),
     }
     base = others[kind].to_event(1) if kind in others else bases(problem)[kind]
     value = torch.tensor([0.0, 1.0, 0.0]).double()

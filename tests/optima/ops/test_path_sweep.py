@@ -16,6 +16,10 @@ BASES = {
     "log-normal": lambda loc: dist.LogNormal(loc, 0.7),
     "exponential": lambda loc: dist.Exponential(1 / (loc + 0.1)),
     "weibull": lambda loc: dist.Weibull(loc + 0.1, torch.full_like(loc, 0.8)),
+    "gamma": lambda loc: dist.Gamma(loc + 0.5, loc + 1),
+    "inverse gamma": lambda loc: dist.InverseGamma(loc + 2, loc + 1),
+    "half-normal": lambda loc: dist.HalfNormal(loc + 0.1),
+    "half-Cauchy": lambda loc: dist.HalfCauchy(loc + 0.1),
 }
 
 
