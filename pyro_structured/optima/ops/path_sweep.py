@@ -13,45 +13,42 @@ from pyro_structured.optima.ops.compiled_draw import compiled_draw
 from pyro_structured.optima.ops.density_family import DensityFamily
 
 
-class _Labels(NamedTuple):
-    """Labels of all n nodes in a search, each of shape ``(n,)``.
-
-    :ivar np.ndarray lengths: Lengths of the shortest known paths to the nodes, +inf where none is known.
-    :ivar np.ndarray entries: Last edges of these paths, or -1.
-    :ivar np.ndarray potentials: Lower bounds of the cost of the rest of a path. Paths are not wanted where length and
-        potential together are larger than a bound.
-    """
-
-    lengths: np.ndarray
-    entries: np.ndarray
-    potentials: np.ndarray
-
-
 class _Queue(NamedTuple):
     """Nodes in a binary heap, the one with the least key first.
 
     :ivar np.ndarray nodes: The heap, with room for all nodes.
     :ivar np.ndarray places: Place of each node in the heap, or -1.
     :ivar np.ndarray keys: Key of each node.
+    :ivar np.ndarray size: Number of nodes in the heap, shape ``(1,)``.
     """
 
     nodes: np.ndarray
     places: np.ndarray
     keys: np.ndarray
+    size: np.ndarray
 
 
 @compiled
 def _new_queue(num_nodes: int) -> _Queue:
     """An empty queue with room for all nodes."""
-    return _Queue(np.empty(num_nodes, np.int64), np.full(num_nodes, -1, np.int64), np.empty(num_nodes))
+    places = np.full(num_nodes, -1, np.int64)
+    return _Queue(np.empty(num_nodes, np.int64), places, np.empty(num_nodes), np.zeros(1, np.int64))
 
 
 @compiled
-def _put(queue: _Queue, count: int, node: int, key: float) -> int:
-    """Puts a node in the queue of ``count`` nodes, or moves it forward; returns the new number of nodes."""
+def _clear(queue: _Queue) -> None:
+    for place in range(queue.size[0]):
+        queue.places[queue.nodes[place]] = -1
+    queue.size[0] = 0
+
+
+@compiled
+def _put(queue: _Queue, node: int, key: float) -> None:
+    """Puts a node in the queue, or moves it to where its new key belongs."""
     place = queue.places[node]
     if place < 0:
-        place, count = count, count + 1
+        place = queue.size[0]
+        queue.size[0] += 1
     queue.keys[node] = key
     while place > 0:
         above = queue.nodes[(place - 1) // 2]
@@ -59,93 +56,115 @@ def _put(queue: _Queue, count: int, node: int, key: float) -> int:
             break
         queue.nodes[place], queue.places[above] = above, place
         place = (place - 1) // 2
-    queue.nodes[place], queue.places[node] = node, place
-    return count
+    _sink(queue, node, place)
 
 
 @compiled
-def _take(queue: _Queue, count: int) -> int:
-    """Takes the first of ``count`` nodes out of the queue."""
-    first, last, count, place = queue.nodes[0], queue.nodes[count - 1], count - 1, 0
-    queue.places[first] = -1
+def _sink(queue: _Queue, node: int, place: int) -> None:
+    """Puts a node at a place, or below it, after those with smaller keys."""
+    count, key = queue.size[0], queue.keys[node]
     while 2 * place + 1 < count:
         below = 2 * place + 1
         if below + 1 < count and queue.keys[queue.nodes[below + 1]] < queue.keys[queue.nodes[below]]:
             below += 1
         moved = queue.nodes[below]
-        if queue.keys[last] <= queue.keys[moved]:
+        if key <= queue.keys[moved]:
             break
         queue.nodes[place], queue.places[moved] = moved, place
         place = below
-    if count:
-        queue.nodes[place], queue.places[last] = last, place
+    queue.nodes[place], queue.places[node] = node, place
+
+
+@compiled
+def _take(queue: _Queue) -> int:
+    """Takes the first node out of the queue."""
+    first, last = queue.nodes[0], queue.nodes[queue.size[0] - 1]
+    queue.places[first] = -1
+    queue.size[0] -= 1
+    if queue.size[0]:
+        _sink(queue, last, 0)
     return int(first)
 
 
 @compiled
-def _settle(
-    network: Adjacency,
-    costs: np.ndarray,
-    labels: _Labels,
-    bound: float,
-    target: int,
-    queue: _Queue,
-    count: int,
-) -> None:
-    """Lowers lengths to those of the shortest paths that go on from the nodes in the queue.
+def _least_key(queue: _Queue) -> float:
+    return float(queue.keys[queue.nodes[0]]) if queue.size[0] else math.inf
 
-    :param Adjacency network: The edges; reversed ones for paths that end in the queue's nodes.
-    :param np.ndarray costs: Costs, at least 0, shape ``(E,)``; +inf closes an edge.
-    :param _Labels labels: The lengths of the queue's nodes are final. Nodes come in the order of their lengths and
-        potentials; if these never fall along an edge by more than it costs, each comes only once.
-    :param float bound: Upper bound of length and potential of the paths that are wanted.
-    :param int target: A node with which the search ends, or -1.
-    :param int count: Number of nodes in the queue; afterwards it is empty.
+
+class _Search(NamedTuple):
+    """A search for the shortest paths from a node, which may be interrupted, and goes on while costs change.
+
+    No path is shorter than both its last node's length here and the least key in the queue: shorter lengths are final,
+    larger ones those of some path. What other nodes in the queue make of the rest has not been found yet.
+
+    :ivar Adjacency network: The edges; reversed ones for paths that end in a node.
+    :ivar np.ndarray lengths: Lengths of the shortest known paths to the n nodes, or +inf, shape ``(n,)``.
+    :ivar np.ndarray entries: Last edges of these paths, or -1, shape ``(n,)``.
+    :ivar _Queue queue: Nodes from which paths have to go on, by their lengths.
     """
-    lengths, entries, potentials = labels
-    while count:
-        node, count = _take(queue, count), count - 1
-        if node == target:
-            break
-        for place in range(network.leaving_from[node], network.leaving_from[node + 1]):
-            edge = network.leaving[place]
-            head, length = network.heads[edge], lengths[node] + costs[edge]
-            if length < lengths[head] and length + potentials[head] <= bound:
-                lengths[head], entries[head] = length, edge
-                count = _put(queue, count, head, length + potentials[head])
-    for place in range(count):
-        queue.places[queue.nodes[place]] = -1
+
+    network: Adjacency
+    lengths: np.ndarray
+    entries: np.ndarray
+    queue: _Queue
 
 
 @compiled
-def _renew(
-    network: Adjacency,
-    costs: np.ndarray,
-    labels: _Labels,
-    bound: float,
-    node: int,
-    queue: _Queue,
-    affected: np.ndarray,
-) -> None:
-    """Corrects the lengths that a search has found after costs of edges into a node have changed.
+def _new_search(network: Adjacency) -> _Search:
+    num_nodes = len(network.leaving_from) - 1
+    return _Search(network, np.empty(num_nodes), np.empty(num_nodes, np.int64), _new_queue(num_nodes))
 
-    Arguments as for :func:`_settle`, and memory ``affected`` for all nodes. Only the nodes whose shortest paths have
-    changed are visited: those behind the node, and those that are nearer through it now.
+
+@compiled
+def _start(search: _Search, node: int) -> None:
+    _clear(search.queue)
+    search.lengths[:] = math.inf
+    search.entries[:] = -1
+    search.lengths[node] = 0.0
+    _put(search.queue, node, 0.0)
+
+
+@compiled
+def _find(search: _Search, costs: np.ndarray, target: int, bound: float) -> float:
+    """The length of the shortest path to a node, or a number of at least ``bound``, if the length is."""
+    network, lengths, entries, queue = search
+    while _least_key(queue) < min(lengths[target], bound):
+        node = _take(queue)
+        for place in range(network.leaving_from[node], network.leaving_from[node + 1]):
+            edge = network.leaving[place]
+            head, length = network.heads[edge], lengths[node] + costs[edge]
+            if length < lengths[head]:
+                lengths[head], entries[head] = length, edge
+                _put(queue, head, length)
+    return _least_length(search, target)
+
+
+@compiled
+def _least_length(search: _Search, node: int) -> float:
+    """Lower bound of the length of the shortest path to a node; the length itself, if it is final."""
+    return min(float(search.lengths[node]), _least_key(search.queue))
+
+
+@compiled
+def _renew(search: _Search, costs: np.ndarray, node: int, affected: np.ndarray) -> None:
+    r"""Corrects lengths after costs of edges into a node have changed, as far as this does not take a search.
+
+    :param np.ndarray affected: Memory for all nodes. Only those are visited whose shortest paths led through the edge
+        of a path that has become longer: their lengths are not known any more, and many will not be needed again.
 
     **References**
 
     Ramalingam, Reps (1996): *An incremental algorithm for a generalization of the shortest-path problem.* Journal of
-    Algorithms.
+    Algorithms. Koenig, Likhachev, Furcy (2004): *Lifelong planning A\*.* Artificial Intelligence.
     """
-    lengths, entries, potentials = labels
+    network, lengths, entries, queue = search
     present, entry = lengths[node], entries[node]
-    is_start = entry < 0 and present < math.inf
-    if is_start or potentials[node] == math.inf:
+    if entry < 0 and present < math.inf:
         return
-    length, best = _best_entry(network, costs, labels, bound, node)
+    length, best = _best_entry(search, costs, node)
     if length < present:
         lengths[node], entries[node] = length, best
-        _settle(network, costs, labels, bound, -1, queue, _put(queue, 0, node, length + potentials[node]))
+        _put(queue, node, length)
     elif entry >= 0 and lengths[network.tails[entry]] + costs[entry] > present:
         size, visited = 1, 0
         affected[0] = node
@@ -157,24 +176,22 @@ def _renew(
                     affected[size], size = network.heads[edge], size + 1
         for changed in affected[:size]:
             lengths[changed], entries[changed] = math.inf, -1
-        count = 0
         for changed in affected[:size]:
-            lengths[changed], entries[changed] = _best_entry(network, costs, labels, bound, changed)
-            if entries[changed] >= 0:
-                count = _put(queue, count, changed, lengths[changed] + potentials[changed])
-        _settle(network, costs, labels, bound, -1, queue, count)
+            lengths[changed], entries[changed] = _best_entry(search, costs, changed)
+            if entries[changed] >= 0 or queue.places[changed] >= 0:
+                _put(queue, changed, lengths[changed])
 
 
 @compiled
-def _best_entry(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, node: int) -> tuple[float, int]:
-    """Length and last edge of the shortest path to a node, given the lengths of those to all others."""
-    least, best = math.inf, -1
+def _best_entry(search: _Search, costs: np.ndarray, node: int) -> tuple[float, int]:
+    """Length and last edge of the shortest path to a node by way of nodes from which all paths have gone on."""
+    network, least, best = search.network, math.inf, -1
     for place in range(network.entering_from[node], network.entering_from[node + 1]):
         edge = network.entering[place]
-        length = labels.lengths[network.tails[edge]] + costs[edge]
-        if length < least:
+        tail, length = network.tails[edge], search.lengths[network.tails[edge]] + costs[edge]
+        if length < least and search.queue.places[tail] < 0:
             least, best = length, edge
-    return (least, best) if least + labels.potentials[node] <= bound else (math.inf, -1)
+    return least, best
 
 
 @compiled
@@ -187,40 +204,24 @@ def shortest_paths(
     :param np.ndarray owners: Index of the vector of costs of each pair, integers of shape ``(pairs,)``.
     :return: Booleans of shape ``(pairs, E)``. One search for each pair, which ends with the target.
     """
-    num_nodes = len(network.leaving_from) - 1
-    queue, paths = _new_queue(num_nodes), np.zeros((len(owners), costs.shape[1]), np.bool_)
-    labels = _Labels(np.empty(num_nodes), np.empty(num_nodes, np.int64), np.zeros(num_nodes))
+    search, paths = _new_search(network), np.zeros((len(owners), costs.shape[1]), np.bool_)
     for pair in range(len(owners)):
         source, node = sources[pair], targets[pair]
-        labels.lengths[:] = math.inf
-        labels.lengths[source] = 0.0
-        _settle(network, costs[owners[pair]], labels, math.inf, node, queue, _put(queue, 0, source, 0.0))
+        _start(search, source)
+        _find(search, costs[owners[pair]], node, math.inf)
         while node != source:
-            edge = labels.entries[node]
+            edge = search.entries[node]
             paths[pair, edge], node = True, network.tails[edge]
     return paths
 
 
-# Share of its length by which the path may become longer before distances are searched for again.
-SLACK = 0.1
-ROUNDING = 1e-9
-
-
 class _Work(NamedTuple):
-    """Memory for searches.
+    """Searches from the source, to the target, and for the shortest path without an edge; and other memory."""
 
-    Distances from the source (``there``) and to the target (``back``) are kept up to date while costs change, but only
-    where they matter: where the rest of the way, one edge of which is free, can make it shorter than the path. Their
-    potentials are lower bounds of the cost of this rest.
-    """
-
-    there: _Labels
-    back: _Labels
-    detour: _Labels
-    zeros: np.ndarray
-    floors: np.ndarray
+    there: _Search
+    back: _Search
+    detour: _Search
     fresh: np.ndarray
-    queue: _Queue
     affected: np.ndarray
 
 
@@ -241,9 +242,9 @@ def path_sweep(
     The bounds are those of :func:`~pyro_structured.optima.solvers.path_intervals.path_intervals`, and nodes come in the
     same order. An out-edge with cost w that leads from u to v keeps a path of length C the shortest as long as :math:`w
     \ge C - D_u - R_v`, where D and R are the distances from the source and to the target; whether they use out-edges of
-    u makes no difference where this bound is positive. They are corrected whenever a cost changes. An edge of the path
-    may become as expensive as the shortest path without it allows, which a search finds whose potentials are lower
-    bounds of R.
+    u makes no difference where this bound is positive. Both searches go on only as far as it may be. An edge of the
+    path may become as expensive as the shortest path without it allows: from where the search from the source has come
+    to, that is the cheapest way on, which lower bounds of R lead to the target.
 
     :param Adjacency network: The edges.
     :param Adjacency backward: The edges, reversed.
@@ -256,30 +257,27 @@ def path_sweep(
         at least 0 of all costs; float64, shape ``(N, E, 5)``.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, E)``.
 
-    O(N · n · (E + n log n)) for n nodes at worst; in large networks nearly O(N · E), since few nodes matter to a path,
-    and few distances change with a node's costs. Exact up to rounding.
+    O(N · n · (E + n log n)) for n nodes at worst; in large networks nearly O(N · (E + n log n)), since nodes come from
+    the source to the target, and a cost changes the distances from the source behind its edge, and to the target before
+    it: they are hardly needed before, and after that, respectively. Exact up to rounding.
     """
     num_nodes, num_edges = len(network.leaving_from) - 1, costs.shape[1]
-    work = _new_work(num_nodes, num_edges)
+    work = _Work(
+        _new_search(network),
+        _new_search(backward),
+        _new_search(network),
+        np.empty(num_edges),
+        np.empty(num_nodes, np.int64),
+    )
     exits = np.empty(num_nodes, np.int64)
     for n in range(len(costs)):
         for edge in range(num_edges):
             work.fresh[edge] = compiled_draw(uniform[n, edge], family, base[n, edge], 0.0, math.inf)
         path = _trace(network, paths[n], exits, sources[n])
         order = _order(network, path, targets[n])
-        _sweep_row(network, backward, costs[n], path, exits, order, family, base[n], uniform[n], work)
-
-
-@compiled
-def _new_work(num_nodes: int, num_edges: int) -> _Work:
-    numbers, integers = np.zeros((7, num_nodes)), np.empty((4, num_nodes), np.int64)
-    there, back, detour = (
-        _Labels(numbers[0], integers[0], numbers[1]),
-        _Labels(numbers[2], integers[1], numbers[3]),
-        _Labels(numbers[4], integers[2], numbers[5]),
-    )
-    floors, fresh = np.empty((2, num_edges))
-    return _Work(there, back, detour, numbers[6], floors, fresh, _new_queue(num_nodes), integers[3])
+        _start(work.there, sources[n])
+        _start(work.back, targets[n])
+        _sweep_row(costs[n], path, exits, order, family, base[n], uniform[n], work)
 
 
 @compiled
@@ -317,8 +315,6 @@ def _order(network: Adjacency, path: np.ndarray, target: int) -> np.ndarray:
 
 @compiled
 def _sweep_row(
-    network: Adjacency,
-    backward: Adjacency,
     costs: np.ndarray,
     path: np.ndarray,
     exits: np.ndarray,
@@ -329,101 +325,62 @@ def _sweep_row(
     work: _Work,
 ) -> None:
     """Updates the costs of a row; ``work.fresh`` has unconditional draws, new costs of edges without a restriction."""
-    there, back, fresh, queue, affected = work.there, work.back, work.fresh, work.queue, work.affected
-    first = least = most = length = np.sum(costs[path])
-    bound = _search(network, backward, costs, path, length, work)
-    position = 0
+    there, back, fresh, affected = work.there, work.back, work.fresh, work.affected
+    network, length = there.network, np.sum(costs[path])
     for node in order:
         chosen = exits[node]
         if chosen >= 0:
-            high = _detour(network, costs, path, position, work) - (length - costs[chosen])
+            high = _detour(costs, chosen, network.heads[path[-1]], work) - (length - costs[chosen])
             costs[chosen] = compiled_draw(uniform[chosen], family, base[chosen], 0.0, high)
-            position, length = position + 1, np.sum(costs[path])
-            least, most = min(least, length), max(most, length)
-            # Distances that did not matter must not matter now, be it because of this edge or of those before.
-            if max(most, length + first - least) > bound * (1 - ROUNDING):
-                first = least = most = length
-                bound = _search(network, backward, costs, path, length, work)
-            else:
-                _renew(network, costs, there, bound, network.heads[chosen], queue, affected)
-                _renew(backward, costs, back, bound, node, queue, affected)
-        places, reach = range(network.leaving_from[node], network.leaving_from[node + 1]), there.lengths[node]
-        for place in places:
-            edge = network.leaving[place]
-            low = length - reach - back.lengths[network.heads[edge]]
-            if low > 0 and edge != chosen:
-                fresh[edge] = compiled_draw(uniform[edge], family, base[edge], low, math.inf)
+            length = np.sum(costs[path])
+            _renew(there, costs, network.heads[chosen], affected)
+            _renew(back, costs, node, affected)
+        places, rest = range(network.leaving_from[node], network.leaving_from[node + 1]), math.inf
         for place in places:
             edge = network.leaving[place]
             if edge != chosen:
-                costs[edge] = fresh[edge]
-                if reach < math.inf:
-                    _renew(network, costs, there, bound, network.heads[edge], queue, affected)
-        if back.potentials[node] < math.inf:
-            _renew(backward, costs, back, bound, node, queue, affected)
+                rest = min(rest, _least_length(back, network.heads[edge]))
+        reach = _least_length(there, node)
+        if reach + rest < length:
+            reach = _find(there, costs, node, length - rest)
+            for place in places:
+                edge = network.leaving[place]
+                if edge != chosen:
+                    low = length - reach - _find(back, costs, network.heads[edge], length - reach)
+                    if low > 0:
+                        fresh[edge] = compiled_draw(uniform[edge], family, base[edge], low, math.inf)
+        for place in places:
+            edge = network.leaving[place]
+            if edge != chosen:
+                head, costs[edge] = network.heads[edge], fresh[edge]
+                if there.entries[head] == edge or there.lengths[node] + costs[edge] < there.lengths[head]:
+                    _renew(there, costs, head, affected)
+        _renew(back, costs, node, affected)
 
 
 @compiled
-def _search(
-    network: Adjacency, backward: Adjacency, costs: np.ndarray, path: np.ndarray, length: float, work: _Work
-) -> float:
-    """Finds all distances that matter as long as the path is hardly longer than now; returns how long it may be."""
-    bound, floors, queue = length * (1 + SLACK), work.floors, work.queue
-    source, target = network.tails[path[0]], network.heads[path[-1]]
-    # Off the path edges never cost less than this: they cost what they do now, and then at least the fresh draw.
-    floors[:] = np.minimum(costs, work.fresh)
-    floors[path] = costs[path]
-    rest, entries = work.detour.potentials, work.detour.entries
-    _find(backward, floors, _Labels(rest, entries, work.zeros), bound, target, queue)
-    _find_skipping(backward, floors, rest, _Labels(work.there.potentials, entries, work.zeros), bound, queue)
-    nearest = work.there.lengths
-    _find(network, floors, _Labels(nearest, entries, work.there.potentials), bound, source, queue)
-    _find_skipping(network, floors, nearest, _Labels(work.back.potentials, entries, rest), bound, queue)
-    _find(network, costs, work.there, bound, source, queue)
-    _find(backward, costs, work.back, bound, target, queue)
-    rest[:] = np.minimum(rest, bound)
-    return bound
-
-
-@compiled
-def _find(network: Adjacency, costs: np.ndarray, labels: _Labels, bound: float, start: int, queue: _Queue) -> None:
-    """Fills in the distances from node ``start``."""
-    labels.lengths[:] = math.inf
-    labels.entries[:] = -1
-    labels.lengths[start] = 0.0
-    _settle(network, costs, labels, bound, -1, queue, _put(queue, 0, start, labels.potentials[start]))
-
-
-@compiled
-def _find_skipping(
-    network: Adjacency, costs: np.ndarray, distances: np.ndarray, labels: _Labels, bound: float, queue: _Queue
-) -> None:
-    """Fills in the lengths of the shortest paths one edge of which is free, from the distances of all nodes."""
-    labels.lengths[:] = math.inf
-    for edge in range(len(costs)):
-        head = network.heads[edge]
-        labels.lengths[head] = min(labels.lengths[head], distances[network.tails[edge]])
-    count = 0
-    for node in range(len(labels.lengths)):
-        if labels.lengths[node] + labels.potentials[node] <= bound:
-            count = _put(queue, count, node, labels.lengths[node] + labels.potentials[node])
-        else:
-            labels.lengths[node] = math.inf
-    _settle(network, costs, labels, bound, -1, queue, count)
-
-
-@compiled
-def _detour(network: Adjacency, costs: np.ndarray, path: np.ndarray, position: int, work: _Work) -> float:
-    """Length of the shortest path without the edge at a position of the present path."""
-    labels, queue, chosen, target = work.detour, work.queue, path[position], network.heads[path[-1]]
-    labels.lengths[:] = math.inf
-    length, count = 0.0, 0
-    for edge in path[: position + 1]:
-        node = network.tails[edge]
-        labels.lengths[node] = length
-        count, length = _put(queue, count, node, length + labels.potentials[node]), length + costs[edge]
-    present = costs[chosen]
-    costs[chosen] = math.inf
-    _settle(network, costs, labels, math.inf, target, queue, count)
+def _detour(costs: np.ndarray, chosen: int, target: int, work: _Work) -> float:
+    """Length of the shortest path without an edge of the path, which is closed for the search from the source."""
+    there, back, (network, lengths, _, queue) = work.there, work.back, work.detour
+    present, costs[chosen] = costs[chosen], math.inf
+    _renew(there, costs, network.heads[chosen], work.affected)
+    lengths[:] = math.inf
+    _clear(queue)
+    best: float = there.lengths[target]
+    for node in there.queue.nodes[: there.queue.size[0]]:
+        lengths[node] = there.lengths[node]
+        if lengths[node] + _least_length(back, node) < best:
+            _put(queue, node, lengths[node] + _least_length(back, node))
+    while _least_key(queue) < best:
+        node = _take(queue)
+        for place in range(network.leaving_from[node], network.leaving_from[node + 1]):
+            edge = network.leaving[place]
+            head, length = network.heads[edge], lengths[node] + costs[edge]
+            if length < min(lengths[head], there.lengths[head]):
+                lengths[head] = length
+                if head == target:
+                    best = length
+                elif length + _least_length(back, head) < best:
+                    _put(queue, head, length + _least_length(back, head))
     costs[chosen] = present
-    return float(labels.lengths[target])
+    return best
