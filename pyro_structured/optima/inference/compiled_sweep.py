@@ -61,7 +61,6 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
     rows = problem.flatten(batch)
     run(
         problem.adjacency,
-        problem.adjacency.reversed(),
         costs.view(-1, count).numpy(),
         value.expand(costs.shape).reshape(-1, count).bool().numpy(),
         rows.source.contiguous().numpy(),

@@ -77,7 +77,8 @@ class IndependentCosts(CostFamily):
         low = torch.maximum(box.low, least)
         # Rounding must not reverse the bounds.
         high = torch.maximum(low, torch.minimum(box.high, most))
-        drawn = self.quantile(share, loc, scale, low, high)
+        # Densities of intervals without a length are not asked for: they may be infinite, or 0.
+        drawn = torch.where(low < high, self.quantile(share, loc, scale, low, high), low)
         return drawn if box.free is None else torch.where(box.free, drawn, present)
 
     def draw_all(self, uniform: Tensor) -> Tensor:

@@ -98,6 +98,8 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     low = max(low - shift, base[2])
     # Rounding must not reverse the bounds.
     high = max(low, min(high - shift, base[3]))
+    if low == high:
+        return low + shift
     if family == DensityFamily.UNIFORM:
         return low + (high - low) * uniform + shift
     if family == DensityFamily.EXPONENTIAL:

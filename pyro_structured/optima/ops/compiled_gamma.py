@@ -38,8 +38,6 @@ def compiled_gamma_quantile(uniform: float, concentration: float, low: float, hi
     Press, Teukolsky, Vetterling, Flannery (2007): *Numerical recipes.* Cambridge. Section 6.2.
     """
     a, split = concentration, concentration + SPLIT
-    if low >= high:
-        return low
     if a > NORMAL_FROM:
         return max(min(_cube(a, compiled_quantile(uniform, _normal(a, low), _normal(a, high))), high), low)
     peak = _log_peak(a)

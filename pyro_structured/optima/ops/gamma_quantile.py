@@ -41,8 +41,7 @@ def gamma_quantile(uniform: Tensor, concentration: Tensor, low: Tensor, high: Te
     normal = a * (cube[0] + cube[1] * truncated_quantile(uniform, *ends)).clamp(min=0.0) ** 3
     arrays = np.broadcast_arrays(*(np.asarray(each.detach().cpu()) for each in (uniform, a, low, high)))
     found = torch.from_numpy(_inverse(*arrays)).to(uniform.device)
-    found = torch.where(low < high, torch.where(a > NORMAL_FROM, normal, found), low)
-    return torch.maximum(torch.minimum(found, high), low)
+    return torch.maximum(torch.minimum(torch.where(a > NORMAL_FROM, normal, found), high), low)
 
 
 def _inverse(uniform: np.ndarray, a: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

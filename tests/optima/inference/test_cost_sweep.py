@@ -152,6 +152,16 @@ def test_exact_draws_forget_where_they_start(kind):
     assert torch.equal(first, second) and ((first >= box.low) & (first <= box.high)).all()
 
 
+@pytest.mark.parametrize("kind", EXACT)
+def test_intervals_without_a_length(kind):
+    """Whatever the density is there."""
+    for place in (0.0, 0.3, 1e4):
+        ends = torch.full((4,), place).double()
+        family = cost_conditionals(EXACT[kind], 1)
+        drawn = family.draw(ends, Box(torch.arange(4), ends, ends), torch.rand(4).double())
+        assert torch.equal(drawn, ends.clamp(family.low))
+
+
 ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace")
 
 
