@@ -17,6 +17,7 @@ __all__ = [
 ]
 
 from abc import abstractmethod
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -80,6 +81,12 @@ class IndependentCosts(CostFamily):
         # Densities of intervals without a length are not asked for: they may be infinite, or 0.
         drawn = torch.where(low < high, self.quantile(share, loc, scale, low, high), low)
         return drawn if box.free is None else torch.where(box.free, drawn, present)
+
+    @cached_property
+    def base(self) -> Tensor:
+        """Location, scale, both bounds, and 0, an additive constant, shape ``(..., P, 5)``."""
+        parameters = (self.loc, self.scale, self.low, self.high, torch.zeros((), dtype=self.loc.dtype))
+        return torch.stack(torch.broadcast_tensors(*parameters), -1)
 
     def draw_all(self, uniform: Tensor) -> Tensor:
         """Unconditional draws of all costs, equal to those in boxes without bounds.

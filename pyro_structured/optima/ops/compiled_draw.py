@@ -100,9 +100,11 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     high = max(low, min(high - shift, base[3]))
     if low == high:
         return low + shift
-    if family == DensityFamily.UNIFORM:
-        return low + (high - low) * uniform + shift
-    if family == DensityFamily.EXPONENTIAL:
+    if family == DensityFamily.NORMAL:
+        quantile = loc + scale * compiled_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+    elif family == DensityFamily.UNIFORM:
+        quantile = low + (high - low) * uniform
+    elif family == DensityFamily.EXPONENTIAL:
         quantile = low - scale * math.log1p(uniform * math.expm1((low - high) / scale))
     elif family == DensityFamily.WEIBULL:
         quantile = _weibull_quantile(uniform, loc, scale, low, high)
@@ -118,10 +120,8 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
         quantile = loc + scale * _logistic_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     elif family == DensityFamily.GUMBEL:
         quantile = loc + scale * _gumbel_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
-    elif family == DensityFamily.LOG_NORMAL:
+    else:
         least = (math.log(low) - loc) / scale if low > 0 else -math.inf
         most = (math.log(high) - loc) / scale if high > 0 else -math.inf
         quantile = math.exp(loc + scale * compiled_quantile(uniform, least, most))
-    else:
-        quantile = loc + scale * compiled_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     return max(min(quantile, high), low) + shift

@@ -9,6 +9,8 @@ from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
 
 # Below this number, tail probabilities become too small for a double.
 FAR = -36.0
+# From this probability on, and as far from 1, one fraction is enough.
+CENTRE_FROM = 0.075
 # Wichura (1988), Algorithm AS 241, PPND16: numerators and denominators, highest powers first.
 CENTRE = (
     (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457)
@@ -64,6 +66,8 @@ def _lower_quantile(share: float, rest: float, low: float, high: float) -> float
     above = _tail_mass(-high)
     mass = 1 - below - above
     left, right = below + share * mass, above + rest * mass
+    if min(left, right) >= CENTRE_FROM:
+        return _centre(left - 0.5)
     return -_upper_point(left) if left < right else _upper_point(right)
 
 
@@ -75,13 +79,18 @@ def _tail_mass(x: float) -> float:
 @compiled
 def _upper_point(mass: float) -> float:
     """The number above which a standard normal variable lies with a probability of at most one half."""
-    centred = 0.5 - mass
-    if centred <= 0.425:
-        return centred * _fraction(CENTRE, 0.180625 - centred**2)
+    if mass >= CENTRE_FROM:
+        return _centre(0.5 - mass)
     if mass <= 0:
         return math.inf
     root = math.sqrt(-math.log(mass))
     return _fraction(TAIL, root - 1.6) if root <= 5 else _fraction(FAR_TAIL, root - 5)
+
+
+@compiled
+def _centre(centred: float) -> float:
+    """Quantile of a probability, less one half, where it is not near 0 or 1."""
+    return centred * _fraction(CENTRE, 0.180625 - centred**2)
 
 
 @compiled
