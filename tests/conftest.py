@@ -10,7 +10,7 @@ from pyro_structured.foundation.ops.optional_numba import compiled_function
 
 COMPILED = (
     *("compiled", "compiled_counts", "compiled_draw", "compiled_gamma", "compiled_mass", "compiled_quantile"),
-    *("compiled_transport", "matching_sweep", "path_sweep"),
+    *("compiled_student", "compiled_transport", "matching_sweep", "path_sweep"),
 )
 
 

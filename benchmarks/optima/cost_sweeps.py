@@ -36,6 +36,10 @@ def matching(size, kind):
     return Matching(size), kind(torch.zeros(size, size).double(), torch.ones(()).double()).to_event(2)
 
 
+def student(loc, scale):
+    return dist.StudentT(torch.tensor(4.0).double(), loc, scale)
+
+
 def path(side, base):
     edges = grid_edges(side)
     edges = torch.cat([edges, edges.flip(1)])
@@ -66,7 +70,7 @@ def hide_numba():
     for name in [name for name in sys.modules if name.startswith("pyro_structured.") and "_sweep" in name]:
         if ".ops." in name:
             del sys.modules[name]
-    for name in ("compiled_draw", "compiled_gamma", "compiled_quantile"):
+    for name in ("compiled_draw", "compiled_gamma", "compiled_quantile", "compiled_student"):
         sys.modules.pop(f"pyro_structured.optima.ops.{name}", None)
     sys.modules.pop("pyro_structured.foundation.ops.compiled", None)
     compiled_function.cache_clear()
@@ -81,10 +85,12 @@ def main():
         "normal matching, J = 30": (*matching(4 if few else 30, dist.Normal), 10, 0.15, True),
         "Laplace matching, J = 30": (*matching(4 if few else 30, dist.Laplace), 10, 0.5, True),
         "Gumbel matching, J = 30": (*matching(4 if few else 30, dist.Gumbel), 10, None, True),
+        "Student matching, J = 30": (*matching(4 if few else 30, student), 10, None, True),
         "normal matching, J = 300": (*matching(5 if few else 300, dist.Normal), 1, 8.0, True),
         "log-normal path, 10 x 10": (*path(3 if few else 10, dist.LogNormal(0 * one, one)), 10, None, True),
         "Weibull path, 10 x 10": (*path(3 if few else 10, dist.Weibull(one, two)), 10, None, True),
         "gamma path, 10 x 10": (*path(3 if few else 10, dist.Gamma(two, one)), 10, 1.5, True),
+        "half-Cauchy path, 10 x 10": (*path(3 if few else 10, dist.HalfCauchy(one)), 10, None, True),
         "log-normal path, 60 x 60": (*path(4 if few else 60, dist.LogNormal(0 * one, one)), 1, 12.0, True),
     }
     rows, plain = [], {}

@@ -32,8 +32,8 @@ def sweep_compiled(
     :return: Number of boxes that were drawn from, or ``None`` if nothing was done.
     """
     shift = None
-    if isinstance(family, ShiftedCosts):
-        shift, family = family.shift, family.costs
+    while isinstance(family, ShiftedCosts):
+        shift, family = family.shift if shift is None else shift + family.shift, family.costs
     if not isinstance(family, IndependentCosts) or costs.device.type != "cpu":
         return None
     if isinstance(problem, Matching) and (run := compiled_function("optima.ops.matching_sweep", "matching_sweep")):

@@ -20,6 +20,7 @@ from torch.distributions import (
     LogNormal,
     MultivariateNormal,
     Normal,
+    StudentT,
     Uniform,
     Weibull,
 )
@@ -38,6 +39,8 @@ from pyro_structured.optima.inference.independent_costs import (
     LogisticCosts,
     LogNormalCosts,
     NormalCosts,
+    ShiftedCosts,
+    StudentCosts,
     UniformCosts,
     WeibullCosts,
 )
@@ -61,6 +64,7 @@ INVERTED: dict[Any, Callable[[Any, Callable[[Tensor], Tensor]], CostFamily]] = {
     Logistic: lambda d, flat: LogisticCosts(flat(d.loc), flat(d.scale)),
     Gumbel: lambda d, flat: GumbelCosts(flat(d.loc), flat(d.scale)),
     Cauchy: lambda d, flat: CauchyCosts(flat(d.loc), flat(d.scale), flat(-INFINITY)),
+    StudentT: lambda d, flat: ShiftedCosts(StudentCosts(flat(d.df), flat(d.scale)), flat(d.loc)),
     HalfCauchy: lambda d, flat: CauchyCosts(flat(ZERO), flat(d.scale), flat(ZERO)),
 }
 

@@ -12,6 +12,7 @@ __all__ = [
     "LogisticCosts",
     "NormalCosts",
     "ShiftedCosts",
+    "StudentCosts",
     "UniformCosts",
     "WeibullCosts",
 ]
@@ -25,6 +26,7 @@ from torch import Tensor
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
 from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
 from pyro_structured.optima.ops.gamma_quantile import gamma_quantile
+from pyro_structured.optima.ops.student_quantile import student_quantile
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile
 from pyro_structured.optima.structures.box import Box
 
@@ -311,6 +313,22 @@ class CauchyCosts(LineSlicedCosts):
     def log_density(self, costs: Tensor) -> Tensor:
         """Log-density up to a constant."""
         return -((costs - self.loc) / self.scale).square().log1p().sum(-1)
+
+
+class StudentCosts(LineSlicedCosts):
+    """Costs of Student's t distribution around zero; locations are degrees of freedom."""
+
+    family = DensityFamily.STUDENT
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated variables."""
+        quantile = scale * student_quantile(uniform, loc, low / scale, high / scale)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Log-density up to a constant."""
+        return -((costs / self.scale).square() / self.loc).log1p().mul((self.loc + 1) / 2).sum(-1)
 
 
 class LaplaceCosts(LineSlicedCosts):

@@ -9,6 +9,7 @@ import numpy as np
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_gamma import compiled_gamma_quantile
 from pyro_structured.optima.ops.compiled_quantile import compiled_quantile, log_mix
+from pyro_structured.optima.ops.compiled_student import compiled_student_quantile
 from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
 
 
@@ -114,6 +115,8 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
         quantile = scale / compiled_gamma_quantile(1 - uniform, loc, scale / high, scale / low)
     elif family == DensityFamily.CAUCHY:
         quantile = loc + scale * _cauchy_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
+    elif family == DensityFamily.STUDENT:
+        quantile = scale * compiled_student_quantile(uniform, loc, low / scale, high / scale)
     elif family == DensityFamily.LAPLACE:
         quantile = loc + scale * _laplace_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     elif family == DensityFamily.LOGISTIC:

@@ -32,6 +32,8 @@ class DensityFamily(IntEnum):
     :cvar INVERSE_GAMMA: The distribution of the scale divided by a gamma variable of scale 1, with the location as its
         concentration, truncated to the bounds, which are not negative.
     :cvar CAUCHY: Cauchy's distribution, truncated to the bounds.
+    :cvar STUDENT: Student's t distribution of this scale around zero, with the location as its degrees of freedom,
+        truncated to the bounds.
     """
 
     UNIFORM = 0
@@ -45,3 +47,4 @@ class DensityFamily(IntEnum):
     GAMMA = 8
     INVERSE_GAMMA = 9
     CAUCHY = 10
+    STUDENT = 11

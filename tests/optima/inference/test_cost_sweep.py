@@ -57,6 +57,7 @@ def bases(problem):
     }
     if isinstance(problem.cost_low, float) and problem.cost_low < 0:
         found["normal"] = dist.Normal(loc, 0.3).to_event(rank)
+        found["student"] = dist.StudentT(4.0, loc, 0.3).to_event(rank)
         found["laplace"] = dist.Laplace(loc, 0.3).to_event(rank)
     if rank == 1:
         parts = dist.Gamma(torch.tensor([[3.0], [5.0]], dtype=torch.double) + loc, torch.full_like(loc, 10.0))
@@ -162,7 +163,7 @@ def test_intervals_without_a_length(kind):
         assert torch.equal(drawn, ends.clamp(family.low))
 
 
-ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace")
+ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace", "student")
 
 
 @pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull", "inverse gamma", "half-normal", "cauchy"])
