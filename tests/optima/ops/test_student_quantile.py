@@ -68,9 +68,9 @@ def check(freedom, found, uniform, low, high):
         ends = tail(mpmath.mpf(low)), tail(mpmath.mpf(high))
         if ends[0] == ends[1]:
             return
-        step = 1024 * EPSILON * max(abs(found), 1.0)
+        step = 2**12 * EPSILON * max(abs(found), 1.0)
         shares = [
-            (tail(min(max(mpmath.mpf(found) + side * step, low), high)) - ends[0]) / (ends[1] - ends[0])
+            (tail(mpmath.mpf(min(max(mpmath.mpf(found) + side * step, low), high))) - ends[0]) / (ends[1] - ends[0])
             for side in (-1, 1)
         ]
         assert shares[0] - 1e-11 <= uniform <= shares[1] + 1e-11
