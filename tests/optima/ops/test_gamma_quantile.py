@@ -37,6 +37,9 @@ def tensors(*numbers):
 @example((2.0, 1e5, math.inf), 0.5)
 @example((0.01, 1e-280, 1e-270), 0.5)
 @example((1e4, 0.0, 10.0), 0.5)
+@example((100.0, 2000.0, math.inf), 0.3)
+@example((5000.0, 9000.0, math.inf), 0.3)
+@example((300.0, 0.01, 1.0), 0.3)
 def test_quantiles(interval, uniform):
     concentration, low, high = interval
     found = float(gamma_quantile(*tensors(uniform, *interval)))
