@@ -19,8 +19,7 @@ TEXT = """
 A step of `ConstrainedSlice` draws every cost given all others and the observed optimum, one restriction of the inverse
 set after the other. *Compiled*: as it is, with numba; the first call, which compiles, is left out. *Plain*: the same
 restrictions without numba. *Slices*: without numba, and by slice sampling, as for costs whose distribution cannot be
-inverted. Processor time of a row, of a batch of as many rows as stated. Gamma costs are not inverted: they
-take slices in any case. Dashes: not measured.
+inverted. Processor time of a row, of a batch of as many rows as stated. Dashes: not measured.
 """
 
 
@@ -39,6 +38,10 @@ def grid_edges(side):
 
 def matching(size, kind):
     return Matching(size), kind(torch.zeros(size, size).double(), torch.ones(()).double()).to_event(2)
+
+
+def student(loc, scale):
+    return dist.StudentT(torch.tensor(4.0).double(), loc, scale)
 
 
 def path(side, base):
@@ -76,7 +79,8 @@ def hide_numba():
     for name in [name for name in sys.modules if name.startswith("pyro_structured.") and "_sweep" in name]:
         if ".ops." in name:
             del sys.modules[name]
-    for name in ("foundation.ops.compiled", "optima.ops.compiled_draw", "optima.ops.maximum_flow"):
+    names = ("compiled_draw", "compiled_gamma", "compiled_quantile", "compiled_student", "maximum_flow")
+    for name in ("foundation.ops.compiled", *(f"optima.ops.{name}" for name in names)):
         sys.modules.pop(f"pyro_structured.{name}", None)
     compiled_function.cache_clear()
 
@@ -90,10 +94,12 @@ def main():
         "normal matching, J = 30": (*matching(4 if few else 30, dist.Normal), 10, 0.15, True),
         "Laplace matching, J = 30": (*matching(4 if few else 30, dist.Laplace), 10, 0.5, True),
         "Gumbel matching, J = 30": (*matching(4 if few else 30, dist.Gumbel), 10, None, True),
+        "Student matching, J = 30": (*matching(4 if few else 30, student), 10, None, True),
         "normal matching, J = 300": (*matching(5 if few else 300, dist.Normal), 1, 8.0, True),
         "log-normal path, 10 x 10": (*path(3 if few else 10, dist.LogNormal(0 * one, one)), 10, None, True),
         "Weibull path, 10 x 10": (*path(3 if few else 10, dist.Weibull(one, two)), 10, None, True),
-        "gamma path, 10 x 10": (*path(3 if few else 10, dist.Gamma(two, one)), 10, 1.5, False),
+        "gamma path, 10 x 10": (*path(3 if few else 10, dist.Gamma(two, one)), 10, 1.5, True),
+        "half-Cauchy path, 10 x 10": (*path(3 if few else 10, dist.HalfCauchy(one)), 10, None, True),
         "log-normal path, 60 x 60": (*path(4 if few else 60, dist.LogNormal(0 * one, one)), 1, 12.0, True),
         "exponential cut, 16 x 16": (*cut(grid_edges(3 if few else 16), 9 if few else 256), 10, 8.0, True),
         "exponential cut, 4 nodes": (*cut(SQUARE, 4), 20 if few else 2_000, 0.0125, True),

@@ -32,9 +32,9 @@ def sweep_compiled(
     :param Tensor uniform: Uniform variables, one for every cost; ``None``: new ones.
     :return: Number of boxes that were drawn from, or ``None`` if nothing was done.
     """
-    shift = torch.zeros(())
-    if isinstance(family, ShiftedCosts):
-        shift, family = family.shift, family.costs
+    shift = None
+    while isinstance(family, ShiftedCosts):
+        shift, family = family.shift if shift is None else shift + family.shift, family.costs
     if not isinstance(family, IndependentCosts) or costs.device.type != "cpu":
         return None
     if isinstance(problem, Matching) and (run := compiled_function("optima.ops.matching_sweep", "matching_sweep")):
@@ -65,7 +65,6 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
     rows = problem.flatten(batch)
     run(
         problem.adjacency,
-        problem.adjacency.reversed(),
         costs.view(-1, count).numpy(),
         value.expand(costs.shape).reshape(-1, count).bool().numpy(),
         rows.source.contiguous().numpy(),
@@ -80,14 +79,18 @@ def _sweep_cuts(run: Any, costs: Tensor, value: Tensor, problem: MinimumCut, bas
     run(problem.edges.cpu().numpy(), costs.view(-1, count).numpy(), labels.numpy(), *base)
 
 
-def _base(costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor, uniform: Tensor | None) -> Base:
+def _base(
+    costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor | None, uniform: Tensor | None
+) -> Base:
     """Family, parameters ``(N, *cost_shape, 5)``, and uniform variables ``(N, *cost_shape)`` of the costs of N rows."""
     batch = costs.shape[: costs.dim() - len(problem.cost_shape)]
-    parameters = torch.broadcast_tensors(family.loc, family.scale, family.low, family.high, shift)
-    base = torch.stack(parameters, -1)
+    base = family.base
+    if shift is not None:
+        parts = base[..., :-1], shift.unsqueeze(-1)
+        base = torch.cat([part.expand(*torch.broadcast_shapes(base.shape[:-1], shift.shape), -1) for part in parts], -1)
     uniform = torch.rand_like(costs) if uniform is None else uniform
     return (
         family.family,
-        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, len(parameters)).numpy(),
+        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, 5).numpy(),
         uniform.reshape(-1, *problem.cost_shape).numpy(),
     )

@@ -47,8 +47,9 @@ class ConstrainedSlice(StepKernel):
     site ``y_costs``) and of :class:`~pyro_structured.distributions.Argmin` sites. One step updates all of them, all
     rows of plates at once. Where the restriction of an inverse set to some costs has a closed form
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
-    they are normal, truncated normal, uniform, log-normal, exponential, Laplace, logistic, Gumbel or Weibull variables,
-    also jointly normal, and by slice sampling otherwise, also if other sites depend on the costs, in the same plates.
+    they are normal, truncated or half-normal, uniform, log-normal, exponential, gamma, inverse gamma, Laplace,
+    logistic, Gumbel, Weibull, Student's t, Cauchy or half-Cauchy variables, also jointly normal, and by slice sampling
+    otherwise, also if other sites depend on the costs, in the same plates.
     Other problems have lines through the inverse set, with exact ends. No proposal is ever outside. If costs have
     several optima, in several sites or in rows of a plate that share them, they stay in the intersection of all inverse
     sets, which lines along one cost after the other explore.
@@ -251,7 +252,8 @@ def _draw_all(name: str, family: CostFamily, uniform: Tensor) -> Tensor:
     """Unconditional draws of costs, by inversion of uniform variables of their shape."""
     if not isinstance(family, IndependentCosts):
         raise NotImplementedError(
-            f"{name}: expected independent normal, truncated normal, uniform, log-normal, exponential, Laplace, "
-            "logistic, Gumbel or Weibull costs that no other sites depend on, got others"
+            f"{name}: expected independent normal, truncated normal, half-normal, uniform, log-normal, exponential, "
+            "gamma, inverse gamma, Laplace, logistic, Gumbel, Weibull, Cauchy or half-Cauchy costs that no other sites "
+            "depend on, got others"
         )
     return family.draw_all(uniform.reshape(family.loc.shape)).reshape(uniform.shape)

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from pyro.distributions import Logistic
+from pyro.distributions import InverseGamma, Logistic
 from torch import Tensor
 from torch.distributions import (
+    Cauchy,
     Distribution,
     Exponential,
+    Gamma,
     Gumbel,
+    HalfCauchy,
+    HalfNormal,
     Laplace,
     LogNormal,
     MultivariateNormal,
     Normal,
+    StudentT,
     Uniform,
     Weibull,
 )
@@ -25,23 +30,42 @@ from pyro_structured.foundation.distributions.support_bounds import support_boun
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
 from pyro_structured.optima.inference.independent_costs import (
+    CauchyCosts,
     ExponentialCosts,
+    GammaCosts,
     GumbelCosts,
+    InverseGammaCosts,
     LaplaceCosts,
     LogisticCosts,
     LogNormalCosts,
     NormalCosts,
+    ShiftedCosts,
+    StudentCosts,
     UniformCosts,
     WeibullCosts,
 )
 from pyro_structured.optima.ops.slice_sampling import slice_sample
 from pyro_structured.optima.structures.box import Box
 
-LOCATED: dict[Any, Any] = {
-    LogNormal: LogNormalCosts,
-    Laplace: LaplaceCosts,
-    Logistic: LogisticCosts,
-    Gumbel: GumbelCosts,
+INFINITY = torch.tensor(torch.inf, dtype=torch.double)
+ZERO = torch.zeros((), dtype=torch.double)
+# Distributions of single numbers, and costs that are drawn by inversion, of parameters with the shape of the costs.
+INVERTED: dict[Any, Callable[[Any, Callable[[Tensor], Tensor]], CostFamily]] = {
+    Normal: lambda d, flat: NormalCosts(flat(d.loc), flat(d.scale), flat(-INFINITY), flat(INFINITY)),
+    HalfNormal: lambda d, flat: NormalCosts(flat(ZERO), flat(d.scale), flat(ZERO), flat(INFINITY)),
+    TruncatedNormal: lambda d, flat: NormalCosts(flat(d.loc), flat(d.scale), flat(d.low), flat(d.high)),
+    Uniform: lambda d, flat: UniformCosts(flat(d.low), flat(d.high)),
+    LogNormal: lambda d, flat: LogNormalCosts(flat(d.loc), flat(d.scale)),
+    Exponential: lambda d, flat: ExponentialCosts(flat(1 / d.rate.double())),
+    Weibull: lambda d, flat: WeibullCosts(flat(d.concentration), flat(d.scale)),
+    Gamma: lambda d, flat: GammaCosts(flat(d.concentration), flat(1 / d.rate.double())),
+    InverseGamma: lambda d, flat: InverseGammaCosts(flat(d.concentration), flat(d.rate)),
+    Laplace: lambda d, flat: LaplaceCosts(flat(d.loc), flat(d.scale)),
+    Logistic: lambda d, flat: LogisticCosts(flat(d.loc), flat(d.scale)),
+    Gumbel: lambda d, flat: GumbelCosts(flat(d.loc), flat(d.scale)),
+    Cauchy: lambda d, flat: CauchyCosts(flat(d.loc), flat(d.scale), flat(-INFINITY)),
+    StudentT: lambda d, flat: ShiftedCosts(StudentCosts(flat(d.df), flat(d.scale)), flat(d.loc)),
+    HalfCauchy: lambda d, flat: CauchyCosts(flat(ZERO), flat(d.scale), flat(ZERO)),
 }
 
 
@@ -166,22 +190,10 @@ def cost_conditionals(
 
     if likelihood is not None:
         return _sliced(base, entries, flat, cost_rank, likelihood)
-    infinity = torch.tensor(torch.inf, dtype=torch.double)
     kind = type(entries)
-    if not entries.event_shape and issubclass(kind, Normal):
-        return NormalCosts(flat(entries.loc), flat(entries.scale), flat(-infinity), flat(infinity))
-    if not entries.event_shape and issubclass(kind, TruncatedNormal):
-        return NormalCosts(*(flat(getattr(entries, name)) for name in ("loc", "scale", "low", "high")))
-    if not entries.event_shape and issubclass(kind, Uniform):
-        return UniformCosts(flat(entries.low), flat(entries.high))
-    family = next((LOCATED[known] for known in LOCATED if issubclass(kind, known)), None)
-    if not entries.event_shape and family is not None:
-        located: CostFamily = family(flat(entries.loc), flat(entries.scale))
-        return located
-    if not entries.event_shape and issubclass(kind, Weibull):
-        return WeibullCosts(flat(entries.concentration), flat(entries.scale))
-    if not entries.event_shape and issubclass(kind, Exponential):
-        return ExponentialCosts(flat(1 / entries.rate.double()))
+    inverted = next((INVERTED[known] for known in INVERTED if issubclass(kind, known)), None)
+    if not entries.event_shape and inverted is not None:
+        return inverted(entries, flat)
     if entries is base and issubclass(kind, MultivariateNormal) and cost_rank == 1:
         precision, scale_tril = (getattr(base, name).detach().double() for name in ("precision_matrix", "scale_tril"))
         return GaussianCosts(flat(base.loc), precision, scale_tril)

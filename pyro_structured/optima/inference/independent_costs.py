@@ -1,25 +1,32 @@
 """Independent costs that are drawn by inverting their distribution functions."""
 
 __all__ = [
+    "CauchyCosts",
     "ExponentialCosts",
+    "GammaCosts",
     "GumbelCosts",
     "IndependentCosts",
+    "InverseGammaCosts",
     "LaplaceCosts",
     "LogNormalCosts",
     "LogisticCosts",
     "NormalCosts",
     "ShiftedCosts",
+    "StudentCosts",
     "UniformCosts",
     "WeibullCosts",
 ]
 
 from abc import abstractmethod
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
 from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
+from pyro_structured.optima.ops.gamma_quantile import gamma_quantile
+from pyro_structured.optima.ops.student_quantile import student_quantile
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile
 from pyro_structured.optima.structures.box import Box
 
@@ -73,8 +80,15 @@ class IndependentCosts(CostFamily):
         low = torch.maximum(box.low, least)
         # Rounding must not reverse the bounds.
         high = torch.maximum(low, torch.minimum(box.high, most))
-        drawn = self.quantile(share, loc, scale, low, high)
+        # Densities of intervals without a length are not asked for: they may be infinite, or 0.
+        drawn = torch.where(low < high, self.quantile(share, loc, scale, low, high), low)
         return drawn if box.free is None else torch.where(box.free, drawn, present)
+
+    @cached_property
+    def base(self) -> Tensor:
+        """Location, scale, both bounds, and 0, an additive constant, shape ``(..., P, 5)``."""
+        parameters = (self.loc, self.scale, self.low, self.high, torch.zeros((), dtype=self.loc.dtype))
+        return torch.stack(torch.broadcast_tensors(*parameters), -1)
 
     def draw_all(self, uniform: Tensor) -> Tensor:
         """Unconditional draws of all costs, equal to those in boxes without bounds.
@@ -226,6 +240,95 @@ class WeibullCosts(LineSlicedCosts):
         """Logarithm of a power less another power, up to a constant."""
         ratio = costs / self.scale
         return ((self.loc - 1) * ratio.log() - ratio**self.loc).sum(-1)
+
+
+class GammaCosts(LineSlicedCosts):
+    """Gamma costs; locations are concentrations."""
+
+    family = DensityFamily.GAMMA
+    # Torch's draws are no smaller.
+    least = torch.finfo(torch.double).tiny
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated gamma variables."""
+        quantile = scale * gamma_quantile(uniform, loc, low / scale, high / scale)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Logarithm of a power less the cost, up to a constant."""
+        ratio = costs / self.scale
+        return ((self.loc - 1) * ratio.log() - ratio).sum(-1)
+
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal direction with the costs' standard deviations."""
+        return torch.randn_like(costs) * self.scale * self.loc.sqrt()
+
+
+class InverseGammaCosts(LineSlicedCosts):
+    """Scales divided by gamma variables; locations are concentrations."""
+
+    family = DensityFamily.INVERSE_GAMMA
+    least = torch.finfo(torch.double).tiny
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Scales divided by quantiles of truncated gamma variables."""
+        quantile = scale / gamma_quantile(1 - uniform, loc, scale / high, scale / low)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Logarithm of a power less the reciprocal of the cost, up to a constant."""
+        ratio = self.scale / costs
+        return ((self.loc + 1) * ratio.log() - ratio).sum(-1)
+
+    def random_direction(self, costs: Tensor) -> Tensor:
+        """Normal direction with the costs' modes."""
+        return torch.randn_like(costs) * self.scale / (self.loc + 1)
+
+
+class CauchyCosts(LineSlicedCosts):
+    """Costs of Cauchy's distribution, all of it or above bounds.
+
+    :param Tensor low: Lower bounds, or -inf.
+    """
+
+    family = DensityFamily.CAUCHY
+
+    def __init__(self, loc: Tensor, scale: Tensor, low: Tensor) -> None:
+        super().__init__(loc, scale)
+        self.low = low
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated variables, by the angles below and above."""
+        least, most, one = (low - loc) / scale, (high - loc) / scale, torch.ones_like(low)
+        below, above = torch.atan2(one, -least), torch.atan2(one, most)
+        mass = torch.where(least >= 0, torch.atan2(one, least) - above, torch.pi - below - above)
+        mass = torch.where(most <= 0, torch.atan2(one, -most) - below, mass)
+        left, right = below + uniform * mass, above + (1 - uniform) * mass
+        quantile = loc + scale * torch.where(left < right, -1 / left.tan(), 1 / right.tan())
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Log-density up to a constant."""
+        return -((costs - self.loc) / self.scale).square().log1p().sum(-1)
+
+
+class StudentCosts(LineSlicedCosts):
+    """Costs of Student's t distribution around zero; locations are degrees of freedom."""
+
+    family = DensityFamily.STUDENT
+
+    @staticmethod
+    def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Quantiles of truncated variables."""
+        quantile = scale * student_quantile(uniform, loc, low / scale, high / scale)
+        return torch.maximum(torch.minimum(quantile, high), low)
+
+    def log_density(self, costs: Tensor) -> Tensor:
+        """Log-density up to a constant."""
+        return -((costs / self.scale).square() / self.loc).log1p().mul((self.loc + 1) / 2).sum(-1)
 
 
 class LaplaceCosts(LineSlicedCosts):

@@ -33,7 +33,3 @@ class Adjacency(NamedTuple):
         leaving, entering = (np.argsort(end, kind="stable") for end in (tails, heads))
         first, last = (np.append(0, np.bincount(end, minlength=num_nodes).cumsum()) for end in (tails, heads))
         return cls(tails, heads, leaving, first, entering, last)
-
-    def reversed(self) -> "Adjacency":
-        """The network with all edges turned around."""
-        return Adjacency(self.heads, self.tails, self.entering, self.entering_from, self.leaving, self.leaving_from)

@@ -27,6 +27,13 @@ class DensityFamily(IntEnum):
     :cvar GUMBEL: Gumbel's distribution of largest values, truncated to the bounds.
     :cvar WEIBULL: Weibull's distribution of this scale, with the location as its concentration, truncated to the
         bounds, which are not negative.
+    :cvar GAMMA: The gamma distribution of this scale, with the location as its concentration, truncated to the bounds,
+        which are not negative.
+    :cvar INVERSE_GAMMA: The distribution of the scale divided by a gamma variable of scale 1, with the location as its
+        concentration, truncated to the bounds, which are not negative.
+    :cvar CAUCHY: Cauchy's distribution, truncated to the bounds.
+    :cvar STUDENT: Student's t distribution of this scale around zero, with the location as its degrees of freedom,
+        truncated to the bounds.
     """
 
     UNIFORM = 0
@@ -37,3 +44,7 @@ class DensityFamily(IntEnum):
     LOGISTIC = 5
     GUMBEL = 6
     WEIBULL = 7
+    GAMMA = 8
+    INVERSE_GAMMA = 9
+    CAUCHY = 10
+    STUDENT = 11

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.structures.argument_checks import (
     INTEGERS,
     check_dense,
@@ -42,7 +43,8 @@ class BipartiteAssignment(PairProblem):
     :param int num_columns: Number of columns, if neither ``column_capacities`` nor ``allowed`` tells.
     :raises ValueError: if an argument has another form, or there is no assignment.
 
-    :meth:`solve` is a minimum-cost flow, in whole numbers of such a size that rounding them does not matter. The
+    :meth:`solve` is a minimum-cost flow: by shortest paths, with numba, and else one call for every row of a batch, in
+    whole numbers of such a size that rounding them does not matter. The
     restriction of the inverse set to a row is closed-form, given shortest paths in the residual graph: the costs of a
     row that keep the assignment optimal are those whose :math:`w_{jc} - w_{jk} \le d_{ck}` for all columns c that the
     row has and all others k.
@@ -123,7 +125,8 @@ class BipartiteAssignment(PairProblem):
         """A cheapest assignment, 0 or 1, shape ``(..., rows, columns)``."""
         batch = self._checked_batch(costs)
         _, counts, capacities = self._rows(batch)
-        assigned = solve_transport(self._matrices(costs, batch), counts, capacities)
+        run = compiled_function("optima.ops.compiled_transport", "cheapest_transports") or solve_transport
+        assigned = run(*map(np.ascontiguousarray, (self._matrices(costs, batch), counts, capacities)))
         dtype = self._binary_dtype(costs)
         return torch.from_numpy(assigned).reshape(batch + self.event_shape).to(costs.device, dtype)
 

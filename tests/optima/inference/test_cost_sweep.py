@@ -57,6 +57,7 @@ def bases(problem):
     }
     if isinstance(problem.cost_low, float) and problem.cost_low < 0:
         found["normal"] = dist.Normal(loc, 0.3).to_event(rank)
+        found["student"] = dist.StudentT(4.0, loc, 0.3).to_event(rank)
         found["laplace"] = dist.Laplace(loc, 0.3).to_event(rank)
     if rank == 1:
         parts = dist.Gamma(torch.tensor([[3.0], [5.0]], dtype=torch.double) + loc, torch.full_like(loc, 10.0))
@@ -105,7 +106,7 @@ def test_sweeps_lead_to_the_posterior(name, kind):
     pyro.set_rng_seed(0)
     problem = PROBLEMS[name]
     # Solvers in loops that are not compiled take their time.
-    slow = {"cut": (300, 6), "path": (200, 12)} if kind in ("gamma", "mixture") else {}
+    slow = {"cut": (300, 6), "path": (200, 12)} if kind == "mixture" else {}
     number, num_sweeps = slow.get(name, (1_500, 25))
     base = bases(problem)[kind]
     value = problem.solve(base.sample((2_000,))).unique(dim=0, return_counts=True)
@@ -133,6 +134,11 @@ EXACT = {
     "logistic": dist.Logistic(LOC, 0.3).to_event(1),
     "gumbel": dist.Gumbel(LOC, 0.3).to_event(1),
     "weibull": dist.Weibull(LOC, torch.full_like(LOC, 1.7)).to_event(1),
+    "gamma": dist.Gamma(1 + LOC, torch.full_like(LOC, 4.0)).to_event(1),
+    "inverse gamma": dist.InverseGamma(1 + LOC, LOC).to_event(1),
+    "half-normal": dist.HalfNormal(LOC).to_event(1),
+    "cauchy": dist.Cauchy(LOC, 0.3).to_event(1),
+    "half-cauchy": dist.HalfCauchy(LOC).to_event(1),
 }
 
 
@@ -147,10 +153,20 @@ def test_exact_draws_forget_where_they_start(kind):
     assert torch.equal(first, second) and ((first >= box.low) & (first <= box.high)).all()
 
 
-ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace")
+@pytest.mark.parametrize("kind", EXACT)
+def test_intervals_without_a_length(kind):
+    """Whatever the density is there."""
+    for place in (0.0, 0.3, 1e4):
+        ends = torch.full((4,), place).double()
+        family = cost_conditionals(EXACT[kind], 1)
+        drawn = family.draw(ends, Box(torch.arange(4), ends, ends), torch.rand(4).double())
+        assert torch.equal(drawn, ends.clamp(family.low))
 
 
-@pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull"])
+ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace", "student")
+
+
+@pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull", "inverse gamma", "half-normal", "cauchy"])
 def test_lines_lead_to_the_posterior(kind):
     """Where restrictions have no closed form."""
     pyro.set_rng_seed(0)
@@ -160,6 +176,9 @@ def test_lines_lead_to_the_posterior(kind):
         "logistic": dist.Logistic(loc, 0.3),
         "gumbel": dist.Gumbel(loc, 0.3),
         "weibull": dist.Weibull(loc, torch.full_like(loc, 1.7)),
+        "inverse gamma": dist.InverseGamma(3 + loc, 2 * loc),
+        "half-normal": dist.HalfNormal(loc),
+        "cauchy": dist.Cauchy(loc, 0.3),
     }
     base = others[kind].to_event(1) if kind in others else bases(problem)[kind]
     value = torch.tensor([0.0, 1.0, 0.0]).double()

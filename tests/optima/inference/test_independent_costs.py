@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyro_structured.foundation.ops.optional_numba import compiled_function
-from pyro_structured.optima.inference.independent_costs import GumbelCosts, LaplaceCosts, LogisticCosts, WeibullCosts
+from pyro_structured.optima.inference.independent_costs import (
+    CauchyCosts,
+    GumbelCosts,
+    LaplaceCosts,
+    LogisticCosts,
+    WeibullCosts,
+)
 
 DIGITS = 1200
 SHAPE = 1.7
@@ -24,6 +30,9 @@ CUMULATIVE = {
     LogisticCosts: lambda x: 1 / (1 + mpmath.exp(-x)),
     GumbelCosts: lambda x: mpmath.exp(-mpmath.exp(-x)),
     WeibullCosts: lambda x: 1 - mpmath.exp(-(x**SHAPE)),
+    CauchyCosts: lambda x: (
+        mpmath.acot(-x) / mpmath.pi if x < 0 else 1 - mpmath.acot(x) / mpmath.pi if x else mpmath.mpf(0.5)
+    ),
 }
 # Quantiles lose digits of probabilities that are near 1 to the next double, no more.
 EPSILON = 2.0**-52

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyro_structured.optima.ops.compiled_draw import compiled_quantile
+from pyro_structured.optima.ops.compiled_quantile import compiled_quantile
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile
 
 ENDS = st.one_of(st.floats(-5, 5), st.floats(-40, 40), st.floats(-1000, 1000))

@@ -16,6 +16,10 @@ BASES = {
     "log-normal": lambda loc: dist.LogNormal(loc, 0.7),
     "exponential": lambda loc: dist.Exponential(1 / (loc + 0.1)),
     "weibull": lambda loc: dist.Weibull(loc + 0.1, torch.full_like(loc, 0.8)),
+    "gamma": lambda loc: dist.Gamma(loc + 0.5, loc + 1),
+    "inverse gamma": lambda loc: dist.InverseGamma(loc + 2, loc + 1),
+    "half-normal": lambda loc: dist.HalfNormal(loc + 0.1),
+    "half-Cauchy": lambda loc: dist.HalfCauchy(loc + 0.1),
 }
 
 
@@ -63,7 +67,7 @@ def compare_chains(problem, prior, hide_numba, start=None, number=3, shift=None)
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("num_nodes, num_edges", [(2, 2), (5, 9), (9, 25), (12, 60)])
+@pytest.mark.parametrize("num_nodes, num_edges", [(2, 2), (5, 9), (9, 25), (12, 60), (40, 130)])
 def test_equals_draws_from_boxes(num_nodes, num_edges, base, hide_numba):
     """Rows of a batch differ in all respects but the edges."""
     problem = random_problem(num_nodes, num_edges, (3, 2))
@@ -85,11 +89,13 @@ def test_paths_that_become_longer_or_shorter(factor, hide_numba):
     compare_chains(problem, prior, hide_numba, factor * prior.sample(), number=2)
 
 
-def test_ties_at_zero(hide_numba):
-    """Costs that were all zero, and uniform from zero on."""
-    problem = random_problem(8, 30, (20,))
-    prior = dist.Uniform(torch.zeros(20, 30).double(), 1.0).to_event(1)
-    compare_chains(problem, prior, hide_numba, torch.zeros(20, 30).double())
+@pytest.mark.parametrize("base", [base for base in BASES if base not in ("truncated", "uniform")])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_ties_at_zero(base, share, hide_numba):
+    """Costs many of which are zero, as they may be after draws that are too small for a number."""
+    problem, loc = random_problem(8, 30, (20,)), torch.rand(20, 30).double()
+    prior = BASES[base](loc).to_event(1)
+    compare_chains(problem, prior, hide_numba, (torch.rand(20, 30) < share) * prior.sample())
 
 
 def test_data_that_broadcasts(hide_numba):

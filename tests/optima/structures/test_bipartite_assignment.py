@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from pyro_structured.optima.solvers.transport import has_transport
 from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.structures import BipartiteAssignment
 from pyro_structured.testing import check_problem
@@ -54,6 +55,25 @@ def test_matchings_are_the_case_of_ones(shift, scale, maximize):
     for box, other in zip(problem.boxes(costs, value), matching.boxes(costs, matching.solve(costs)), strict=True):
         torch.testing.assert_close((box.low, box.high), (other.low, other.high), rtol=0, atol=0)
         assert torch.equal(box.index, other.index)
+
+
+@pytest.mark.parametrize("forbidden", [0.0, 0.2])
+@pytest.mark.parametrize("digits", [None, 0])
+def test_compiled_assignments_are_as_cheap(forbidden, digits, hide_numba):
+    """Where there are ties, they need not be the same."""
+    costs = torch.randn(100, 5, 7, dtype=torch.double) * 3 - 1
+    costs = costs if digits is None else costs.round(decimals=digits)
+    costs = costs.masked_fill(torch.rand(100, 5, 7) < forbidden, torch.inf)
+    counts, capacities = torch.randint(1, 3, (100, 5)), torch.randint(0, 3, (100, 7)) + 1
+    kept = has_transport(costs.isfinite().numpy(), counts.numpy(), capacities.numpy())
+    costs, problem = costs[kept], BipartiteAssignment(counts[kept], capacities[kept])
+    found = problem.solve(costs)
+    assert problem.is_feasible(found).all() and len(costs) > 50
+    hide_numba()
+    expected = problem.solve(costs)
+    totals = [costs.where(value == 1, 0.0).sum((-2, -1)) for value in (found, expected)]
+    torch.testing.assert_close(*totals, rtol=0, atol=1e-9)
+    assert digits is not None or torch.equal(found, expected)
 
 
 def test_each_row_of_a_batch_gets_as_many_columns_as_it_should():
