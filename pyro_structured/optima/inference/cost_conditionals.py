@@ -44,7 +44,9 @@ from pyro_structured.optima.inference.independent_costs import (
     UniformCosts,
     WeibullCosts,
 )
+from pyro_structured.optima.ops.gamma_quantile import MOST_CONCENTRATION
 from pyro_structured.optima.ops.slice_sampling import slice_sample
+from pyro_structured.optima.ops.student_quantile import MOST_FREEDOM
 from pyro_structured.optima.structures.box import Box
 
 INFINITY = torch.tensor(torch.inf, dtype=torch.double)
@@ -192,12 +194,19 @@ def cost_conditionals(
         return _sliced(base, entries, flat, cost_rank, likelihood)
     kind = type(entries)
     inverted = next((INVERTED[known] for known in INVERTED if issubclass(kind, known)), None)
-    if not entries.event_shape and inverted is not None:
+    if not entries.event_shape and inverted is not None and not _is_nearly_normal(entries):
         return inverted(entries, flat)
     if entries is base and issubclass(kind, MultivariateNormal) and cost_rank == 1:
         precision, scale_tril = (getattr(base, name).detach().double() for name in ("precision_matrix", "scale_tril"))
         return GaussianCosts(flat(base.loc), precision, scale_tril)
     return _sliced(base, entries, flat, cost_rank)
+
+
+def _is_nearly_normal(entries: Any) -> bool:
+    """Whether quantiles would lose digits, where gamma and Student variables are next to normal."""
+    if isinstance(entries, (Gamma, InverseGamma)):
+        return bool((entries.concentration > MOST_CONCENTRATION).any())
+    return isinstance(entries, StudentT) and bool((entries.df > MOST_FREEDOM).any())
 
 
 def _sliced(

@@ -6,7 +6,6 @@ import math
 
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_quantile import compiled_quantile, log_mix
-from pyro_structured.optima.ops.gamma_quantile import NORMAL_FROM
 
 # From this distance above the concentration on, the continued fraction is the faster one.
 SPLIT = 3.0
@@ -28,7 +27,7 @@ def compiled_gamma_quantile(uniform: float, concentration: float, low: float, hi
     that of a series or a continued fraction, and underflows nowhere.
 
     :param uniform: A probability between 0 and 1.
-    :param concentration: The concentration, larger than 0.
+    :param concentration: The concentration, larger than 0 and at most 1e6.
     :param low: A number of at least 0.
     :param high: A larger number or +inf.
     :return: A number between the bounds.
@@ -38,8 +37,6 @@ def compiled_gamma_quantile(uniform: float, concentration: float, low: float, hi
     Press, Teukolsky, Vetterling, Flannery (2007): *Numerical recipes.* Cambridge. Section 6.2.
     """
     a, split = concentration, concentration + SPLIT
-    if a > NORMAL_FROM:
-        return max(min(_cube(a, compiled_quantile(uniform, _normal(a, low), _normal(a, high))), high), low)
     peak = _log_peak(a)
     if high <= split:
         most = _log_below(high, a, peak)
@@ -157,10 +154,3 @@ def _cube(a: float, normal: float) -> float:
     """A gamma variable from a normal one, nearly, by the cube root."""
     root = 1 - 1 / (9 * a) + normal / (3 * math.sqrt(a))
     return a * max(root, 0.0) ** 3
-
-
-@compiled
-def _normal(a: float, y: float) -> float:
-    """The inverse of the cube."""
-    root: float = (y / a) ** (1 / 3)
-    return (root - 1 + 1 / (9 * a)) * 3 * math.sqrt(a)

@@ -6,7 +6,6 @@ import math
 
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_quantile import compiled_quantile, log_mix
-from pyro_structured.optima.ops.student_quantile import NORMAL_FROM
 
 # In units of the scale of the tail there: the error after a step is the cube of that before, nearly.
 LAST_STEP, MOST_STEPS = 1e-5, 60
@@ -24,7 +23,7 @@ def compiled_student_quantile(uniform: float, freedom: float, low: float, high: 
     the probability of a tail, which underflows nowhere.
 
     :param uniform: A probability between 0 and 1.
-    :param freedom: Degrees of freedom, larger than 0.
+    :param freedom: Degrees of freedom, larger than 0 and at most 1e5.
     :param low: A number or -inf.
     :param high: A larger number or +inf.
     :return: A number between the bounds.
@@ -33,8 +32,6 @@ def compiled_student_quantile(uniform: float, freedom: float, low: float, high: 
 
     Press, Teukolsky, Vetterling, Flannery (2007): *Numerical recipes.* Cambridge. Section 6.4.
     """
-    if freedom > NORMAL_FROM:
-        return compiled_quantile(uniform, low, high)
     share, rest, sign = uniform, 1 - uniform, 1.0
     if low + high > 0:
         share, rest, sign = rest, share, -1.0

@@ -7,8 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyro.distributions import InverseGamma
 
 from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.optima.inference.cost_conditionals import SlicedCosts, cost_conditionals
 from pyro_structured.optima.inference.independent_costs import (
     CauchyCosts,
     GumbelCosts,
@@ -101,3 +103,16 @@ def test_weibull_powers_beyond_the_range_of_numbers(concentration, low, high, ex
         base = torch.tensor([concentration, 1.0, low, high, 0.0], dtype=torch.double).numpy()
         again = [compiled(share, WeibullCosts.family, base, -math.inf, math.inf) for share in uniform.tolist()]
         assert again == pytest.approx(found.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        torch.distributions.Gamma(torch.tensor([2.0, 2e6]), 1.0),
+        InverseGamma(torch.tensor([2.0, 2e6]), 1.0),
+        torch.distributions.StudentT(torch.tensor([2.0, 2e5])),
+    ],
+)
+def test_what_would_lose_digits_takes_slices(base):
+    costs = torch.distributions.Independent(base, 1)
+    assert isinstance(cost_conditionals(costs, 1), SlicedCosts)

@@ -98,9 +98,9 @@ def test_ends_and_intervals_without_mass(uniform, concentration, kind):
             assert draw(uniform, kind.family, base, -math.inf, math.inf) == pytest.approx(found, rel=1e-9)
 
 
-@pytest.mark.parametrize("concentration", [9e5, 1.1e6, 1e9])
+@pytest.mark.parametrize("concentration", [1e5, 1e6])
 def test_large_concentrations(concentration):
-    """Cube roots on one side of the limit from which they are used, against the compiled series on the other side."""
+    """Against an expansion around normal variables."""
     draw = compiled_function("optima.ops.compiled_draw", "compiled_draw")
     uniform = torch.tensor([1e-9, 0.1, 0.5, 0.9, 1 - 1e-9], dtype=torch.double)
     found = gamma_quantile(uniform, *tensors(concentration, 0.0, math.inf))
