@@ -49,6 +49,7 @@ class KSubset(RecursiveCardinality):
 
     arg_constraints = {"logits": constraints.real_vector, "k": constraints.nonnegative_integer}
     _event_dims = {"logits": 1, "count_logits": 1, "k": 0}
+    _derived = (*RecursiveCardinality._derived, "_chances")
 
     def __init__(self, logits: Tensor, k: int | Tensor, validate_args: bool | None = None) -> None:
         check_vector("logits", logits)

@@ -121,7 +121,7 @@ class RecursiveCardinality(DiscreteVector):
     # Log-odds with the evidence, in full precision, shape (..., D), and the evidence's log weight, shape (...).
     _evidence: tuple[Tensor, Tensor]
     _event_dims = {"logits": 1, "count_logits": 1}
-    _derived = ("_centred", "_log_z", "_beliefs", "_draws")
+    _derived: tuple[str, ...] = ("_centred", "_log_z", "_beliefs", "_draws")
     _num_states = (2,)
 
     def __init__(

@@ -145,7 +145,8 @@ class ConstrainedSlice(StepKernel):
         states, known = [], {}
         for _ in range(num_steps):
             values, prior = dict(values), {}
-            for name in self._dependents:
+            # What is out of date, as it was summed out, first: other costs may be its parameters.
+            for name in sorted(self._dependents, key=lambda name: name not in self._exact):
                 if name in self._exact:
                     values[name] = self._exact_draw(name, values)
                     continue

@@ -40,28 +40,27 @@ class CostTrack:
     tables are as likely, but for where they begin and end, which is where the density has fallen by exp(-33).
 
     :param base: Distribution of the costs at t = 0.
-    :param Tensor costs: Present costs w, double precision, shape ``batch_shape + cost_shape``.
+    :param Tensor costs: Present costs w, double precision, shape ``rows + cost_shape``; the batch shape of their
+        distribution begins with ``rows``.
     :param Tensor change: v, zero where locations stay, the same shape.
-    :param Tensor growth: c, the change of the logarithms of the scales, shape ``batch_shape``; zero where scales stay.
-    :param chord: Function from directions to both ends, of the batch shape, of the interval of distances s for which w
+    :param Tensor growth: c, the change of the logarithms of the scales, shape ``rows``; zero where scales stay.
+    :param chord: Function from directions to both ends, of shape ``rows``, of the interval of distances s for which w
         plus s times the direction stays in the inverse set.
     :param dtype: Dtype in which the model sees costs.
 
-    A track takes some 80 evaluations of the density of the costs and one chord.
+    A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and one chord.
     """
 
     def __init__(
         self, base: Any, costs: Tensor, change: Tensor, growth: Tensor, chord: Chord, dtype: torch.dtype
     ) -> None:
         self._base, self._costs, self._change, self._growth, self._dtype = base, costs, change, growth, dtype
-        self._axes = tuple(range(len(base.batch_shape), costs.dim()))
+        self._axes = tuple(range(growth.dim(), costs.dim()))
         self._is_ray = not bool(change.any())
         self._loc, self._scale = _parameters(base, costs)
         self._direction = costs - self._loc if self._is_ray else change
         self._speed = growth if self._is_ray else torch.ones_like(growth)
-        self._moves = ((self._speed != 0) & (self._direction != 0).flatten(len(base.batch_shape)).any(-1)).expand(
-            base.batch_shape
-        )
+        self._moves = (self._speed != 0) & (self._direction != 0).flatten(growth.dim()).any(-1)
         self._table: PiecewiseExponential | None = None
         if bool(self._moves.any()):
             self._low, self._high = self._along(*chord(self._direction))
@@ -83,7 +82,7 @@ class CostTrack:
         return mass.masked_fill(~self._moves.unsqueeze(-1), 0.0).reshape(-1, len(distance)).sum(0)
 
     def draw(self, distance: float) -> tuple[Tensor, Tensor]:
-        """Numbers x given the distance t, shape ``batch_shape``, and the logarithm of their density."""
+        """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
         if self._table is None:
             return torch.zeros_like(self._speed), self._speed.new_zeros(())
         shift = self._speed * distance
@@ -99,7 +98,7 @@ class CostTrack:
         return log_density.masked_fill(~self._moves, 0.0).sum()
 
     def costs_at(self, x: Tensor) -> Tensor:
-        """Costs w(x), shape ``batch_shape + cost_shape``."""
+        """Costs w(x), shape ``rows + cost_shape``."""
         x = x.reshape(x.shape + (1,) * len(self._axes))
         return self._costs + (torch.expm1(x) if self._is_ray else x) * self._direction
 
@@ -148,16 +147,22 @@ class CostTrack:
         return None
 
     def _heights(self, places: Tensor) -> Tensor:
-        """Logarithms of the density at t = 0 of x, shape ``batch_shape + (P,)``."""
+        """Logarithms of the density at t = 0 of x, shape ``rows + (P,)``."""
         low, high = support_bounds(self._base)
         # The density of a uniform variable is zero at its upper bound.
         high = torch.nextafter(high, torch.full_like(high, -torch.inf))
         slab = max(1, AT_ONCE // max(1, self._costs.numel()))
         heights = [
-            self._base.log_prob(self.costs_at(part).clamp(low, high)) + self._dimension() * part
+            self._of_rows(self._base.log_prob(self.costs_at(part).clamp(low, high))) + self._dimension() * part
             for part in places.movedim(-1, 0).split(slab)
         ]
         return torch.cat(heights).movedim(0, -1).masked_fill(~self._moves.unsqueeze(-1), 0.0)
+
+    def _of_rows(self, log_probs: Tensor) -> Tensor:
+        """Sums of log-densities over what the batch shape of the distribution has beside rows."""
+        return (
+            log_probs.flatten(1 + self._speed.dim()).sum(-1) if log_probs.dim() > 1 + self._speed.dim() else log_probs
+        )
 
     def _spacing(self) -> Tensor:
         """Distance of the places of each row, the same from all points of its curve."""
@@ -185,22 +190,23 @@ class CostTrack:
 
 
 def cost_track(
-    base: Any, other: Any, distance: float, costs: Tensor, chord: Chord, dtype: torch.dtype
+    base: Any, other: Any, distance: float, costs: Tensor, chord: Chord, rows: int, dtype: torch.dtype
 ) -> CostTrack | None:
     """The track of costs along a line of parameters, or ``None`` where neither locations nor scales stay, scales of a
-    row grow by different factors, or the family of costs has no tracks.
+    row grow by different factors, a distribution does not tell rows apart, or the family of costs has no tracks.
 
     :param base: Distribution of the costs at the present parameters.
     :param other: Distribution at other parameters of the line.
     :param float distance: Distance of these.
-    :param Tensor costs: Present costs, double precision, shape ``batch_shape + cost_shape``.
+    :param Tensor costs: Present costs, double precision, shape ``rows + cost_shape``.
     :param chord: As for :class:`CostTrack`.
+    :param int rows: Number of axes of rows.
     :param dtype: Dtype in which the model sees costs.
     """
-    if location_and_scale(base) is None or not _is_alike(base, other):
+    if location_and_scale(base) is None or not _is_alike(base, other) or len(base.batch_shape) < rows:
         return None
     (loc, scale), (other_loc, other_scale) = _parameters(base, costs), _parameters(other, costs)
-    rounding, rows = STRAIGHT[dtype], len(base.batch_shape)
+    rounding = STRAIGHT[dtype]
     same_scale = torch.allclose(other_scale, scale, rtol=rounding, atol=0.0)
     same_loc = bool(((other_loc - loc).abs() <= rounding * _deviations(scale, loc)).all())
     if not same_scale and not same_loc:

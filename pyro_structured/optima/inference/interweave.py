@@ -211,7 +211,8 @@ class Interweave(StepKernel):
         for name, origin in line.origin.items():
             problem, value = present.optima(name)
             chord, dtype = partial(problem.chord, origin, value), self._setting.dtypes[name]
-            track = cost_track(present.base(name), other.base(name), middle, origin, chord, dtype)
+            rows = origin.dim() - len(problem.cost_shape)
+            track = cost_track(present.base(name), other.base(name), middle, origin, chord, rows, dtype)
             if track is None:
                 return None
             tracks[name] = track
@@ -221,7 +222,8 @@ class Interweave(StepKernel):
             def log_density(distance: Tensor) -> Tensor:
                 total = point.log_prior(line.free_at(distance))
                 total = total + sum(track.log_mass(distance) for track in tracks.values())
-                return total.nan_to_num(IMPOSSIBLE).clamp(min=IMPOSSIBLE)
+                # Densities that are infinite at the end of a support are not approached.
+                return total.nan_to_num(IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
 
             return piecewise_exponential(log_density, *ends, PLACES)
 
@@ -233,7 +235,7 @@ class Interweave(StepKernel):
         if not all(track.fits(point.base(name), float(distance)) for name, track in tracks.items()):
             return None
         log_ratio = approximation(point).log_density(torch.zeros_like(distance), *ends) - log_forth
-        log_ratio = log_ratio + point.log_density() - present.log_density()
+        log_ratio = log_ratio + _log_density(point) - _log_density(present)
         drawn = {}
         for name, track in tracks.items():
             x, log_density = track.draw(float(distance))
@@ -253,7 +255,7 @@ class Interweave(StepKernel):
 
         def log_density(distance: Tensor) -> Tensor:
             point = line.at(float(distance))
-            return torch.full_like(distance, point.log_density() if point.feasible() else -torch.inf)
+            return torch.full_like(distance, _log_density(point) if point.feasible() else -torch.inf)
 
         self._counts["sliced moves"] += 1
         return {**values, **line.at(float(self._slice(log_density, low, high))).values}
@@ -269,3 +271,9 @@ class Interweave(StepKernel):
         all noise fixed, and of those of them that were stuck.
         """
         return dict(self._counts)
+
+
+def _log_density(point: ParameterPoint) -> float:
+    """Log-density at a point; -inf where it is +inf, as it is where parameters have underflown to a pole."""
+    log_density = point.log_density()
+    return log_density if log_density < torch.inf else -torch.inf

@@ -1,5 +1,6 @@
 """Exactly k of D: closed forms, k as a latent variable, and what is refused."""
 
+import copy
 import math
 from fractions import Fraction
 
@@ -49,6 +50,9 @@ def test_one_item_is_a_categorical_variable(dtype):
     certain = KSubset(torch.tensor([0.0, math.inf, 3.0], dtype=dtype), 1)
     for found in (certain.marginals, certain.sample()):
         torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 0.0], dtype=dtype))
+    wider = d.expand((2, 3))
+    assert wider.marginals.shape == (2, 3, 4) and wider.sample((5,)).shape == (5, 2, 3, 4)
+    assert copy.deepcopy(certain).marginals[1] == 1
     shared = KSubset(torch.zeros(5, dtype=dtype), torch.ones(2, 3, dtype=torch.long))
     torch.testing.assert_close(shared.marginals, torch.full((2, 3, 5), 0.2, dtype=dtype))
     assert shared.sample((7,)).shape == (7, 2, 3, 5) and KSubset(torch.zeros(0, 5, dtype=dtype), 1).sample().shape == (

@@ -229,7 +229,7 @@ def test_tables_of_tracks_are_integrals(name):
     here = base(0.2)
     costs = here.sample().double()
     ends = torch.tensor([[-0.5, -0.3], [0.6, 0.2]]).double()
-    track = cost_track(here, base(0.5), 0.3, costs, lambda _: tuple(ends), torch.double)
+    track = cost_track(here, base(0.5), 0.3, costs, lambda _: tuple(ends), 1, torch.double)
     low, high = ends.log1p() if is_ray else ends
     places = low + (high - low) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
     expected, tables = [], track.log_mass(torch.tensor([0.0, -0.1, 0.25]).double())
@@ -260,7 +260,7 @@ def test_what_has_no_track():
         (dist.LogNormal(zeros, 1.0), dist.LogNormal(SLOPES, 1.0)),
         (dist.Normal(zeros, 1.0), dist.Laplace(SLOPES, 1.0)),
     ):
-        assert cost_track(base.to_event(1), other.to_event(1), 0.5, costs, chord, torch.double) is None
+        assert cost_track(base.to_event(1), other.to_event(1), 0.5, costs, chord, 1, torch.double) is None
 
 
 @pytest.mark.parametrize("dtype, rounding", [(torch.float32, 1e-4), (torch.float64, 1e-9)])
@@ -269,7 +269,7 @@ def test_bends_that_rounding_explains(dtype, rounding):
     slope = torch.tensor([1.0, -3.0, 0.0], dtype=torch.double)
     chord = lambda _: (-torch.ones(()).double(), torch.ones(()).double())  # noqa: E731
     base, other = dist.Normal(0 * slope, 0.5).to_event(1), dist.Normal(2 * slope, 0.5).to_event(1)
-    track = cost_track(base, other, 2.0, 0.1 * slope, chord, dtype)
+    track = cost_track(base, other, 2.0, 0.1 * slope, chord, 0, dtype)
     for share, is_straight in ((0.0, True), (0.9, True), (1.1, False)):
         for bend in (torch.tensor([0.0, 3.5, 0.0]), torch.tensor([0.0, 0.0, 0.5])):
             bent = dist.Normal(slope + share * rounding * bend, 0.5).to_event(1)
@@ -317,6 +317,51 @@ def test_posterior_of_costs_between_bounds():
     found, effective = mcmc.get_samples()["psi"], float(mcmc.diagnostics()["psi"]["n_eff"])
     assert abs(found.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(found.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
+
+
+def test_costs_whose_entries_are_in_plates():
+    """One problem, whose rows or entries are those of a plate: the whole is one row."""
+    pyro.set_rng_seed(0)
+    problem, value, eye = Matching(2), torch.tensor([0, 1]), torch.eye(2, dtype=torch.double)
+
+    def model():
+        mu = pyro.sample("mu", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", 2):
+            costs = pyro.sample("costs", dist.Normal(mu * eye, 1.0).to_event(1))
+        pyro.sample("y", Argmin(costs, problem), obs=value)
+        with pyro.plate("items", 3):
+            others = pyro.sample("others", dist.Normal(mu * SLOPES[0], 1.0))
+        pyro.sample("order", Argmin(others, Ranking(3)), obs=torch.tensor([0, 1, 2]))
+
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=700, warmup_steps=50, disable_progbar=True)
+    mcmc.run()
+    samples, found = mcmc.get_samples()["mu"], mcmc.diagnostics()
+    assert found["Interweave collapsed moves"]["chain 0"] > 700
+    mu = torch.randn(400_000, dtype=torch.double)
+    costs, others = mu[:, None, None] * eye, mu[:, None] * SLOPES[0]
+    kept = problem.contains(costs + torch.randn_like(costs), value)
+    kept &= Ranking(3).contains(others + torch.randn_like(others), torch.tensor([0, 1, 2]))
+    effective = float(found["mu"]["n_eff"])
+    deviation = mu[kept].std()
+    assert abs(samples.mean() - mu[kept].mean()) < most_standard_errors(effective) * deviation / math.sqrt(effective)
+    assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
+
+
+def test_parameters_stay_away_from_poles():
+    """Exponentials of unconstrained values underflow to zero, where the density of this prior is infinite."""
+    pyro.set_rng_seed(0)
+
+    def model(y):
+        shape = pyro.sample("shape", dist.Gamma(0.1, 1.0))
+        with pyro.plate("rows", 3):
+            base = dist.Normal(shape * torch.arange(3.0), 1.0).to_event(1)
+            pyro.sample("y", RandOM(base, Ranking(3)), obs=y)
+
+    kernel = Interweave(model, num_directions=200)
+    y = torch.tensor([[2, 1, 0]] * 3)
+    kernel.prepare(NamedLatents(model), ["shape", "y_costs"], 0, (y,), {})
+    costs = torch.tensor([3.0, 2.0, 1.0]).double().expand(3, 3)
+    assert kernel.step({"shape": torch.tensor(1e-36), "y_costs": costs})["shape"] > 0
 
 
 def test_costs_without_noise_are_refused():

@@ -11,8 +11,8 @@ from pyro.infer import MCMC, NUTS
 from pyro.ops.stats import effective_sample_size
 from pyro.optim import Adam
 
-from pyro_structured.distributions import KSubset, RandOM
-from pyro_structured.inference import MCEM, ConstrainedSlice, Gibbs
+from pyro_structured.distributions import Argmin, KSubset, RandOM
+from pyro_structured.inference import MCEM, ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.structures import Matching, Ranking
 
 pytestmark = pytest.mark.statistical
@@ -124,6 +124,43 @@ def test_discrete_sites_do_not_see_the_costs():
     choices = samples["choice"].double().mean(0)
     expected = (posterior[:, None, None] * shares).sum(0).T
     assert (choices - expected).abs().max() < 0.2
+
+
+def test_costs_that_are_parameters_of_summed_ones():
+    """They are drawn given new costs, not those that were summed out of what came before."""
+    pyro.set_rng_seed(0)
+    problem, first = Ranking(3), torch.tensor([0, 1, 2])
+    seen = torch.tensor([[0, 1, 2]] * 6 + [[1, 2, 0], [2, 1, 0]])
+
+    def base(w, mu):
+        return dist.Exponential((3 * (w[..., :1] - mu) * torch.tensor([1.0, 0.0, 0.0])).exp()).to_event(1)
+
+    def model(seen):
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        w = pyro.sample("w", dist.Normal(mu * torch.tensor([1.0, 0.0, -1.0]), 1.0).to_event(1))
+        pyro.sample("first", Argmin(w, problem), obs=first)
+        with pyro.plate("rows", len(seen)):
+            pyro.sample("y", RandOM(base(w.expand(len(seen), 3), mu), problem), obs=seen)
+
+    kernel = ConstrainedSlice(model)
+    blocks = [block for block in kernel.composition((seen,), {}) if not isinstance(block[0], Interweave)]
+    assert kernel.summed_sites == ["y"]
+    mcmc = MCMC(Gibbs(blocks), num_samples=900, warmup_steps=80, disable_progbar=True)
+    mcmc.run(seen)
+    mu = torch.randn(400_000)
+    w = mu[:, None] * torch.tensor([1.0, 0.0, -1.0]) + torch.randn(len(mu), 3)
+    kept = problem.contains(w, first)
+    mu, w = mu[kept].double(), w[kept].double()
+    weights = (
+        sum(RandOM(base(w, mu[:, None]), problem).log_prob(y.expand(len(mu), 3)) for y in seen).double().softmax(0)
+    )
+    samples = mcmc.get_samples()
+    for found, expected in ((samples["mu"], mu), (samples["w"][:, 0] - samples["mu"], w[:, 0] - mu)):
+        mean = weights @ expected.double()
+        deviation = (weights @ (expected - mean) ** 2).sqrt()
+        number = min(float(effective_sample_size(found.double().unsqueeze(0))), 800)
+        assert abs(found.mean() - mean) < 5 * deviation / number**0.5
+        assert abs(found.std() / deviation - 1) < 5 / number**0.5
 
 
 def test_costs_without_parameters_are_independent_draws():
