@@ -180,6 +180,8 @@ def main():
             panel.loglog(numbers, 1e3 * others, "s--", label=peer)
         panel.loglog(numbers, 1e3 * least, ":", color="grey", label="least")
         panel.set(title=title.replace(": ", ":\n"), xlabel=unit)
+        panel.set_xticks(numbers, [size(int(number)) for number in numbers])
+        panel.set_xticks([], minor=True)
         panel.legend(fontsize=8)
     for panel in axes[:, 0]:
         panel.set_ylabel("milliseconds")
