@@ -1,4 +1,8 @@
-"""Processor time against size for each family, beside a peer and beside the least that memory and arithmetic take."""
+"""Processor time against size for each family, beside a peer and beside the least that memory and arithmetic take.
+
+Claims: counts of the largest size that the direct tree is asked for are found faster than by it; ten times the size of
+chains and latent trees takes at most twelve times as long.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -135,6 +139,7 @@ def grids(side):
     return lambda: field.mode, peer, 8 * (2 * side**2 + grid.num_edges), 0
 
 
+MOST_GROWTH = 12.0
 # Name, sizes, meaning of a size, peer.
 FAMILIES = {
     counts: ("RecursiveCardinality: log Z and log-odds", [16, 128, 1024, 2**14, 2**17], "variables", "direct tree"),
@@ -167,6 +172,12 @@ def main():
             cells = [duration(times["ours"]), duration(times.get("peer")), ratio(factor)]
             cells += [duration(least), ratio(times["ours"] / least), peer if other else ""]
             rows.append([title, f"{size(number)} {unit}", *cells])
+    *_, (number, ours, other, _) = [each for each in curves[counts] if np.isfinite(each[2])]
+    report.claim(f"counts, {size(number)} variables: direct tree / ours", "> 1x", ratio(other / ours), other > ours)
+    for make in (chains, latent_trees):
+        growth = curves[make][-1][1] / curves[make][-2 if len(curves[make]) > 1 else -1][1]
+        name = f"{FAMILIES[make][0]}, the last ten times the size: times as long"
+        report.claim(name, f"<= {MOST_GROWTH:g}", ratio(growth), growth <= MOST_GROWTH)
     header = ["query", "size", "ours", "peer", "peer / ours", "least", "ours / least", "peer is"]
     report.table("Times", header, rows)
     speeds = f"{limits.bytes / 1e9:.3g} GB/s, {limits.double / 1e9:.3g} Gflop/s"

@@ -59,7 +59,7 @@ PASSES = {
     "compiled": (lambda: KSubset(torch.randn(5), 2), "counts.ops.direct_counts.DirectDraws._upward"),
     "windows": (lambda: KSubset(torch.randn(5), 2), "counts.ops.convolution_tree.upward"),
     "certificate": (lambda: KSubset(torch.randn(5), 2), "counts.ops.count_sampling.attempts"),
-    "direct": (lambda: KSubset(FAR, 1), "counts.ops.count_sampling.upward_messages"),
+    "direct": (lambda: KSubset(FAR, 2), "counts.ops.count_sampling.upward_messages"),
     "nested": (
         lambda: RecursiveCardinality(torch.randn(3), torch.randn(7), NESTED),
         "counts.ops.count_sampling.upward_messages",
