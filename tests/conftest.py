@@ -20,6 +20,7 @@ COMPILED = [
     "compiled_transport",
     "compiled_walk",
     "cut_sweep",
+    "matching_chord",
     "matching_sweep",
     "maximum_flow",
     "path_sweep",

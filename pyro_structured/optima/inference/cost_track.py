@@ -12,7 +12,7 @@ from torch.distributions import MultivariateNormal
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
-from pyro_structured.optima.inference.noncentered_costs import location_and_scale
+from pyro_structured.optima.inference.noncentered_costs import location_and_scale, noise_log_density
 from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential
 
 Chord = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -22,8 +22,8 @@ STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 # Distance of the places of a table, in standard deviations of normal noise; places on either side of the present one at
 # first, and at most; and fall of the logarithm behind which nothing is tabulated.
 SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 40, 1280, 33.0
-# Largest number of costs whose densities are asked for at once.
-AT_ONCE = 4_000_000
+# Number of costs whose densities are asked for at once: as many as stay in fast memory.
+AT_ONCE = 30_000
 
 
 class CostTrack:
@@ -46,7 +46,7 @@ class CostTrack:
     :param Tensor growth: c, the change of the logarithms of the scales, shape ``rows``; zero where scales stay.
     :param chord: Function from directions to both ends, of shape ``rows``, of the interval of distances s for which w
         plus s times the direction stays in the inverse set.
-    :param dtype: Dtype in which the model sees costs.
+    :param dtype: Dtype whose rounding the parameters of the distribution show.
 
     A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and one chord.
     """
@@ -63,6 +63,8 @@ class CostTrack:
         self._moves = (self._speed != 0) & (self._direction != 0).flatten(growth.dim()).any(-1)
         self._table: PiecewiseExponential | None = None
         if bool(self._moves.any()):
+            self._noise, self._drift = (_divided(part, self._scale) for part in (costs - self._loc, change))
+            self._log_density = noise_log_density(base)
             self._low, self._high = self._along(*chord(self._direction))
             self._table = self._tabulate()
 
@@ -147,30 +149,22 @@ class CostTrack:
         return None
 
     def _heights(self, places: Tensor) -> Tensor:
-        """Logarithms of the density at t = 0 of x, shape ``rows + (P,)``."""
-        low, high = support_bounds(self._base)
-        # The density of a uniform variable is zero at its upper bound.
-        high = torch.nextafter(high, torch.full_like(high, -torch.inf))
+        """Logarithms of the density at t = 0 of x, shape ``rows + (P,)``, up to a constant."""
         slab = max(1, AT_ONCE // max(1, self._costs.numel()))
-        heights = [
-            self._of_rows(self._base.log_prob(self.costs_at(part).clamp(low, high))) + self._dimension() * part
-            for part in places.movedim(-1, 0).split(slab)
-        ]
+        heights = []
+        for part in places.movedim(-1, 0).split(slab):
+            x = part.reshape(part.shape + (1,) * len(self._axes))
+            noise = self._noise * x.exp() if self._is_ray else self._noise + x * self._drift
+            axes = tuple(axis + 1 for axis in self._axes)
+            heights.append(self._log_density(noise).sum(axes) + self._dimension() * part)
         return torch.cat(heights).movedim(0, -1).masked_fill(~self._moves.unsqueeze(-1), 0.0)
-
-    def _of_rows(self, log_probs: Tensor) -> Tensor:
-        """Sums of log-densities over what the batch shape of the distribution has beside rows."""
-        return (
-            log_probs.flatten(1 + self._speed.dim()).sum(-1) if log_probs.dim() > 1 + self._speed.dim() else log_probs
-        )
 
     def _spacing(self) -> Tensor:
         """Distance of the places of each row, the same from all points of its curve."""
         if self._is_ray:
             deviation = torch.full_like(self._speed, (2 * self._dimension()) ** -0.5)
         else:
-            noise = _divided(self._change, self._scale)
-            deviation = (noise**2).sum(self._axes).masked_fill(~self._moves, 1.0).rsqrt()
+            deviation = (self._drift**2).sum(self._axes).masked_fill(~self._moves, 1.0).rsqrt()
         return SPACING * deviation
 
     def _support(self) -> tuple[Tensor, Tensor]:
@@ -201,7 +195,7 @@ def cost_track(
     :param Tensor costs: Present costs, double precision, shape ``rows + cost_shape``.
     :param chord: As for :class:`CostTrack`.
     :param int rows: Number of axes of rows.
-    :param dtype: Dtype in which the model sees costs.
+    :param dtype: As for :class:`CostTrack`.
     """
     if location_and_scale(base) is None or not _is_alike(base, other) or len(base.batch_shape) < rows:
         return None
@@ -243,7 +237,7 @@ def _deviations(scale: Tensor, loc: Tensor) -> Tensor:
 
 
 def _divided(change: Tensor, scale: Tensor) -> Tensor:
-    """Changes of the noise that make changes of the costs."""
+    """Noise, or changes of the noise, that make changes of the costs."""
     if scale.dim() == change.dim():
         return change / scale
     solved: Tensor = torch.linalg.solve_triangular(scale, change.unsqueeze(-1), upper=False)

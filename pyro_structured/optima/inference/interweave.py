@@ -2,7 +2,9 @@
 
 __all__ = ["Interweave", "ParameterSpread"]
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +15,15 @@ from torch.distributions import biject_to
 
 from pyro_structured.foundation.inference.gibbs import StepKernel
 from pyro_structured.foundation.structures.argument_checks import check_size
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_dependents import find_dependents
 from pyro_structured.optima.inference.cost_sites import find_cost_sites
+from pyro_structured.optima.inference.cost_sweep import sweep
 from pyro_structured.optima.inference.cost_track import cost_track
 from pyro_structured.optima.inference.noncentered_costs import has_noise, location_and_scale
 from pyro_structured.optima.inference.parameter_line import ParameterLine, ParameterPoint, Setting
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
-from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential, piecewise_exponential
+from pyro_structured.optima.ops.piecewise_exponential import piecewise_exponential
 from pyro_structured.optima.ops.slice_sampling import slice_sample
 
 # Fewer values are not enough for a standard deviation.
@@ -54,15 +58,18 @@ class ParameterSpread:
             more = (value - mean) * (value - self._mean[name])
             self._squares[name] = self._squares.get(name, torch.zeros_like(value)) + more
 
-    def direction(self, free: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A normal direction with the learned standard deviations; with 1 as long as they are unknown."""
-        direction = {}
-        for name, value in free.items():
-            scale = torch.ones_like(value)
+    def direction(self, free: dict[str, Tensor], moving: tuple[str, ...]) -> dict[str, Tensor]:
+        """A random direction of some parameters, of length 1 where standard deviations are units; these are 1 as long
+        as they are unknown.
+        """
+        direction = {name: torch.randn_like(value) * (name in moving) for name, value in free.items()}
+        length = math.sqrt(sum(float(part.double().square().sum()) for part in direction.values()))
+        for name, part in direction.items():
+            scale = torch.ones_like(part)
             if self._number > ENOUGH:
                 deviation = (self._squares[name] / self._number).sqrt()
                 scale = torch.where(deviation > 0, deviation, scale)
-            direction[name] = torch.randn_like(value) * scale
+            direction[name] = part * scale / max(length, torch.finfo(torch.float32).tiny)
         return direction
 
 
@@ -75,7 +82,23 @@ OCTAVES = 4
 # Number of places at which densities along a line are tabulated.
 PLACES = 33
 # Least share of the moves of either kind.
-LEAST_SHARE = 0.1
+LEAST_SHARE = 0.02
+# Lines along which costs are drawn anew, where restrictions have no closed form.
+NUM_LINES = 10
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place on a line of parameters.
+
+    :ivar float distance: Distance from where the line starts.
+    :ivar ParameterPoint point: Parameters.
+    :ivar dict costs: Costs, by the names of their sites.
+    """
+
+    distance: float
+    point: ParameterPoint
+    costs: dict[str, Tensor]
 
 
 class Interweave(StepKernel):
@@ -86,19 +109,21 @@ class Interweave(StepKernel):
     far as all costs stay in their inverse sets. Alternating both ways mixes well (ancillarity-sufficiency
     interweaving).
 
-    Each step moves along random directions in the unconstrained parameters, of all sites or of one, inside an interval
+    Each step moves along a random direction in the unconstrained parameters, of all sites or of one, inside an interval
     that is drawn around the present place. Where locations of the costs are straight along the line and scales stay, or
     scales of each row grow by one factor and locations stay, more is possible: one coordinate of the noise of each row
     need not be held, that which points along the change of the costs. It is summed out, as ray shooting finds the
     interval that the inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting
-    density, whatever the present value, and accepted in most cases. That goes for normal, jointly normal, half-normal,
-    uniform, exponential, Gumbel, Laplace and logistic costs, whose optima are those of linear objectives, and takes
-    three runs of the model. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other
-    moves, with a run of the model for each density: a tenth of them, or more, as often as the first kind failed while
-    the chain warmed up.
+    density, whatever the present value, and accepted in most cases. Several such moves follow each other on a line, and
+    costs are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time.
+    That goes for normal, jointly normal, half-normal, uniform, exponential, Gumbel, Laplace and logistic costs, whose
+    optima are those of linear objectives, and takes a run of the model for each move, and two more. A shrinking slice
+    that holds all noise, and asks whether costs are inside, makes the other moves, with a run of the model for each
+    density: few of the steps, or more, as often as the first kind failed while the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
+    :param int num_moves: Moves along each direction where noise is summed out.
     :raises ValueError: at the start of a run, if costs are not a known function of noise. Those that are: normal,
         half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic and Cauchy variables, jointly
         normal ones, and what invertible transforms make of them, such as LogNormal and Weibull.
@@ -128,10 +153,11 @@ class Interweave(StepKernel):
     owns_sites = False
     moves_costs = True
 
-    def __init__(self, model: Callable[..., Any], num_directions: int = 2) -> None:
+    def __init__(self, model: Callable[..., Any], num_directions: int = 1, num_moves: int = 4) -> None:
         super().__init__(model)
         check_size("num_directions", num_directions)
-        self.num_directions = num_directions
+        check_size("num_moves", num_moves)
+        self.num_directions, self.num_moves = num_directions, num_moves
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
@@ -157,6 +183,10 @@ class Interweave(StepKernel):
             and all(location_and_scale(trace.nodes[name]["fn"]) is not None for name in costs)
             and not any(find_dependents(model, trace, site, args, kwargs) for site in sites)
         )
+        # Dtypes whose rounding costs may show: those of the parameters, too.
+        parameters = [trace.nodes[name]["value"].dtype for name in transforms]
+        coarsest = partial(max, key=lambda dtype: torch.finfo(dtype).eps)
+        self._dtypes = {name: coarsest([dtype, *parameters]) for name, dtype in dtypes.items()}
         self._spread = ParameterSpread(warmup_steps)
         # Moves along tracks of the costs, by the parameters that moved, and those of them that stayed on the tracks.
         self._success: dict[tuple[str, ...], list[int]] = {}
@@ -170,9 +200,8 @@ class Interweave(StepKernel):
         for _ in range(self.num_directions):
             free = {name: transform.inv(values[name]) for name, transform in setting.transforms.items()}
             moving = self._moving()
-            direction = self._spread.direction(free)
-            direction = {name: direction[name] * (name in moving) for name in free}
-            values = self._move(ParameterLine(setting, values, free, direction), values, moving)
+            line = ParameterLine(setting, values, free, self._spread.direction(free, moving))
+            values = self._move(line, values, moving)
         self._spread.add({name: transform.inv(values[name]) for name, transform in setting.transforms.items()})
         return values
 
@@ -189,11 +218,17 @@ class Interweave(StepKernel):
         low, high = -share * length, (1 - share) * length
         if not self._may_collapse or not self._collapses(moving):
             return self._sliced(line, values, low, high)
-        moved = self._collapsed(line, values, low, high)
+        start = _Place(0.0, line.at(0.0), line.origin)
+        place = self._collapsed(line, start, low, high)
         if self._spread.is_learning:
             found, tried = self._success.get(moving, (0, 0))
-            self._success[moving] = [found + (moved is not None), tried + 1]
-        return values if moved is None else moved
+            self._success[moving] = [found + (place is not None), tried + 1]
+        if place is None:
+            return values
+        for _ in range(1, self.num_moves):
+            place = self._refreshed(place)
+            place = self._collapsed(line, place, low, high) or place
+        return {**values, **place.point.values, **place.costs}
 
     def _collapses(self, moving: tuple[str, ...]) -> bool:
         """Whether to try a move with noise summed out: at random, as often as it succeeded in the warm-up."""
@@ -201,54 +236,60 @@ class Interweave(StepKernel):
         share = min(max((found + 1) / (tried + 2), LEAST_SHARE), 1 - LEAST_SHARE)
         return bool(torch.rand((), dtype=torch.double) < share)
 
-    def _collapsed(
-        self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float
-    ) -> dict[str, Tensor] | None:
+    def _collapsed(self, line: ParameterLine, place: "_Place", low: float, high: float) -> "_Place | None":
         """A move with one coordinate of the noise summed out in each row; ``None`` where costs leave their tracks."""
-        # Another point of the line, which does not depend on where in the interval the move starts.
-        middle = (low + high) / 2
-        present, other, tracks = line.at(0.0), line.at(middle), {}
-        for name, origin in line.origin.items():
-            problem, value = present.optima(name)
-            chord, dtype = partial(problem.chord, origin, value), self._setting.dtypes[name]
-            rows = origin.dim() - len(problem.cost_shape)
-            track = cost_track(present.base(name), other.base(name), middle, origin, chord, rows, dtype)
+        # A point of the line that does not depend on where in the interval the move starts.
+        middle, here = (low + high) / 2, place.distance
+        other, tracks = line.at(middle), {}
+        for name, costs in place.costs.items():
+            problem, value = place.point.optima(name)
+            chord, rows = partial(problem.chord, costs, value), costs.dim() - len(problem.cost_shape)
+            bases = place.point.base(name), other.base(name)
+            track = cost_track(*bases, middle - here, costs, chord, rows, self._dtypes[name])
             if track is None:
                 return None
             tracks[name] = track
-        ends = low_end, high_end = torch.tensor(low, dtype=torch.double), torch.tensor(high, dtype=torch.double)
 
-        def approximation(point: ParameterPoint) -> PiecewiseExponential:
-            def log_density(distance: Tensor) -> Tensor:
-                total = point.log_prior(line.free_at(distance))
-                total = total + sum(track.log_mass(distance) for track in tracks.values())
-                # Densities that are infinite at the end of a support are not approached.
-                return total.nan_to_num(IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
+        def log_density(distance: Tensor) -> Tensor:
+            total = other.log_prior(line.free_at(distance))
+            total = total + sum(track.log_mass(distance - here) for track in tracks.values())
+            # Densities that are infinite at the end of a support are not approached.
+            return total.nan_to_num(IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
 
-            return piecewise_exponential(log_density, *ends, PLACES)
-
-        distance, log_forth = approximation(present).draw(*ends)
+        start, *bounds = torch.tensor([here, low, high], dtype=torch.double)
+        ends = bounds[0], bounds[1]
+        density = piecewise_exponential(log_density, *ends, PLACES)
+        distance, log_ratio = density.draw(*ends)
         point = line.at(float(distance))
         # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
-        if not point.has_problems_of(present):
+        if not point.has_problems_of(place.point):
             return None
-        if not all(track.fits(point.base(name), float(distance)) for name, track in tracks.items()):
+        length = float(distance) - here
+        if not all(track.fits(point.base(name), length) for name, track in tracks.items()):
             return None
-        log_ratio = approximation(point).log_density(torch.zeros_like(distance), *ends) - log_forth
-        log_ratio = log_ratio + _log_density(point) - _log_density(present)
+        log_ratio = density.log_density(start, *ends) - log_ratio
+        log_ratio = log_ratio + _log_density(point) - _log_density(place.point)
         drawn = {}
         for name, track in tracks.items():
-            x, log_density = track.draw(float(distance))
-            log_ratio = log_ratio + track.log_density_here() - log_density
+            x, log_drawn = track.draw(length)
+            log_ratio = log_ratio + track.log_density_here() - log_drawn
             log_ratio = log_ratio + track.log_weight(point.base(name), x)
-            log_ratio = log_ratio - track.log_weight(present.base(name), torch.zeros_like(x))
+            log_ratio = log_ratio - track.log_weight(place.point.base(name), torch.zeros_like(x))
             drawn[name] = track.costs_at(x)
         self._counts["collapsed moves"] += 1
         if not bool(torch.rand((), dtype=torch.double).log() < log_ratio):
             self._counts["refused moves"] += 1
-            return values
-        moved = {name: value for name, value in point.values.items() if name not in drawn}
-        return {**values, **moved, **drawn}
+            return place
+        return _Place(float(distance), point, drawn)
+
+    def _refreshed(self, place: "_Place") -> "_Place":
+        """New costs for the same parameters."""
+        drawn = {}
+        for name, costs in place.costs.items():
+            problem, value = place.point.optima(name)
+            family = cost_conditionals(place.point.base(name), len(problem.cost_shape))
+            drawn[name], _ = sweep(costs, value, problem, family, NUM_LINES)
+        return replace(place, costs=drawn)
 
     def _sliced(self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float) -> dict[str, Tensor]:
         """A move with all noise held fixed, where costs are feasible."""

@@ -1,7 +1,8 @@
 """Costs as a function of noise whose distribution has no parameters."""
 
-__all__ = ["has_noise", "location_and_scale", "noise_transform"]
+__all__ = ["has_noise", "location_and_scale", "noise_log_density", "noise_transform"]
 
+from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
@@ -15,6 +16,16 @@ from torch.distributions import AffineTransform, ComposeTransform, Transform, co
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.truncated_normal import truncated_from_log_odds, truncated_log_odds
+
+# Log-densities of noise, up to constants, by distributions of costs.
+NOISE_DENSITIES: list[tuple[tuple[Any, ...], Callable[[Tensor], Tensor]]] = [
+    ((td.Normal, td.HalfNormal, td.MultivariateNormal), lambda noise: -noise.square() / 2),
+    ((td.Uniform,), torch.zeros_like),
+    ((td.Exponential,), torch.neg),
+    ((td.Laplace,), lambda noise: -noise.abs()),
+    ((td.Gumbel,), lambda noise: -(noise + torch.exp(-noise))),
+    ((Logistic,), lambda noise: 2 * torch.nn.functional.logsigmoid(noise) - noise),
+]
 
 
 @singledispatch
@@ -59,6 +70,14 @@ def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
         return None
     scale = torch.as_tensor(transform.scale).detach()
     return torch.as_tensor(transform.loc, dtype=torch.double, device=scale.device).detach(), scale
+
+
+def noise_log_density(base: Any) -> Callable[[Tensor], Tensor]:
+    """The log-density, up to a constant, of the noise in costs that have a :func:`location_and_scale`, of each entry,
+    within its support.
+    """
+    entries = entry_distribution(base)
+    return next(density for kinds, density in NOISE_DENSITIES if isinstance(entries, kinds))
 
 
 @noise_transform.register(td.Independent)

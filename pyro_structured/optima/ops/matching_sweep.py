@@ -1,6 +1,6 @@
 """Costs of matchings given that the matchings are optimal: one update of all entries, compiled."""
 
-__all__ = ["matching_sweep"]
+__all__ = ["fill_arcs", "matching_sweep"]
 
 import math
 
@@ -46,7 +46,7 @@ def matching_sweep(
     arcs, work, places = np.empty((count, count)), np.empty((4, count)), np.empty(count + 1, np.int64)
     sign = -1.0 if maximize else 1.0
     for n in range(len(costs)):
-        _fill_arcs(arcs, costs[n], columns[n], allowed[n], sign)
+        fill_arcs(arcs, costs[n], columns[n], allowed[n], sign)
         potentials, distances, reach = work[0], work[1], 0.0
         _find_potentials(arcs, potentials)
         for row in range(costs.shape[1]):
@@ -58,7 +58,7 @@ def matching_sweep(
 
 
 @compiled
-def _fill_arcs(arcs: np.ndarray, costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, sign: float) -> None:
+def fill_arcs(arcs: np.ndarray, costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, sign: float) -> None:
     """Fills in the costs of moves of the row in a column (second axis) to another column (first axis)."""
     # Columns that no row has belong to rows without costs.
     arcs[:] = 0.0

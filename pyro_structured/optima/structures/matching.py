@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_flag, check_size
 from pyro_structured.optima.ops.exchange_distances import exchange_distances
 from pyro_structured.optima.solvers.transport import has_matching, solve_assignment
@@ -118,6 +119,17 @@ class Matching(PairProblem):
         """1 at matched pairs, shape ``(..., num_rows, num_columns)``."""
         columns = torch.arange(self.num_columns, device=value.device)
         return (value.unsqueeze(-1) == columns).double()
+
+    def _chord(self, costs: Tensor, incidence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        run = compiled_function("optima.ops.matching_chord", "matching_chord") if costs.device.type == "cpu" else None
+        if run is None:
+            return super()._chord(costs, incidence, direction)
+        ends = costs.new_empty(2, len(costs))
+        signed, columns = (self._sign * costs).contiguous().numpy(), incidence.argmax(-1).numpy()
+        allowed = self._allowed.expand(costs.shape).contiguous().numpy()
+        for sign, end in zip((-1.0, 1.0), ends, strict=True):
+            run(signed, columns, allowed, (sign * self._sign * direction).contiguous().numpy(), end.numpy())
+        return -ends[0], ends[1]
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """Two boxes for every row: the matched entry, and then all others."""

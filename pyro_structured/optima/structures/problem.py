@@ -167,8 +167,12 @@ class Problem(Represented, Immutable, ABC):
             tensor.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
             for tensor in (self._relevant(costs), self.incidence(value), direction)
         ]
-        low, high = chord(self.flatten(batch), *rows)
+        low, high = self.flatten(batch)._chord(*rows)
         return low.reshape(batch), high.reshape(batch)
+
+    def _chord(self, costs: Tensor, incidence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """Both ends of the interval of distances, shape ``(N,)``, for costs of shape ``(N, *cost_shape)``."""
+        return chord(self, costs, incidence, direction)
 
     def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
         """The best feasible value other than a given one.

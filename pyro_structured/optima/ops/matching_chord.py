@@ -1,0 +1,98 @@
+"""Ray shooting for matchings: distances that costs can move along a line while matchings stay optimal, compiled."""
+
+__all__ = ["matching_chord"]
+
+import math
+
+import numpy as np
+
+from pyro_structured.foundation.ops.compiled import compiled
+from pyro_structured.optima.ops.matching_sweep import fill_arcs
+
+# Moves around a cycle that gain less than this share of its largest cost are ties.
+ROUNDING = 64 * 2.0**-52
+
+
+@compiled
+def matching_chord(
+    costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, direction: np.ndarray, reach: np.ndarray
+) -> None:
+    r"""Fills in the largest t for which matchings stay the cheapest for the costs :math:`w + t v`.
+
+    A matching is the cheapest as long as no cycle of moves, each of a row to the column of the next one, has a negative
+    cost. At some t, a cycle that has is found by relaxation; t goes back to where it costs nothing, until there is
+    none.
+
+    :param np.ndarray costs: Costs w to be minimised for which the matchings are optimal, finite for allowed pairs,
+        float64, shape ``(N, rows, columns)``.
+    :param np.ndarray columns: The columns of all rows, integers of shape ``(N, rows)``.
+    :param np.ndarray allowed: Pairs that may be matched, booleans of shape ``(N, rows, columns)``.
+    :param np.ndarray direction: v, shape ``(N, rows, columns)``.
+    :param np.ndarray reach: Shape ``(N,)``: numbers of at least 0, or +inf.
+
+    O(N · rows · columns²) at worst for each cycle, and next to O(N · rows · columns) where cycles are short.
+    """
+    count = costs.shape[2]
+    present, change, moved = np.empty((count, count)), np.empty((count, count)), np.empty((count, count))
+    lengths, following, seen = np.empty(count), np.empty(count, np.int64), np.empty(count, np.int64)
+    for n in range(len(costs)):
+        fill_arcs(present, costs[n], columns[n], allowed[n], 1.0)
+        fill_arcs(change, direction[n], columns[n], allowed[n], 1.0)
+        reach[n] = math.inf
+        while True:
+            largest = 0.0
+            for target in range(count):
+                for column in range(count):
+                    if math.isinf(present[target, column]):
+                        moved[target, column] = math.inf
+                        continue
+                    # Far out on the line only the direction counts.
+                    length = change[target, column]
+                    if reach[n] < math.inf:
+                        length = present[target, column] + reach[n] * length
+                    moved[target, column], largest = length, max(largest, abs(length))
+            start = _negative_cycle(moved, ROUNDING * largest, lengths, following, seen)
+            if start < 0:
+                break
+            cost, slope, column = 0.0, 0.0, start
+            while True:
+                cost += present[following[column], column]
+                slope += change[following[column], column]
+                column = following[column]
+                if column == start:
+                    break
+            # A step that rounding keeps from going back has found the end.
+            if not slope < 0.0 or not max(cost, 0.0) / -slope < reach[n]:
+                break
+            reach[n] = max(cost, 0.0) / -slope
+
+
+@compiled
+def _negative_cycle(arcs: np.ndarray, tie: float, lengths: np.ndarray, following: np.ndarray, seen: np.ndarray) -> int:
+    """A column on a cycle of moves with a negative cost, or -1; ``following`` leads around it.
+
+    :param np.ndarray arcs: Costs of moves from a column (second axis) to another one (first axis), or +inf.
+    :param float tie: Cost that rounding may explain.
+    """
+    count = len(arcs)
+    lengths[:] = 0.0
+    following[:] = -1
+    for _ in range(count):
+        improved = False
+        for target in range(count):
+            for column in range(count):
+                length = arcs[target, column] + lengths[target]
+                if length < lengths[column] - tie:
+                    lengths[column], following[column], improved = length, target, True
+        if not improved:
+            break
+        # Shortest moves that lead back to where they started gain more each time.
+        seen[:] = -1
+        for first in range(count):
+            column = first
+            while column >= 0 and seen[column] < 0:
+                seen[column] = first
+                column = following[column]
+            if column >= 0 and seen[column] == first:
+                return column
+    return -1
