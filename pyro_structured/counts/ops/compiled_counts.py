@@ -247,14 +247,8 @@ def direct_passes(
     space = np.zeros((4, 2 * (limit + size) + 4 * DOTS))
     for first in range(0, num_rows, together):
         number = min(together, num_rows - first) * num_blocks
-        for place in range(number):
-            row, start = first + place // num_blocks, (place % num_blocks) * size
-            block = inside[place // LANES, :, place % LANES]
-            for d in range(size):
-                # Variables that are never on change no count.
-                is_there = start + d < num_variables
-                block[2 * d] = off[row, start + d] if is_there else 1.0
-                block[2 * d + 1] = on[row, start + d] if is_there else 0.0
+        rows = slice(first, first + number // num_blocks)
+        _fill_blocks(on[rows], off[rows], size, inside)
         for group in range(num_groups):
             _upward(inside[group], size, limit, min(lanes, number - group * LANES))
         for row in range(first, first + number // num_blocks):
@@ -286,11 +280,34 @@ def direct_passes(
             continue
         for group in range(num_groups):
             _downward(inside[group], outside[group], size, limit, min(lanes, number - group * LANES))
-        for place in range(number):
-            row, start = first + place // num_blocks, (place % num_blocks) * size
-            block = outside[place // LANES, :, place % LANES]
-            for d in range(min(size, num_variables - start)):
-                given_off[row, start + d], given_on[row, start + d] = block[2 * d], block[2 * d + 1]
+        _read_blocks(outside, size, given_on[rows], given_off[rows])
+
+
+@compiled
+def _fill_blocks(on: np.ndarray, off: np.ndarray, size: int, inside: np.ndarray) -> None:
+    """Puts the messages of rows of variables into blocks of a size side by side, shape ``(groups, cells, lanes)``."""
+    num_rows, num_variables = on.shape
+    num_blocks = (num_variables - 1) // size + 1
+    for place in range(num_rows * num_blocks):
+        row, start = place // num_blocks, (place % num_blocks) * size
+        block = inside[place // LANES, :, place % LANES]
+        for d in range(size):
+            # Variables that are never on change no count.
+            is_there = start + d < num_variables
+            block[2 * d] = off[row, start + d] if is_there else 1.0
+            block[2 * d + 1] = on[row, start + d] if is_there else 0.0
+
+
+@compiled
+def _read_blocks(outside: np.ndarray, size: int, given_on: np.ndarray, given_off: np.ndarray) -> None:
+    """Takes expected weights of the variables of rows from blocks; inverse of :func:`_fill_blocks`."""
+    num_rows, num_variables = given_on.shape
+    num_blocks = (num_variables - 1) // size + 1
+    for place in range(num_rows * num_blocks):
+        row, start = place // num_blocks, (place % num_blocks) * size
+        block = outside[place // LANES, :, place % LANES]
+        for d in range(min(size, num_variables - start)):
+            given_off[row, start + d], given_on[row, start + d] = block[2 * d], block[2 * d + 1]
 
 
 @compiled
