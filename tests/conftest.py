@@ -11,11 +11,13 @@ from pyro_structured.foundation.ops.optional_numba import compiled_function
 # Modules that import numba.
 COMPILED = [
     "compiled",
+    "compiled_cells",
     "compiled_counts",
     "compiled_draw",
     "compiled_gamma",
     "compiled_mass",
     "compiled_quantile",
+    "compiled_slopes",
     "compiled_student",
     "compiled_transport",
     "compiled_walk",

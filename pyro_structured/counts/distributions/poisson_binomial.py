@@ -235,11 +235,10 @@ class PoissonBinomial(DiscreteVector):
         :param float below: Result for negative values.
         :param float above: Result for values above D.
         """
-        number = value.to(table.dtype)
-        batch = torch.broadcast_shapes(number.shape, self.batch_shape)
-        index = number.floor().nan_to_num(nan=-1.0).clamp(0, self.num_trials).long().expand(batch)
-        entries = table.expand(batch + table.shape[-1:]).gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        number = number.expand(batch)
+        # torch.broadcast_shapes takes longer than all that follows for a few counts.
+        number, _ = torch.broadcast_tensors(value.to(table.dtype), table[..., 0])
+        index = number.floor().nan_to_num(nan=-1.0).clamp(0, self.num_trials).long().unsqueeze(-1)
+        entries = table.expand(number.shape + table.shape[-1:]).gather(-1, index).squeeze(-1)
         entries = entries.masked_fill(number < 0, below).masked_fill(number > self.num_trials, above)
         return entries.masked_fill(number.isnan(), math.nan)
 

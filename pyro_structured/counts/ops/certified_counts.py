@@ -31,9 +31,12 @@ from pyro_structured.counts.ops.coupled_counts import solve_coupled
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.counts.ops.direct_counts import (
     differentiable_posteriors,
+    is_compiled,
     is_direct,
     is_small,
+    is_whole,
     largest_possible_count,
+    pull_back_directly,
     solve_directly,
 )
 from pyro_structured.counts.ops.fourier_passes import is_fast
@@ -293,13 +296,13 @@ class _CountInference(torch.autograd.Function):
             slope_logits, slope_tables = _slopes_of_excess(logits, excess, odds, counts)
             grad_logits, grad_tables = weight * slope_logits, weight * slope_tables
         if grad_odds is not None or grad_counts is not None:
-            second = pull_back(
-                partial(_posteriors, ctx.forest),
-                (logits, count_logits, excess),
-                (
-                    torch.zeros_like(logits) if grad_odds is None else grad_odds,
-                    torch.zeros_like(count_logits) if grad_counts is None else grad_counts,
-                ),
+            second = apply_rows(
+                partial(_pull_back_posteriors, ctx.forest),
+                logits,
+                count_logits,
+                excess,
+                torch.zeros_like(logits) if grad_odds is None else grad_odds,
+                torch.zeros_like(count_logits) if grad_counts is None else grad_counts,
             )
             grad_logits, grad_tables = grad_logits + second[0], grad_tables + second[1]
         return grad_logits, grad_tables, None, None
@@ -342,6 +345,27 @@ def _slopes_of_excess(logits: Tensor, excess: Tensor, odds: Tensor, counts: Tens
     empty = (excess == -math.inf).unsqueeze(-1)
     # An infinite logit is a clamp, not a number that could change; nor does an empty support.
     return (side * torch.sigmoid(side * odds)).masked_fill(logits.isinf() | empty, 0.0), counts.masked_fill(empty, 0.0)
+
+
+def _pull_back_posteriors(forest: AnyForest, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Products of cotangents of the posteriors with their derivatives, a function of rows.
+
+    :param tensors: Parameters, the excess, and cotangents of marginal log-odds and of the probabilities of the counts.
+    """
+    logits, count_logits, _, grad_odds, grad_counts = tensors
+    largest = largest_possible_count(count_logits)
+    can_loop = forest.is_single and is_compiled(logits) and 0 < logits.shape[-1] and is_whole(logits.shape[-1], largest)
+    # Only recorded operations have derivatives in their turn.
+    if torch.is_grad_enabled() or not can_loop:
+        return pull_back(partial(_posteriors, forest), tensors[:3], tensors[3:])[:2]
+    direct = solve_directly(logits, count_logits, largest)
+    found = pull_back_directly(logits, count_logits, direct, grad_odds, grad_counts, largest)
+    if bool(direct.certified.all()):
+        return found
+    rest = (~direct.certified).nonzero().squeeze(-1)
+    inputs, cotangents = (tuple(tensor[rest] for tensor in part) for part in (tensors[:3], tensors[3:]))
+    others = pull_back(partial(_posteriors, forest), inputs, cotangents)
+    return tuple(old.index_copy(0, rest, new) for old, new in zip(found, others[:2], strict=True))
 
 
 def _posteriors(forest: AnyForest, logits: Tensor, count_logits: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,12 +5,13 @@ side by side in memory. Above them, a row has a tree of its own, whose messages 
 tiny.
 """
 
-__all__ = ["count_trees", "direct_passes", "solve_directly", "split_counts"]
+__all__ = ["count_trees", "direct_passes", "solve_directly", "split_counts", "weigh_counts"]
 
 import math
 
 import numpy as np
 
+from pyro_structured.counts.ops.compiled_cells import child_messages, level_starts, message_width, num_nodes
 from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
 from pyro_structured.counts.ops.direct_counts import (
     LARGEST_EXPONENT,
@@ -71,7 +72,7 @@ def solve_directly(
             row = first + place
             tilts[row] = _find_tilt(logits[row], tables[row], limit)
             excess[row], sizes[place] = _probabilities(logits[row], tilts[row], on[place], off[place])
-            peaks[place] = _weigh(tables[row], tilts[row], weights[place])
+            peaks[place] = weigh_counts(tables[row], tilts[row], weights[place])
         direct_passes(
             on[:rows],
             off[:rows],
@@ -182,7 +183,7 @@ def _probabilities(logits: np.ndarray, tilt: float, on: np.ndarray, off: np.ndar
 
 
 @compiled
-def _weigh(table: np.ndarray, tilt: float, weights: np.ndarray) -> float:
+def weigh_counts(table: np.ndarray, tilt: float, weights: np.ndarray) -> float:
     """Fills the weights of the counts under a tilt, and returns the logarithm by which they were divided."""
     peak = -math.inf
     for count in range(len(weights)):
@@ -234,26 +235,20 @@ def direct_passes(
         size //= 2
     size = (num_variables - 1) // ((num_variables - 1) // size + 1) + 1
     num_blocks = (num_variables - 1) // size + 1
-    last, width = _starts(size, 1, limit)[-2], _width(size, limit)
+    last, width = level_starts(size, 1, limit)[-2], message_width(size, limit)
     together = max(min(LANES // num_blocks, num_rows), 1)
     num_groups = (together * num_blocks - 1) // LANES + 1
     lanes = min(together * num_blocks, LANES)
     inside = np.zeros((num_groups, last + width, lanes))
     outside = np.zeros((num_groups, last + width, lanes))
-    tree, nodes = _starts(num_blocks, size, limit), _first_nodes(num_blocks)
+    tree, nodes = level_starts(num_blocks, size, limit), _first_nodes(num_blocks)
     up, down = np.zeros(tree[-1]), np.zeros(tree[-1])
     lowest, widths = np.zeros(nodes[-1], np.int64), np.zeros(nodes[-1], np.int64)
     space = np.zeros((4, 2 * (limit + size) + 4 * DOTS))
     for first in range(0, num_rows, together):
         number = min(together, num_rows - first) * num_blocks
-        for place in range(number):
-            row, start = first + place // num_blocks, (place % num_blocks) * size
-            block = inside[place // LANES, :, place % LANES]
-            for d in range(size):
-                # Variables that are never on change no count.
-                is_there = start + d < num_variables
-                block[2 * d] = off[row, start + d] if is_there else 1.0
-                block[2 * d + 1] = on[row, start + d] if is_there else 0.0
+        rows = slice(first, first + number // num_blocks)
+        _fill_blocks(on[rows], off[rows], size, inside)
         for group in range(num_groups):
             _upward(inside[group], size, limit, min(lanes, number - group * LANES))
         for row in range(first, first + number // num_blocks):
@@ -285,59 +280,44 @@ def direct_passes(
             continue
         for group in range(num_groups):
             _downward(inside[group], outside[group], size, limit, min(lanes, number - group * LANES))
-        for place in range(number):
-            row, start = first + place // num_blocks, (place % num_blocks) * size
-            block = outside[place // LANES, :, place % LANES]
-            for d in range(min(size, num_variables - start)):
-                given_off[row, start + d], given_on[row, start + d] = block[2 * d], block[2 * d + 1]
+        _read_blocks(outside, size, given_on[rows], given_off[rows])
 
 
 @compiled
-def _num_nodes(num_leaves: int, level: int) -> int:
-    return ((num_leaves - 1) >> level) + 1
+def _fill_blocks(on: np.ndarray, off: np.ndarray, size: int, inside: np.ndarray) -> None:
+    """Puts the messages of rows of variables into blocks of a size side by side, shape ``(groups, cells, lanes)``."""
+    num_rows, num_variables = on.shape
+    num_blocks = (num_variables - 1) // size + 1
+    for place in range(num_rows * num_blocks):
+        row, start = place // num_blocks, (place % num_blocks) * size
+        block = inside[place // LANES, :, place % LANES]
+        for d in range(size):
+            # Variables that are never on change no count.
+            is_there = start + d < num_variables
+            block[2 * d] = off[row, start + d] if is_there else 1.0
+            block[2 * d + 1] = on[row, start + d] if is_there else 0.0
 
 
 @compiled
-def _width(size: int, limit: int) -> int:
-    """Number of counts of a node of so many variables."""
-    return min(size, limit) + 1
-
-
-@compiled
-def _starts(num_leaves: int, size: int, limit: int) -> np.ndarray:
-    """First cell of each level of a tree, whose leaves have ``size`` variables, and the number of all cells.
-
-    Level l has nodes of 2**l leaves, the last of which may have fewer; all have cells for the same counts.
-    """
-    num_levels = 1
-    while 1 << (num_levels - 1) < num_leaves:
-        num_levels += 1
-    starts = np.zeros(num_levels + 1, np.int64)
-    for level in range(num_levels):
-        starts[level + 1] = starts[level] + _num_nodes(num_leaves, level) * _width(size << level, limit)
-    return starts
-
-
-@compiled
-def _children(
-    num_variables: int, limit: int, starts: np.ndarray, level: int, node: int
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """First cells of a node's children, which are of a level, and their numbers of counts; 0 if there is none."""
-    size, width = 1 << level, _width(1 << level, limit)
-    first = starts[level] + 2 * node * width
-    left = _width(min(size, num_variables - 2 * node * size), limit)
-    rest = num_variables - (2 * node + 1) * size
-    return (first, left), (first + width, _width(min(size, rest), limit) if rest > 0 else 0)
+def _read_blocks(outside: np.ndarray, size: int, given_on: np.ndarray, given_off: np.ndarray) -> None:
+    """Takes expected weights of the variables of rows from blocks; inverse of :func:`_fill_blocks`."""
+    num_rows, num_variables = given_on.shape
+    num_blocks = (num_variables - 1) // size + 1
+    for place in range(num_rows * num_blocks):
+        row, start = place // num_blocks, (place % num_blocks) * size
+        block = outside[place // LANES, :, place % LANES]
+        for d in range(min(size, num_variables - start)):
+            given_off[row, start + d], given_on[row, start + d] = block[2 * d], block[2 * d + 1]
 
 
 @compiled
 def _upward(inside: np.ndarray, size: int, limit: int, lanes: int) -> None:
     """Messages of all nodes of blocks side by side, shape ``(cells, lanes)``, from those of the variables."""
-    starts = _starts(size, 1, limit)
+    starts = level_starts(size, 1, limit)
     for level in range(len(starts) - 2):
-        for node in range(_num_nodes(size, level + 1)):
-            parent = starts[level + 1] + node * _width(2 << level, limit)
-            left, right = _children(size, limit, starts, level, node)
+        for node in range(num_nodes(size, level + 1)):
+            parent = starts[level + 1] + node * message_width(2 << level, limit)
+            left, right = child_messages(size, limit, starts, level, node)
             width = min(left[1] + max(right[1], 1) - 1, limit + 1)
             product = inside[parent : parent + width]
             if not right[1]:
@@ -355,11 +335,11 @@ def _upward(inside: np.ndarray, size: int, limit: int, lanes: int) -> None:
 @compiled
 def _downward(inside: np.ndarray, outside: np.ndarray, size: int, limit: int, lanes: int) -> None:
     """Expected weights of all nodes of blocks side by side, shape ``(cells, lanes)``, from those of the last one."""
-    starts = _starts(size, 1, limit)
+    starts = level_starts(size, 1, limit)
     for level in range(len(starts) - 3, -1, -1):
-        for node in range(_num_nodes(size, level + 1)):
-            parent = starts[level + 1] + node * _width(2 << level, limit)
-            left, right = _children(size, limit, starts, level, node)
+        for node in range(num_nodes(size, level + 1)):
+            parent = starts[level + 1] + node * message_width(2 << level, limit)
+            left, right = child_messages(size, limit, starts, level, node)
             width = min(left[1] + max(right[1], 1) - 1, limit + 1)
             total = outside[parent : parent + width]
             if not right[1]:
@@ -413,7 +393,7 @@ def _first_nodes(num_leaves: int) -> np.ndarray:
         num_levels += 1
     nodes = np.zeros(num_levels + 1, np.int64)
     for level in range(num_levels):
-        nodes[level + 1] = nodes[level] + _num_nodes(num_leaves, level)
+        nodes[level + 1] = nodes[level] + num_nodes(num_leaves, level)
     return nodes
 
 
@@ -435,7 +415,7 @@ def _tree_upward(
     """
     lost = 0.0
     for level in range(len(starts) - 2):
-        width, wide = _width(size << level, limit), _width(size << (level + 1), limit)
+        width, wide = message_width(size << level, limit), message_width(size << (level + 1), limit)
         for parent in range(nodes[level + 1], nodes[level + 2]):
             place = parent - nodes[level + 1]
             left, start = nodes[level] + 2 * place, starts[level + 1] + place * wide
@@ -483,7 +463,7 @@ def _tree_downward(
 ) -> None:
     """Expected weights of all nodes of a row's tree, from those of the root."""
     for level in range(len(starts) - 3, -1, -1):
-        width, wide = _width(size << level, limit), _width(size << (level + 1), limit)
+        width, wide = message_width(size << level, limit), message_width(size << (level + 1), limit)
         for parent in range(nodes[level + 1], nodes[level + 2]):
             place = parent - nodes[level + 1]
             left, start = nodes[level] + 2 * place, starts[level + 1] + place * wide
@@ -526,7 +506,7 @@ def count_trees(on: np.ndarray, off: np.ndarray, limit: int, is_cut: bool) -> tu
     :return: Messages, shape ``(rows, cells)``; lowest counts, and numbers of counts, of the nodes, ``(rows, nodes)``.
     """
     num_rows, num_variables = on.shape
-    starts, nodes = _starts(num_variables, 1, limit), _first_nodes(num_variables)
+    starts, nodes = level_starts(num_variables, 1, limit), _first_nodes(num_variables)
     messages = np.zeros((num_rows, starts[-1]))
     lowest, widths = np.zeros((num_rows, nodes[-1]), np.int32), np.zeros((num_rows, nodes[-1]), np.int32)
     space = np.zeros((4, 2 * (limit + 1) + 4 * DOTS))
@@ -555,7 +535,7 @@ def split_counts(
     :param uniforms: Uniform random numbers below 1, shape ``(num_samples, rows, num_variables - 1)``.
     """
     num_samples, num_rows, num_variables = samples.shape
-    starts, nodes = _starts(num_variables, 1, limit), _first_nodes(num_variables)
+    starts, nodes = level_starts(num_variables, 1, limit), _first_nodes(num_variables)
     counts = np.zeros(nodes[-1], np.int64)
     for row in range(num_rows):
         cells, low, width = messages[row], lowest[row], widths[row]
@@ -565,7 +545,7 @@ def split_counts(
             counts[-1] = min(max(totals[sample, row], low[-1]), low[-1] + width[-1] - 1)
             for level in range(len(starts) - 3, -1, -1):
                 cell = starts[level]
-                step = _width(1 << level, limit)
+                step = message_width(1 << level, limit)
                 for parent in range(nodes[level + 1], nodes[level + 2]):
                     left = nodes[level] + 2 * (parent - nodes[level + 1])
                     if left + 1 == nodes[level + 1]:

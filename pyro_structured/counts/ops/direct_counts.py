@@ -16,9 +16,11 @@ __all__ = [
     "is_compiled",
     "is_direct",
     "is_small",
+    "is_whole",
     "largest_possible_count",
     "log_odds_tolerance",
     "log_partition_tolerance",
+    "pull_back_directly",
     "rounding_error",
     "solve_directly",
 ]
@@ -93,6 +95,11 @@ def is_small(logits: Tensor, largest_count: int) -> bool:
     return 0 < num_variables and max(rows, 1) * num_variables * min(largest_count, num_variables) <= WORK
 
 
+def is_whole(num_variables: int, largest_count: int) -> bool:
+    """Whether there are so few products that compiled loops leave out no count."""
+    return num_variables * largest_count <= WHOLE_WORK
+
+
 def largest_possible_count(count_logits: Tensor) -> int:
     """Largest count that is possible in any row, at least 1."""
     possible = (count_logits != -math.inf).any(0).nonzero()
@@ -137,7 +144,7 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
         largest_count,
         sum_error,
         log_odds_tolerance(num_variables),
-        num_variables * largest_count > WHOLE_WORK,
+        not is_whole(num_variables, largest_count),
         marginals,
         *(each.numpy() for each in found),
     )
@@ -184,6 +191,29 @@ def differentiable_posteriors(
     given_on, given_off = (each.masked_fill(clamped, 1.0) for each in (sums.given_on, sums.given_off))
     odds = logits + tilts.unsqueeze(-1) + (given_on.log() - given_off.log())
     return torch.where(clamped, logits, odds), sums.counts
+
+
+def pull_back_directly(
+    logits: Tensor,
+    count_logits: Tensor,
+    solution: DirectCounts,
+    grad_odds: Tensor,
+    grad_counts: Tensor,
+    largest_count: int,
+) -> tuple[Tensor, Tensor]:
+    """Products of cotangents with the derivatives of :func:`differentiable_posteriors`, in compiled loops, which have
+    to be there.
+
+    :param DirectCounts solution: What :func:`solve_directly` found for these rows; where it is not certified, results
+        have no meaning.
+    :param Tensor grad_odds: Cotangents of the marginal log-odds; ``grad_counts``: of the probabilities of the counts.
+    """
+    found = torch.zeros_like(logits), torch.zeros_like(count_logits)
+    pull_back = compiled_function("counts.ops.compiled_slopes", "pull_back_posteriors")
+    assert pull_back is not None
+    given = (logits, count_logits, solution.tilts, solution.marginal_logits, grad_odds, grad_counts)
+    pull_back(*(each.contiguous().numpy() for each in given), largest_count, *(each.numpy() for each in found))
+    return found
 
 
 class _Sums(NamedTuple):
@@ -250,7 +280,7 @@ class DirectDraws:
         trees = compiled_function("counts.ops.compiled_counts", "count_trees")
         assert trees is not None
         on, off = (each[chunk].contiguous().numpy() for each in self._probabilities)
-        found: tuple[Any, ...] = trees(on, off, self._largest_count, on.shape[1] * self._largest_count > WHOLE_WORK)
+        found: tuple[Any, ...] = trees(on, off, self._largest_count, not is_whole(on.shape[1], self._largest_count))
         return found
 
 

@@ -18,6 +18,7 @@ from pyro_structured.counts.ops.direct_counts import (
     direct_passes,
     find_tilts,
     is_direct,
+    pull_back_directly,
     solve_directly,
 )
 from pyro_structured.distributions import RecursiveCardinality
@@ -220,6 +221,39 @@ def test_posteriors_with_derivatives_of_any_order():
     assert torch.autograd.gradgradcheck(means, logits.detach()[free].requires_grad_())
     slopes = torch.autograd.grad(torch.sigmoid(odds).sum() + counts[:, 2].sum(), inputs)
     assert all(bool(slope.isfinite().all()) for slope in slopes) and not bool(slopes[0][~free].any())
+
+
+@needs_numba
+@pytest.mark.parametrize("seed", range(40))
+def test_derivatives_in_compiled_loops(seed):
+    """They are those of products of matrices, in more rows than are computed side by side; cotangents of many sizes."""
+    logits, tables = random_rows(seed, rows=70)
+    limit, generator = max(int((tables[0] > -math.inf).nonzero()[-1]), 1), torch.Generator().manual_seed(seed)
+    found = solve_directly(logits, tables, limit)
+    certified = found.certified
+    cotangents = [
+        torch.randn(each.shape, generator=generator, dtype=torch.double) * 10.0 ** torch.randint(-3, 4, (70, 1))
+        for each in (logits, tables)
+    ]
+    ours = pull_back_directly(logits, tables, found, *cotangents, limit)
+    inputs = logits[certified].requires_grad_(), tables[certified].requires_grad_()
+    posteriors = differentiable_posteriors(*inputs, found.tilts[certified], limit)
+    theirs = torch.autograd.grad(posteriors, inputs, [each[certified] for each in cotangents])
+    size = sum(each[certified].abs().sum(-1, keepdim=True) for each in cotangents)
+    for one, other in zip(ours, theirs, strict=True):
+        assert bool(((one[certified] - other).abs() <= 1e-12 * size).all())
+
+
+@needs_numba
+@pytest.mark.parametrize("logit", [-40.0, 40.0])
+def test_derivatives_are_accurate_next_to_certainty(logit):
+    """Of P(no one) by a log-odds, -p (1 - p) / 2 in closed form: a relative error, although differences are of ones."""
+    logits, tables = torch.tensor([[logit, 0.0]], dtype=torch.double), torch.zeros(1, 3, dtype=torch.double)
+    grad_counts = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.double)
+    found = solve_directly(logits, tables, 2)
+    slopes, _ = pull_back_directly(logits, tables, found, torch.zeros_like(logits), grad_counts, 2)
+    exact = -torch.sigmoid(logits[0, 0]) * torch.sigmoid(-logits[0, 0]) / 2
+    torch.testing.assert_close(slopes[0, 0], exact, rtol=1e-12, atol=0.0)
 
 
 def test_all_variables_clamped(passes):
