@@ -160,3 +160,12 @@ def test_forward_derivatives_are_no_silent_zeros():
     compiled(*tensors)
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match="data-dependent"):
         compiled(*(forward_ad.make_dual(tensor, tensor) for tensor in tensors))
+
+
+@pytest.mark.filterwarnings("ignore")  # of what the tracer meets on its way
+def test_graphs_break_at_gradients_by_torch_func():
+    """Operators have none of these, either; compiled loops are made before."""
+    function, tensors = CASES["log Z"]
+    expected = torch.func.grad(function)(*tensors)
+    compiled = torch.compile(torch.func.grad(function), backend="aot_eager")
+    torch.testing.assert_close(compiled(*tensors), expected)
