@@ -1,7 +1,9 @@
-"""Effective samples of a parameter a second, where costs can be summed out, of three ways to sample.
+"""Effective samples of a parameter a second, where costs can be summed out, of three ways to sample; and the work of a
+step where they cannot.
 
 Claims: `MCMC(ConstrainedSlice(model))` makes at least 50 effective samples a second of the parameter of Gumbel
-rankings, and at least half of those of NUTS on the exact likelihood, which draws no costs.
+rankings, and at least half of those of NUTS on the exact likelihood, which draws no costs. Where costs are kept, a step
+runs the model 5 times, takes 8 ms, and leaves an autocorrelation time of at most 4.
 """
 
 import time
@@ -25,6 +27,12 @@ the parameter's density, and draws them anew, exactly, in each step. *Costs kept
 ["y_costs"]), (Interweave(model), None), (NUTS(model), ["slope"])])`, the composition for costs that cannot be summed
 out. *NUTS*: `MCMC(NUTS(model))`, which uses `RandOM.log_prob` and draws no costs, the strongest control. Effective
 samples are those of `pyro.ops.stats.effective_sample_size`; seconds are of the clock, warm-up included.
+
+The second table is of costs of 40 matchings of 5 x 5, which cannot be summed out, and of one parameter: the weight of
+features, which are locations; a scale, with a log-normal prior, of normal costs around features; and the logarithm of
+the upper ends of uniform costs, half of which are kept apart by features. *Default*: `MCMC(ConstrainedSlice(model))`.
+*One move*: with one joint move in each step, `Interweave(model, num_moves=1)`. *No joint moves*: without
+:class:`Interweave`. *Autocorrelation time*: samples for each effective one.
 """
 ROWS, SAMPLES, WARMUP, KEPT_SAMPLES = 40, 2_000, 300, 400
 LEAST_RATE, LEAST_SHARE = 50.0, 0.5

@@ -73,7 +73,7 @@ class KSubset(RecursiveCardinality):
     @lazy_property
     def _chances(self) -> Tensor | None:
         """Probabilities of the items, in double precision, where each row chooses one of them; else ``None``."""
-        if is_transformed() or any_true(self.k != 1):
+        if is_transformed() or torch.compiler.is_compiling() or any_true(self.k != 1):
             return None
         logits = self.logits.double()
         # Infinite log-odds decide, or leave nothing.
@@ -85,7 +85,7 @@ class KSubset(RecursiveCardinality):
     @property
     def marginals(self) -> Tensor:
         """Probabilities that a variable is 1, shape ``batch_shape + (D,)``; O(D) for k = 1."""
-        return super().marginals if self._chances is None else self._cast(self._chances)
+        return torch.sigmoid(self.marginal_logits) if self._chances is None else self._cast(self._chances)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws exact joint samples, shape ``sample_shape + batch_shape + (D,)``; O(D) for k = 1."""

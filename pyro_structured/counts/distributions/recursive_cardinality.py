@@ -4,6 +4,7 @@ __all__ = ["RecursiveCardinality"]
 
 import math
 from functools import lru_cache, partial
+from operator import index
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from pyro_structured.counts.ops.count_sampling import CountDraws, most_probable
 from pyro_structured.counts.ops.count_support import reaches
 from pyro_structured.counts.ops.coupled_forest import AnyForest
 from pyro_structured.counts.ops.poisson_binomial import probs_to_logits
+from pyro_structured.counts.ops.table_cells import table_cells
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.foundation.distributions.argument_checks import (
     check_entries,
@@ -29,7 +31,7 @@ from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
-from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits
+from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits, constant_in_graphs
 from pyro_structured.foundation.ops.requirements import any_true, require_support
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 from pyro_structured.foundation.structures.argument_checks import check_last_axis
@@ -40,9 +42,27 @@ EMPTY_SUPPORT = (
 )
 
 
-@lru_cache(maxsize=8)
+# Subsets of all variables that graphs of torch.compile read, by the number of variables.
+_IN_GRAPHS: dict[int, NestedSubsets] = {}
+
+
 def _whole(num_variables: int) -> NestedSubsets:
+    if torch.compiler.is_compiling():
+        # A graph is one of a fixed number of variables.
+        num_variables = index(num_variables)
+        _keep_for_graphs(num_variables)
+        return _IN_GRAPHS[num_variables]
+    return _make_whole(num_variables)
+
+
+@lru_cache(maxsize=8)
+def _make_whole(num_variables: int) -> NestedSubsets:
     return NestedSubsets([range(num_variables)], num_variables)
+
+
+@constant_in_graphs
+def _keep_for_graphs(num_variables: int) -> None:
+    _IN_GRAPHS[num_variables] = _make_whole(num_variables)
 
 
 class RecursiveCardinality(DiscreteVector):
@@ -234,9 +254,7 @@ class RecursiveCardinality(DiscreteVector):
         clamped = logits.isinf()
         forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
         score = (logits.masked_fill(clamped, 0.0) * (on.long() - (logits > 0).long())).sum(-1)
-        entries = self._forest.entries(on)
-        sizes = torch.tensor([size for _, size in self._forest.tables], dtype=torch.long, device=entries.device)
-        cells = entries + (sizes + 1).cumsum(-1) - (sizes + 1)
+        cells = table_cells(on, self._forest)
         batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
         table = count_logits.expand(batch + count_logits.shape[-1:])
         score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
@@ -292,13 +310,14 @@ class RecursiveCardinality(DiscreteVector):
     def _centred(self) -> CentredCounts:
         given = self._evidence[0]
         centred = centre_counts(*self._turned(given, self.packed_tables), self._forest)
-        if self.subsets.complemented is None:
+        flipped = self.subsets.complemented_variables
+        if flipped is None:
             return centred
         logits, tables = self._turned(centred.logits, centred.tables)
         terms = centred.terms
         if centred.is_moved:
             # A line in the count of zeros is a line in the count of ones, and a constant.
-            flipped = torch.tensor(self.subsets.complemented[0], device=logits.device) & given.isfinite()
+            flipped = flipped.to(logits.device) & given.isfinite()
             moved = [given.double().masked_fill(~flipped, 0.0), -logits.masked_fill(~flipped, 0.0)]
             terms = torch.cat(broadcast_rows(terms, *moved), -1)
         return CentredCounts(logits, tables, terms, centred.is_moved)
@@ -307,17 +326,15 @@ class RecursiveCardinality(DiscreteVector):
         """Parameters of vectors that say which variables differ from the references; from these again those of the
         variables.
         """
-        order = self.subsets.complemented_entries
-        if self.subsets.complemented is None or order is None:
+        flipped, order = self.subsets.complemented_variables, self.subsets.complemented_entries
+        if flipped is None or order is None:
             return logits, tables
-        flipped = torch.tensor(self.subsets.complemented[0], device=logits.device)
-        return torch.where(flipped, -logits, logits), tables[..., order.to(tables.device)]
+        return torch.where(flipped.to(logits.device), -logits, logits), tables[..., order.to(tables.device)]
 
     def _complemented(self, value: Tensor) -> Tensor:
         """Which variables differ from the references, from booleans or from zeros and ones."""
-        if self.subsets.complemented is None:
-            return value
-        return value != torch.tensor(self.subsets.complemented[0], device=value.device)
+        flipped = self.subsets.complemented_variables
+        return value if flipped is None else value != flipped.to(value.device)
 
     @property
     def _counted(self) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ logits would have to make up for. Then probabilities are sums of terms that are 
 __all__ = ["CentredCounts", "centre_counts", "has_large"]
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,8 +18,10 @@ from pyro_structured.counts.ops.compensated_sum import compensated_sum, two_sum
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
+from pyro_structured.counts.ops.forest_text import forest_of, forest_text
+from pyro_structured.foundation.ops.graph_operator import GraphOperator
 from pyro_structured.foundation.ops.log_space import centre_tables
-from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.private_members import is_in_graph, is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, map_rows, merge_mapped
 
@@ -79,10 +82,37 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Ce
         ([0.5, -0.25], [0.0, 0.0, 0.0])
     """
     logits, count_logits = logits.double(), count_logits.double()
+    if is_in_graph():
+        operator = partial(_centred_in_graph, forest_text(forest))
+        logits, count_logits, terms = map_rows(operator, logits, count_logits)
+        return CentredCounts(logits, count_logits, terms, True)
     if isinstance(forest, CoupledForest) or not (forest.tables and (has_large(logits) or has_large(count_logits))):
         return CentredCounts(logits, *centre_tables(count_logits, [size for _, size in forest.tables]), False)
     slopes, modes = map_rows(_find_slopes, logits, count_logits, forest)
     return _moved(logits, count_logits, slopes, modes, forest)
+
+
+def _centre_in_graph(plan: str, logits: Tensor, count_logits: Tensor) -> tuple[Tensor, ...]:
+    centred = centre_counts(logits, count_logits, forest_of(plan))
+    terms = torch.nn.functional.pad(centred.terms, (0, _num_terms(plan) - centred.terms.shape[-1]))
+    return centred.logits.clone(), centred.tables.clone(), terms
+
+
+def _num_terms(plan: str) -> int:
+    """Number of terms where lines are moved, which graphs always have."""
+    return (ROUNDS + 2) * len(forest_of(plan).tables)
+
+
+_centred_in_graph = GraphOperator(
+    "centred_counts",
+    _centre_in_graph,
+    lambda plan, logits, tables: (
+        logits.new_empty(logits.shape),
+        tables.new_empty(tables.shape),
+        logits.new_empty(logits.shape[0], _num_terms(plan)),
+    ),
+    lambda plan, inputs, results, cotangents: cotangents[:2],
+)
 
 
 def has_large(numbers: Tensor) -> bool:

@@ -13,6 +13,7 @@ __all__ = [
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,9 +40,11 @@ from pyro_structured.counts.ops.direct_counts import (
     pull_back_directly,
     solve_directly,
 )
+from pyro_structured.counts.ops.forest_text import forest_of, forest_text
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
-from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.graph_operator import GraphOperator
+from pyro_structured.foundation.ops.private_members import is_in_graph, is_transformed
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.ops.vmap_rows import map_rows, merge_mapped
@@ -159,6 +162,9 @@ def infer_excess(centred: CentredCounts, forest: AnyForest, marginals: bool = Tr
 
     :param bool marginals: Whether the posterior is wanted; without, it has no meaning.
     """
+    if is_in_graph():
+        text = f"{marginals:d} {forest_text(forest)}"
+        return Beliefs(*map_rows(partial(_beliefs_in_graph, text), centred.logits, centred.tables))
     *beliefs, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
     _warn_of_lost_digits(lost)
     return Beliefs(*beliefs)
@@ -172,7 +178,11 @@ def certify(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Certific
 def certify_centred(centred: CentredCounts, forest: AnyForest) -> Certificate:
     """Bounds the errors of :func:`infer_excess`, and of log Z."""
     with torch.no_grad():
-        excess, odds, counts, nodes = map_rows(_bounds, centred.logits, centred.tables, forest)
+        if is_in_graph():
+            bounds = map_rows(partial(_bounds_in_graph, forest_text(forest)), centred.logits, centred.tables)
+        else:
+            bounds = map_rows(_bounds, centred.logits, centred.tables, forest)
+        excess, odds, counts, nodes = bounds
         size = centred.terms.abs().sum(-1) + centred.weights.sum(-1)
         return Certificate(excess + 4 * UNIT_ROUNDOFF * size, odds, nodes, counts, excess)
 
@@ -286,26 +296,13 @@ class _CountInference(torch.autograd.Function):
     def backward(
         ctx: Any, grad_excess: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None, _: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
-        logits, count_logits, excess, odds, counts = ctx.saved_tensors
-        grad_logits, grad_tables = torch.zeros_like(logits), torch.zeros_like(count_logits)
-        if grad_excess is not None:
-            weight = grad_excess.unsqueeze(-1)
-            if not ctx.marginals:
-                results = _CountInference.apply(logits, count_logits, ctx.forest, True)  # type: ignore[no-untyped-call]
-                _, odds, counts, _ = results
-            slope_logits, slope_tables = _slopes_of_excess(logits, excess, odds, counts)
-            grad_logits, grad_tables = weight * slope_logits, weight * slope_tables
-        if grad_odds is not None or grad_counts is not None:
-            second = apply_rows(
-                partial(_pull_back_posteriors, ctx.forest),
-                logits,
-                count_logits,
-                excess,
-                torch.zeros_like(logits) if grad_odds is None else grad_odds,
-                torch.zeros_like(count_logits) if grad_counts is None else grad_counts,
-            )
-            grad_logits, grad_tables = grad_logits + second[0], grad_tables + second[1]
-        return grad_logits, grad_tables, None, None
+        grads = _gradients(
+            ctx.saved_tensors,
+            (grad_excess, grad_odds, grad_counts),
+            None if ctx.marginals else partial(_CountInference.apply, forest=ctx.forest, marginals=True),
+            partial(apply_rows, partial(_pull_back_posteriors, ctx.forest)),
+        )
+        return *grads, None, None
 
     @staticmethod
     def jvp(ctx: Any, logits: Tensor | None, count_logits: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
@@ -325,6 +322,39 @@ class _CountInference(torch.autograd.Function):
         flat = merge_mapped(info.batch_size, in_dims, logits, count_logits)
         results = _CountInference.apply(*flat, forest, marginals)  # type: ignore[no-untyped-call]
         return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0, 0)
+
+
+def _gradients(
+    saved: tuple[Tensor, ...],
+    cotangents: tuple[Tensor | None, ...],
+    infer: Callable[..., tuple[Tensor, ...]] | None,
+    pull: Callable[..., tuple[Tensor, ...]],
+) -> tuple[Tensor, Tensor]:
+    """Cotangents of the parameters from those of the beliefs, ``None`` where these are zero.
+
+    :param saved: The parameters and the beliefs.
+    :param infer: Computes the beliefs where the saved posteriors have no meaning; else ``None``.
+    :param pull: :func:`_pull_back_posteriors` of the parameters' forest.
+    """
+    logits, count_logits, excess, odds, counts = saved
+    grad_excess, grad_odds, grad_counts = cotangents
+    grad_logits, grad_tables = torch.zeros_like(logits), torch.zeros_like(count_logits)
+    if grad_excess is not None:
+        weight = grad_excess.unsqueeze(-1)
+        if infer is not None:
+            _, odds, counts, *_ = infer(logits, count_logits)
+        slope_logits, slope_tables = _slopes_of_excess(logits, excess, odds, counts)
+        grad_logits, grad_tables = weight * slope_logits, weight * slope_tables
+    if grad_odds is not None or grad_counts is not None:
+        second = pull(
+            logits,
+            count_logits,
+            excess,
+            torch.zeros_like(logits) if grad_odds is None else grad_odds,
+            torch.zeros_like(count_logits) if grad_counts is None else grad_counts,
+        )
+        grad_logits, grad_tables = grad_logits + second[0], grad_tables + second[1]
+    return grad_logits, grad_tables
 
 
 def _tangents(forest: AnyForest, marginals: bool, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -401,6 +431,47 @@ def _posteriors(forest: AnyForest, logits: Tensor, count_logits: Tensor, excess:
         odds = odds.index_copy(0, rest, slow.marginal_logits)
         counts = counts.index_copy(0, rest, slow.count_marginals)
     return odds, counts
+
+
+def _run_in_graph(text: str, logits: Tensor, count_logits: Tensor) -> tuple[Tensor, ...]:
+    marginals, plan = text.split()
+    return _solve(logits, count_logits, forest_of(plan), marginals == "1")[:3]
+
+
+def _empty_in_graph(text: str, logits: Tensor, count_logits: Tensor) -> tuple[Tensor, ...]:
+    return logits.new_empty(logits.shape[:1]), *_empty_posteriors(text, logits, count_logits)
+
+
+def _empty_posteriors(text: str, logits: Tensor, count_logits: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+    return logits.new_empty(logits.shape), count_logits.new_empty(count_logits.shape)
+
+
+def _pull_in_graph(
+    text: str, inputs: tuple[Tensor, ...], results: tuple[Tensor, ...], cotangents: tuple[Tensor | None, ...]
+) -> tuple[Tensor, ...]:
+    marginals, plan = text.split()
+    infer = None if marginals == "1" else partial(_beliefs_in_graph, f"1 {plan}")
+    return _gradients((*inputs, *results), cotangents, infer, partial(_slopes_in_graph, plan))
+
+
+_beliefs_in_graph = GraphOperator("count_beliefs", _run_in_graph, _empty_in_graph, _pull_in_graph)
+_slopes_in_graph = GraphOperator(
+    "count_slopes",
+    # Derivatives may be cotangents, as they are.
+    lambda plan, *tensors: tuple(each.clone() for each in _pull_back_posteriors(forest_of(plan), *tensors)),
+    _empty_posteriors,
+)
+
+_bounds_in_graph = GraphOperator(
+    "count_bounds",
+    lambda plan, logits, count_logits: _bounds(logits, count_logits, forest_of(plan)),
+    lambda plan, logits, count_logits: (
+        logits.new_empty(logits.shape[:1]),
+        logits.new_empty(logits.shape),
+        logits.new_empty(logits.shape[:1]),
+        logits.new_empty(logits.shape[:1], dtype=torch.long),
+    ),
+)
 
 
 def _warn_of_lost_digits(lost: Tensor) -> None:

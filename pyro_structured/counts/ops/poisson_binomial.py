@@ -15,7 +15,9 @@ from pyro_structured.counts.ops.convolution_tree import upward
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_potential import rows_at_once
 from pyro_structured.counts.ops.count_windows import cumulant, tilt_windows
+from pyro_structured.foundation.ops.graph_operator import GraphOperator
 from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.foundation.ops.private_members import is_in_graph
 from pyro_structured.foundation.ops.row_function import apply_rows, tangents_of
 
 # Certified relative error of every probability; entries that miss it are convolved directly.
@@ -78,6 +80,8 @@ def log_mass(logits: Tensor) -> Tensor:
         >>> log_mass(torch.tensor([[0.0, -math.inf]], dtype=torch.float64)).exp().tolist()
         [[0.5, 0.5, 0.0]]
     """
+    if is_in_graph():
+        return _log_mass_in_graph("", logits)[0]
     mass: Tensor = _LogMass.apply(logits)  # type: ignore[no-untyped-call]
     return mass
 
@@ -126,6 +130,13 @@ class _LogMass(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int], logits: Tensor) -> tuple[Tensor, int]:
         rows = logits.movedim(in_dims[0], 0)
         return log_mass(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]), 0
+
+
+_log_mass_in_graph = GraphOperator(
+    "log_mass",
+    lambda _, logits: (log_mass(logits),),
+    lambda _, logits: (logits.new_empty(logits.shape[0], logits.shape[1] + 1),),
+)
 
 
 def _log_mass(logits: Tensor) -> Tensor:

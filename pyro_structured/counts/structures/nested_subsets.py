@@ -101,6 +101,8 @@ class NestedSubsets(Represented):
         #: Variables whose zeros are counted by the outermost subsets, and subsets whose reference is the complement of
         #: theirs; ``None`` where ones are counted everywhere.
         self.complemented = None if self.references is None else _orient(members, self.references, num_variables)
+        #: Whether the zeros of a variable are counted, as a tensor; ``None`` without references.
+        self.complemented_variables = None if self.complemented is None else torch.tensor(self.complemented[0])
         self.edges = _forest_edges(edges, num_variables)
         self.links = _forest_links(links, members)
         self.coupling = (

@@ -46,6 +46,9 @@ class DiscreteVector(TorchDistribution):
         # Parts of the shapes of tensors whose provenance Pyro tracks are tuples.
         batch_shape, event_shape = torch.Size(batch_shape), torch.Size(event_shape)
         full = batch_shape.numel() > 0
+        if validate_args is None and torch.compiler.is_compiling():
+            # Graphs look at no values; torch.compile turns validation off, too, but somebody may have turned it on.
+            validate_args = False
         super().__init__(batch_shape, event_shape, validate_args=validate_args if full else False)
 
     def _validate_sample(self, value: Tensor) -> None:

@@ -3,11 +3,14 @@
 __all__ = [
     "MCMCRun",
     "add_optimizer",
+    "autograd_in_operators",
     "bernoulli_is_given_by_logits",
+    "constant_in_graphs",
     "forget_energy",
     "group_store",
     "initial_strategy",
     "is_compiled",
+    "is_in_graph",
     "is_plate",
     "is_transformed",
     "keep_mcmc_run",
@@ -18,7 +21,8 @@ __all__ = [
     "waiting_states",
 ]
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from pyro.infer.mcmc import RandomWalkKernel
@@ -28,10 +32,38 @@ from pyro.optim.optim import _get_state_dict, _load_state_dict
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 
 def is_transformed() -> bool:
     """Whether ``torch.vmap`` or another transform of functions is active, so that tensors have no values to look at."""
     return torch._C._are_functorch_transforms_active()
+
+
+def autograd_in_operators() -> Any:
+    """Context in which an operator of ``torch.library`` may differentiate what it computes, as torch's own may not."""
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
+
+
+def constant_in_graphs(function: Function) -> Function:
+    """Marks a function that ``torch.compile`` is to call while it traces, as ``torch.compiler.assume_constant_result``
+    does, whose import takes seconds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_in_graph() -> bool:
+    """Whether ``torch.compile`` traces what is done, under no other transform than ``torch.vmap``: operators of
+    ``torch.library`` have no forward derivatives, and none by ``torch.func``.
+    """
+    return torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level < 0 and _is_vmapped_only()
+
+
+@constant_in_graphs
+def _is_vmapped_only() -> bool:
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return all(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
 
 
 def is_plate(fn: Any) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.private_members import is_transformed
+from pyro_structured.foundation.ops.graph_operator import GraphOperator
+from pyro_structured.foundation.ops.private_members import is_in_graph, is_transformed
 
 MOST_NAMES = 10
 
@@ -64,10 +65,27 @@ def require(bad: Tensor, message: str) -> None:
 
 def require_support(log_partition: Tensor, message: str) -> Tensor:
     """Returns a log partition function, or raises a ValueError that names the rows where it is -inf."""
+    if is_in_graph():
+        (supported,) = _supported_in_graph(message, log_partition.unsqueeze(0))
+        return supported.squeeze(0)
     impossible = log_partition == -torch.inf
     if any_true(impossible):
         raise ValueError(message + named_rows(impossible))
     return log_partition
+
+
+def _support_in_graph(message: str, log_partitions: Tensor) -> tuple[Tensor]:
+    # Rows are those of torch.vmap, if there are several.
+    require_support(log_partitions if len(log_partitions) > 1 else log_partitions[0], message)
+    return (log_partitions.clone(),)
+
+
+_supported_in_graph = GraphOperator(
+    "supported",
+    _support_in_graph,
+    lambda message, log_partitions: (log_partitions.new_empty(log_partitions.shape),),
+    lambda message, inputs, results, cotangents: cotangents,
+)
 
 
 class _Look(torch.autograd.Function):

@@ -14,8 +14,8 @@ def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) ->
     :param function: Function of tensors of shape ``(rows, size)``, and options, with results of shape ``(rows, ...)``.
     :param arguments: Tensors of shape ``(..., size)``, and options, which are passed on.
     """
-    shapes = {x.shape[:-1] for x in arguments if isinstance(x, Tensor)}
-    if len(shapes) == 1 and len(next(iter(shapes))) == 1:
+    shapes = [x.shape[:-1] for x in arguments if isinstance(x, Tensor)]
+    if len(shapes[0]) == 1 and all(shape == shapes[0] for shape in shapes):
         return list(function(*arguments))
     batch = torch.Size(torch.broadcast_shapes(*shapes))
     rows = (
