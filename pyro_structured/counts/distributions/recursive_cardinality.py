@@ -31,7 +31,11 @@ from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
-from pyro_structured.foundation.ops.private_members import bernoulli_is_given_by_logits, constant_in_graphs
+from pyro_structured.foundation.ops.private_members import (
+    bernoulli_is_given_by_logits,
+    constant_in_graphs,
+    is_in_graph,
+)
 from pyro_structured.foundation.ops.requirements import any_true, require_support
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 from pyro_structured.foundation.structures.argument_checks import check_last_axis
@@ -376,8 +380,13 @@ class RecursiveCardinality(DiscreteVector):
     @property
     def _supported_beliefs(self) -> Beliefs:
         beliefs = self._beliefs
-        require_support(self._log_z, self._empty)
-        return beliefs
+        log_z = require_support(self._log_z, self._empty)
+        if not is_in_graph():
+            return beliefs
+        # Graphs leave out checks on which nothing depends.
+        supported = (log_z != -math.inf).unsqueeze(-1)
+        odds, counts = (torch.where(supported, part, math.nan) for part in beliefs[1:])
+        return Beliefs(beliefs.log_partition, odds, counts)
 
     @property
     def marginal_logits(self) -> Tensor:

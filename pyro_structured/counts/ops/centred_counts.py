@@ -95,7 +95,7 @@ def centre_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Ce
 def _centre_in_graph(plan: str, logits: Tensor, count_logits: Tensor) -> tuple[Tensor, ...]:
     centred = centre_counts(logits, count_logits, forest_of(plan))
     terms = torch.nn.functional.pad(centred.terms, (0, _num_terms(plan) - centred.terms.shape[-1]))
-    return centred.logits.clone(), centred.tables.clone(), terms
+    return centred.logits, centred.tables, terms
 
 
 def _num_terms(plan: str) -> int:

@@ -457,8 +457,7 @@ def _pull_in_graph(
 _beliefs_in_graph = GraphOperator("count_beliefs", _run_in_graph, _empty_in_graph, _pull_in_graph)
 _slopes_in_graph = GraphOperator(
     "count_slopes",
-    # Derivatives may be cotangents, as they are.
-    lambda plan, *tensors: tuple(each.clone() for each in _pull_back_posteriors(forest_of(plan), *tensors)),
+    lambda plan, *tensors: _pull_back_posteriors(forest_of(plan), *tensors),
     _empty_posteriors,
 )
 

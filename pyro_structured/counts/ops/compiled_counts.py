@@ -26,7 +26,7 @@ from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_or
 # number of blocks that are computed side by side.
 BLOCK, SMALL_BLOCK, FEW_BLOCKS, LANES = 32, 16, 8, 64
 # Probabilities of counts are cut off that are so much smaller than the least probability of a value of a variable, or
-# as small as that.
+# as small as that; smaller products of probabilities have lost digits.
 CUT, TINY = 2.0**-60, 1e-290
 # Variables whose weights are multiplied before a logarithm is taken.
 TOGETHER = 64
@@ -103,11 +103,13 @@ def solve_directly(
                 if math.isinf(x):
                     odds[row, d] = x
                     continue
+                joint_off, joint_on = off[place, d] * given_off[place, d], on[place, d] * given_on[place, d]
                 # Divisions take long.
-                zero, one = 1.0 / (off[place, d] * given_off[place, d]), 1.0 / (on[place, d] * given_on[place, d])
-                odds[row, d] = x + tilts[row] + math.log(given_on[place, d] * off[place, d] * zero)
-                cut = lost[place] * (zero + one)
-                error = 2 * sum_error + UNDERFLOW * (zero * off[place, d] + one * on[place, d]) + cut
+                zero, one = 1.0 / joint_off, 1.0 / joint_on
+                inverse_off, inverse_on = zero * off[place, d], one * on[place, d]
+                odds[row, d] = x + tilts[row] + math.log(given_on[place, d] * inverse_off)
+                cut = lost[place] * (zero + one) if min(joint_off, joint_on) >= TINY else math.inf
+                error = 2 * sum_error + UNDERFLOW * (inverse_off + inverse_on) + cut
                 certified[row] = certified[row] and cut <= sum_error and error <= odds_tolerance
                 own = UNIT_ROUNDOFF * (4 * min(abs(x), LARGEST_EXPONENT) + 8 * abs(odds[row, d]))
                 odds_error[row, d] = error + 2 * rounding + own

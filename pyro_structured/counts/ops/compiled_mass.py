@@ -63,7 +63,7 @@ def log_mass(logits: np.ndarray, masses: np.ndarray, solved: np.ndarray) -> None
             is_full = is_alone or is_extreme or waiting == TOGETHER or shrunk > ROOM
             for attempt in range(2):
                 growth = max(math.log2(off + on * largest), 0.0)
-                shrinkage = max(-math.log2(min(off, on * ratios[number + waiting + 1])), 0.0)
+                shrinkage = max(-math.log2(min(off, on, on * ratios[number + waiting + 1])), 0.0)
                 fits = steps < MOST_STEPS and grown + growth < MOST_BITS and shrunk + shrinkage < MOST_BITS
                 if waiting and (is_full or not fits):
                     _add_variables(now, padded_ratios, chances, after[TOGETHER : TOGETHER + number + waiting + 1])

@@ -26,7 +26,7 @@ class GraphOperator:
 
     :param str name: Name of the operator, unique in the package.
     :param function: Function of a text and of tensors of shape ``(rows, ...)`` that returns tensors of shape ``(rows,
-        ...)`` in memory of their own. It may branch on values.
+        ...)``. It may branch on values.
     :param empty: Function of the same arguments that returns contiguous tensors of the results' shapes and types,
         without looking at values.
     :param pull: Function of the text, the arguments, the results and their cotangents, ``None`` where these are zero,
@@ -70,8 +70,8 @@ class GraphOperator:
             function = partial(_pulled, function, int(split))
         with torch.no_grad(), autograd_in_operators():
             results = function(*tensors)
-            # Derivatives may be cotangents, as they are.
-            return [tensor.clone() if splits else tensor.contiguous() for tensor in results]
+            # Results may be arguments, as they are, which operators must not return.
+            return [tensor.clone(memory_format=torch.contiguous_format) for tensor in results]
 
     def _fake(self, tensors: list[Tensor], text: str, splits: str) -> list[Tensor]:
         if not splits:

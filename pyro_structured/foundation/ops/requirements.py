@@ -64,7 +64,10 @@ def require(bad: Tensor, message: str) -> None:
 
 
 def require_support(log_partition: Tensor, message: str) -> Tensor:
-    """Returns a log partition function, or raises a ValueError that names the rows where it is -inf."""
+    """Returns a log partition function, or raises a ValueError that names the rows where it is -inf.
+
+    Graphs of ``torch.compile`` leave the check out unless the result is used.
+    """
     if is_in_graph():
         (supported,) = _supported_in_graph(message, log_partition.unsqueeze(0))
         return supported.squeeze(0)
@@ -77,7 +80,7 @@ def require_support(log_partition: Tensor, message: str) -> Tensor:
 def _support_in_graph(message: str, log_partitions: Tensor) -> tuple[Tensor]:
     # Rows are those of torch.vmap, if there are several.
     require_support(log_partitions if len(log_partitions) > 1 else log_partitions[0], message)
-    return (log_partitions.clone(),)
+    return (log_partitions,)
 
 
 _supported_in_graph = GraphOperator(

@@ -128,7 +128,7 @@ class CostTrack:
 
     def _dimension(self) -> int:
         """Power of the radius in the Jacobian of a ray."""
-        return math.prod(self._costs.shape[self._axes[0] :]) if self._is_ray and self._axes else int(self._is_ray)
+        return math.prod(self._costs.shape[self._axes[0] :]) if self._is_ray else 0
 
     def _tabulate(self) -> PiecewiseExponential | None:
         """The density of x - c t on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""

@@ -119,7 +119,7 @@ class Interweave(StepKernel):
     That goes for normal, jointly normal, half-normal, uniform, exponential, Gumbel, Laplace and logistic costs, whose
     optima are those of linear objectives, and takes a run of the model for each move, and two more. A shrinking slice
     that holds all noise, and asks whether costs are inside, makes the other moves, with a run of the model for each
-    density: few of the steps, or more, as often as the first kind failed while the chain warmed up.
+    density: few of the steps, or more, as often as the first kind was refused while the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
@@ -218,16 +218,16 @@ class Interweave(StepKernel):
         low, high = -share * length, (1 - share) * length
         if not self._may_collapse or not self._collapses(moving):
             return self._sliced(line, values, low, high)
-        start = _Place(0.0, line.at(0.0), line.origin)
-        place = self._collapsed(line, start, low, high)
+        place, made = _Place(0.0, line.at(0.0), line.origin), 0
+        # All moves are tried, whatever the first ones did: to stop depending on the place would change how often a
+        # chain is there.
+        for number in range(self.num_moves):
+            place = self._refreshed(place) if number else place
+            moved = self._collapsed(line, place, low, high)
+            place, made = moved or place, made + (moved is not None)
         if self._spread.is_learning:
             found, tried = self._success.get(moving, (0, 0))
-            self._success[moving] = [found + (place is not None), tried + 1]
-        if place is None:
-            return values
-        for _ in range(1, self.num_moves):
-            place = self._refreshed(place)
-            place = self._collapsed(line, place, low, high) or place
+            self._success[moving] = [found + made, tried + self.num_moves]
         return {**values, **place.point.values, **place.costs}
 
     def _collapses(self, moving: tuple[str, ...]) -> bool:
@@ -236,9 +236,12 @@ class Interweave(StepKernel):
         share = min(max((found + 1) / (tried + 2), LEAST_SHARE), 1 - LEAST_SHARE)
         return bool(torch.rand((), dtype=torch.double) < share)
 
-    def _collapsed(self, line: ParameterLine, place: "_Place", low: float, high: float) -> "_Place | None":
-        """A move with one coordinate of the noise summed out in each row; ``None`` where costs leave their tracks."""
-        # A point of the line that does not depend on where in the interval the move starts.
+    def _collapsed(self, line: ParameterLine, place: _Place, low: float, high: float) -> _Place | None:
+        """A move with one coordinate of the noise summed out in each row; ``None`` where it is refused, or costs leave
+        their tracks.
+        """
+        # A point of the line that does not depend on where in the interval the move starts. Rounding may show next to
+        # it: moves from there are refused as often as moves to there, as it may be anywhere.
         middle, here = (low + high) / 2, place.distance
         other, tracks = line.at(middle), {}
         for name, costs in place.costs.items():
@@ -259,7 +262,7 @@ class Interweave(StepKernel):
         start, *bounds = torch.tensor([here, low, high], dtype=torch.double)
         ends = bounds[0], bounds[1]
         density = piecewise_exponential(log_density, *ends, PLACES)
-        distance, log_ratio = density.draw(*ends)
+        distance, log_forth = density.draw(*ends)
         point = line.at(float(distance))
         # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
         if not point.has_problems_of(place.point):
@@ -267,7 +270,7 @@ class Interweave(StepKernel):
         length = float(distance) - here
         if not all(track.fits(point.base(name), length) for name, track in tracks.items()):
             return None
-        log_ratio = density.log_density(start, *ends) - log_ratio
+        log_ratio = density.log_density(start, *ends) - log_forth
         log_ratio = log_ratio + _log_density(point) - _log_density(place.point)
         drawn = {}
         for name, track in tracks.items():
@@ -279,10 +282,10 @@ class Interweave(StepKernel):
         self._counts["collapsed moves"] += 1
         if not bool(torch.rand((), dtype=torch.double).log() < log_ratio):
             self._counts["refused moves"] += 1
-            return place
+            return None
         return _Place(float(distance), point, drawn)
 
-    def _refreshed(self, place: "_Place") -> "_Place":
+    def _refreshed(self, place: _Place) -> _Place:
         """New costs for the same parameters."""
         drawn = {}
         for name, costs in place.costs.items():

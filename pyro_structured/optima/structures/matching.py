@@ -124,6 +124,7 @@ class Matching(PairProblem):
         run = compiled_function("optima.ops.matching_chord", "matching_chord") if costs.device.type == "cpu" else None
         if run is None:
             return super()._chord(costs, incidence, direction)
+        costs, direction = costs.detach(), direction.detach()
         ends = costs.new_empty(2, len(costs))
         signed, columns = (self._sign * costs).contiguous().numpy(), incidence.argmax(-1).numpy()
         allowed = self._allowed.expand(costs.shape).contiguous().numpy()

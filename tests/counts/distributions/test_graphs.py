@@ -142,10 +142,11 @@ def test_graphs_are_of_one_family_of_subsets_and_of_any_number_of_rows():
     assert len(graphs) <= 4
 
 
-def test_errors_of_empty_supports_name_rows():
+@pytest.mark.parametrize("query", ["log_prob", "log Z", "marginals", "count_marginals"])
+def test_errors_of_empty_supports_name_rows(query):
     tables = torch.zeros(3, 6)
     tables[1] = -math.inf
-    compiled = torch.compile(CASES["log_prob"][0], fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(CASES[query][0], fullgraph=True, backend="aot_eager")
     with pytest.raises(ValueError, match="count_logits: .* the support is empty, in row 1"):
         compiled(numbers(5), tables)
 

@@ -244,6 +244,22 @@ def test_derivatives_in_compiled_loops(seed):
         assert bool(((one[certified] - other).abs() <= 1e-12 * size).all())
 
 
+@pytest.mark.parametrize(("logit", "height"), [(592.0, -221.0), (379.0, -349.0), (-592.0, 221.0), (700.0, -690.0)])
+@pytest.mark.parametrize("others", [[], [0.3]])
+def test_products_of_probabilities_next_to_the_least_number(logit, height, others):
+    """Log-odds that a table all but cancels, and their derivatives, against sums over all vectors."""
+    logits = torch.tensor([[logit, *others]], dtype=torch.double, requires_grad=True)
+    tables = torch.tensor([[0.0, height, height][: len(others) + 2]], dtype=torch.double)
+    odds = RecursiveCardinality(logits, tables).marginal_logits[0, 0]
+    with_one = [logits[0, 0] + height, logits.sum() + height]
+    without = [tables[0, 0], logits[0, 1:].sum() + height]
+    number = len(others) + 1
+    exact = torch.stack(with_one[:number]).logsumexp(0) - torch.stack(without[:number]).logsumexp(0)
+    torch.testing.assert_close(odds, exact, rtol=1e-14, atol=1e-12)
+    slopes = [torch.autograd.grad(each, logits, retain_graph=True)[0] for each in (odds, exact)]
+    torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
+
+
 @needs_numba
 @pytest.mark.parametrize("logit", [-40.0, 40.0])
 def test_derivatives_are_accurate_next_to_certainty(logit):

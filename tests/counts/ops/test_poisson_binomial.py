@@ -69,6 +69,22 @@ def test_compiled_loops_keep_the_range_of_numbers(seed):
     torch.testing.assert_close(log_mass(logits)[0], exact, rtol=1e-13, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "logits",
+    [
+        [-556.0, -658.0, -722.0],
+        [297.0, -146.0, -741.0],
+        [-121.0, -243.0, 202.0, -521.0, -585.0],
+        [-153.0, -539.0, -347.0, -230.0],
+    ],
+)
+def test_products_of_small_odds_keep_their_digits(logits):
+    """Before they meet the ratios of scales, which bring them back to ordinary size."""
+    exact = ball_arithmetic.poisson_binomial(torch.tensor(logits, dtype=torch.float64), precision=4000).log_prob
+    found = log_mass(torch.tensor([logits], dtype=torch.float64))[0]
+    torch.testing.assert_close(found, exact, rtol=1e-13, atol=1e-12)
+
+
 def test_derivatives():
     logits = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(log_mass, logits)

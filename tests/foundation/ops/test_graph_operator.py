@@ -28,8 +28,18 @@ OPERATOR = GraphOperator("branching", branching, shapes)
 PULLED = GraphOperator("branching_with_pull", branching, shapes, pull)
 SCHEMAS = {
     "results": lambda rows: (rows, "some text", ""),
+    "results of other strides": lambda rows: ([*map(transposed, rows)], "some text", ""),
+    "derivatives of other strides": lambda rows: (
+        [*map(transposed, (*rows, *inputs(4, 3)[:1])), *inputs(4)[:1]],
+        "some text",
+        "2",
+    ),
     "derivatives": lambda rows: ([*rows, *inputs(4, 3)[:1], *inputs(4)[:1]], "some text", "2"),
 }
+
+
+def transposed(rows):
+    return rows.detach().T.contiguous().T.requires_grad_()
 
 
 def inputs(*shape):

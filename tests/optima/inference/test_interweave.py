@@ -249,6 +249,22 @@ def test_tables_of_tracks_are_integrals(name):
         torch.testing.assert_close(ratio, tables[1] - tables[0], rtol=0.0, atol=0.1)
 
 
+def test_a_move_that_fails_ends_no_line(monkeypatch):
+    """Else lines would be shorter at some places than at others, which changes how often a chain is there."""
+    called = []
+    monkeypatch.setattr(Interweave, "_collapses", lambda *_: True)
+    monkeypatch.setattr(Interweave, "_collapsed", lambda *_: called.append(1))
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        pyro.sample("y", RandOM(dist.Normal(psi * SLOPES[0], 1.0).to_event(1), Ranking(3)), obs=y)
+
+    kernel, costs = Interweave(model, num_moves=5), torch.arange(3.0).double()
+    kernel.prepare(NamedLatents(model), ["psi", "y_costs"], 0, (torch.arange(3),), {})
+    values = kernel.step({"psi": torch.zeros(()).double(), "y_costs": costs})
+    assert len(called) == 5 and values["psi"] == 0 and not torch.equal(values["y_costs"], costs)
+
+
 def test_what_has_no_track():
     """Scales that grow by different factors, costs that move in both ways, and densities without log-concave noise."""
     costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()

@@ -33,6 +33,7 @@ def test_chords_equal_those_of_a_solver(shape, maximize, kind, seed):
         direction = costs - other
     problem, slow = (make(*shape, allowed=allowed, maximize=maximize) for make in (Matching, Slow))
     value = problem.solve(costs)
+    costs.requires_grad_()
     found, expected = (each.chord(costs, value, direction) for each in (problem, slow))
     for end, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(end, wanted, rtol=1e-9, atol=1e-9)
