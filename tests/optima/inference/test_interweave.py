@@ -373,7 +373,7 @@ def test_parameters_stay_away_from_poles():
             base = dist.Normal(shape * torch.arange(3.0), 1.0).to_event(1)
             pyro.sample("y", RandOM(base, Ranking(3)), obs=y)
 
-    kernel = Interweave(model, num_directions=200)
+    kernel = Interweave(model, num_directions=200, num_moves=1)
     y = torch.tensor([[2, 1, 0]] * 3)
     kernel.prepare(NamedLatents(model), ["shape", "y_costs"], 0, (y,), {})
     costs = torch.tensor([3.0, 2.0, 1.0]).double().expand(3, 3)
