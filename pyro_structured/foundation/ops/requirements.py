@@ -68,7 +68,7 @@ def require_support(log_partition: Tensor, message: str) -> Tensor:
 
     Graphs of ``torch.compile`` leave the check out unless the result is used.
     """
-    if is_in_graph():
+    if torch.compiler.is_compiling() and is_in_graph():
         (supported,) = _supported_in_graph(message, log_partition.unsqueeze(0))
         return supported.squeeze(0)
     impossible = log_partition == -torch.inf
