@@ -16,6 +16,11 @@ from pyro_structured.foundation.distributions.argument_checks import check_vecto
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require
 
+EMPTY_SUPPORT = (
+    "k: expected a number of ones from 0 to the number of variables that infinite logits (clamps) allow, "
+    "but the support is empty"
+)
+
 
 class KSubset(RecursiveCardinality):
     r"""Exactly k of D binary variables are 1, with log-odds of their own (the conditional Bernoulli distribution).
@@ -66,6 +71,7 @@ class KSubset(RecursiveCardinality):
         table = torch.zeros((), dtype=logits.dtype, device=logits.device)
         table = table.masked_fill(counts != k.unsqueeze(-1), -math.inf)
         super().__init__(logits, table, validate_args=validate_args)
+        self._empty = EMPTY_SUPPORT
         if self._validate_args:
             wrong = (k < (logits == math.inf).sum(-1)) | (k > (logits > -math.inf).sum(-1))
             require(wrong, "k: expected a number of ones that infinite logits (clamps) allow, got too few or too many")

@@ -151,6 +151,19 @@ def test_errors_of_empty_supports_name_rows(query):
         compiled(numbers(5), tables)
 
 
+def test_errors_of_numbers_of_ones():
+    compiled = torch.compile(lambda x: KSubset(x, 7).marginals, fullgraph=True, backend="aot_eager")
+    with pytest.raises(ValueError, match="k: expected a number of ones"):
+        compiled(numbers(4))
+
+
+def test_validation_is_on_again_where_somebody_says_so():
+    torch.compile(lambda x: x, backend="eager")
+    torch.distributions.Distribution.set_default_validate_args(True)
+    with pytest.raises(ValueError, match="value"):
+        RecursiveCardinality(numbers(5), numbers(6)).log_prob(numbers(5))
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_forward_derivatives_are_no_silent_zeros():
     """Operators have none: whole graphs are refused."""
