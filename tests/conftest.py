@@ -16,6 +16,7 @@ COMPILED = [
     "compiled_draw",
     "compiled_gamma",
     "compiled_mass",
+    "compiled_pieces",
     "compiled_quantile",
     "compiled_slopes",
     "compiled_student",

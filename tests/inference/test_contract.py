@@ -105,6 +105,18 @@ def draw_learned_matching():
     return {"liking": liking, "y_costs": costs}, (Matching(2).solve(costs),)
 
 
+def liked_matching(y):
+    liking = pyro.sample("liking", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 3):
+        pyro.sample("y", sdist.RandOM(dist.Laplace(liking * torch.eye(2), scale()).to_event(2), Matching(2)), obs=y)
+
+
+def draw_liked_matching():
+    liking = torch.randn(())
+    costs = dist.Laplace(liking * torch.eye(2), scale().detach()).sample((3,))
+    return {"liking": liking, "y_costs": costs}, (Matching(2).solve(costs),)
+
+
 def prior_of_labels():
     pattern = torch.tensor([[[2.0, -1.0], [-1.0, 1.0]]])
     d = sdist.PatternCRF(torch.zeros(2, 2), torch.ones(4), pattern, torch.zeros(1), Grid(2, 2))
@@ -158,7 +170,13 @@ CASES = {
     "Gibbs": (gibbs, regression, draw_regression, {"s": torch.ones(3)}, ["fork", "spawn"]),
     "BinaryGibbs": (binary, switches_in_rows, draw_switches_in_rows, {"s": torch.ones(3, 4)}, ["fork"]),
     "Checkpoint": (checkpoint, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
-    "ConstrainedSlice": (ConstrainedSlice, matching, draw_matching, {"y_costs": NAN.expand(2, 2)}, ["fork"]),
+    "ConstrainedSlice": (
+        ConstrainedSlice,
+        liked_matching,
+        draw_liked_matching,
+        {"y_costs": NAN.expand(3, 2, 2)},
+        ["fork"],
+    ),
     "FieldGibbs": (field, noisy_labels, draw_noisy_labels, {"y": torch.zeros(2, 2)}, ["fork"]),
     "StructuredGibbs": (structured, outliers, draw_outliers, {"s": torch.ones(3, 4)}, ["fork"]),
     "Interweave": (interweave, learned_matching, draw_learned_matching, {"y_costs": NAN.expand(3, 2, 2)}, ["fork"]),

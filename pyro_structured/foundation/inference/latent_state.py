@@ -74,12 +74,11 @@ class LatentState:
                 self.transforms[name] = biject_to(support).inv
                 _check_support(name, start, second)
         given = self._given(initial_params, start)
-        self.trace: Any = self._find_start(model, args, kwargs, strategy, given, pairs)
+        self.trace, confined = self._find_start(model, args, kwargs, strategy, given, pairs)
         self._check_names([*latent_sites(self.trace), *given])
         self.values: dict[str, Tensor] = {name: self.trace.nodes[name]["value"].detach() for name in self.names}
         self.dtypes = {name: value.dtype for name, value in self.values.items()}
-        for name, (confinement, site) in {pair[1][0]: pair for pair in pairs}.items():
-            self.values[name] = confinement.start(site, self.trace, name in given)
+        self.values.update(confined)
         values = {name: self.seen(name) for name in self.names}
         self.trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
 
@@ -105,15 +104,16 @@ class LatentState:
 
     def _find_start(
         self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], pairs: list[Any]
-    ) -> Any:
+    ) -> tuple[Any, dict[str, Tensor]]:
         """Trace in which all but the confined sites have a positive density, and the sites that confine them are
-        feasible.
+        feasible; and values of the confined sites.
         """
         # The values of confined sites are checked later.
         hidden = {name for _, site in pairs for name in site}
         refusal = ValueError(
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
         )
+        confined, tried = {pair[1][0]: pair for pair in pairs}, None
         for _ in range(ATTEMPTS):
             initialised: Any = InitMessenger(partial(_initial_value, strategy, self.confined))
             started = poutine.condition(initialised(model), data=given)
@@ -127,7 +127,19 @@ class LatentState:
                 # Whether a site is feasible may depend on the values drawn.
                 refusal = error
                 continue
-            return trace
+            try:
+                starts = {
+                    name: confinement.start(site, trace, name in given)
+                    for name, (confinement, site) in confined.items()
+                }
+            except ValueError as error:
+                # Bounds of confined sites may leave no room at some values of others. The same bounds do so again.
+                bounds = [end for name in confined for end in support_bounds(trace.nodes[name]["fn"])]
+                if tried is not None and all(map(torch.equal, bounds, tried)):
+                    raise
+                refusal, tried = error, bounds
+                continue
+            return trace, starts
         raise refusal
 
     def seen(self, name: str) -> Tensor:

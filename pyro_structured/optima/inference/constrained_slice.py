@@ -27,7 +27,7 @@ from pyro_structured.optima.inference.cost_sites import find_cost_sites
 from pyro_structured.optima.inference.cost_sweep import SweepInfo, sweep
 from pyro_structured.optima.inference.costs_reparam import costs_name
 from pyro_structured.optima.inference.independent_costs import IndependentCosts
-from pyro_structured.optima.inference.interweave import Interweave
+from pyro_structured.optima.inference.interweave import Interweave, sole_kernel
 from pyro_structured.optima.inference.marginal_nuts import MarginalNUTS
 from pyro_structured.optima.inference.noncentered_costs import has_noise
 from pyro_structured.optima.inference.observed_optima import observed_optima
@@ -61,7 +61,9 @@ class ConstrainedSlice(StepKernel):
     (``maximize=True``), or 2 x 2 matchings of normal costs; :attr:`summed_sites` says which. NUTS updates continuous
     parameters, and a :class:`StructuredGibbs` or :class:`BinaryGibbs` discrete sites. Otherwise it is
     ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model), None), (NUTS(model), rest)])``, with discrete sites
-    first, and without the second block where costs are no known function of noise. Discrete sites are updated given the
+    first, and without the second block where costs are no known function of noise. Where there is one number to infer,
+    from optima alone, along which the joint moves of :class:`Interweave` draw noise anew, these suffice: they also draw
+    the costs, by the same update, and a step runs the model five times. Discrete sites are updated given the
     costs then: where the costs of many rows depend on one, it hardly ever changes. Compare several chains, or sum it
     out: fit a model for each of its values.
 
@@ -229,6 +231,9 @@ class ConstrainedSlice(StepKernel):
         blocks.append((block, costs))
         others = [name for name in costs if name not in block._exact]
         if rest and others and all(has_noise(trace.nodes[name]["fn"]) for name in costs):
+            sole = None if self._summed_sites else sole_kernel(self.model, self.num_lines, args, kwargs)
+            if sole is not None:
+                return [*blocks[:-1], (sole, [*costs, *continuous])]
             blocks.append((Interweave(self.model), None))
         if continuous and not self._summed_sites:
             blocks.append((NUTS(self.model), continuous))

@@ -144,7 +144,7 @@ class CostTrack:
             is_low = (places[..., :1] <= first) | (heights[..., :1] < least)
             is_high = (places[..., -1:] >= last) | (heights[..., -1:] < least)
             if bool(((is_low & is_high).squeeze(-1) | ~self._moves).all()):
-                return PiecewiseExponential(places, heights)
+                return PiecewiseExponential.of(places, heights)
             count *= 2
         return None
 

@@ -1,6 +1,6 @@
 """Joint moves of parameters and of the costs that depend on them."""
 
-__all__ = ["Interweave", "ParameterSpread"]
+__all__ = ["Interweave", "ParameterSpread", "sole_kernel"]
 
 import math
 from collections.abc import Callable
@@ -14,6 +14,9 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from pyro_structured.foundation.inference.gibbs import StepKernel
+from pyro_structured.foundation.inference.latent_state import at_random, latent_sites
+from pyro_structured.foundation.inference.live_model import NamedLatents
+from pyro_structured.foundation.ops.private_members import is_plate
 from pyro_structured.foundation.structures.argument_checks import check_size
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_dependents import find_dependents
@@ -85,6 +88,8 @@ PLACES = 33
 LEAST_SHARE = 0.02
 # Lines along which costs are drawn anew, where restrictions have no closed form.
 NUM_LINES = 10
+# Number of draws of the parameters for which costs are asked to have tracks, where joint moves are to suffice.
+NUM_LINE_DRAWS = 3
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,37 @@ class _Place:
     distance: float
     point: ParameterPoint
     costs: dict[str, Tensor]
+
+
+class _LastPoint:
+    """The parameters at which the last step ended, where the model need not run again. It is no part of the state of a
+    chain: models give the same distributions again.
+    """
+
+    def __init__(self) -> None:
+        self._point: ParameterPoint | None = None
+        self._values: dict[str, Tensor] = {}
+
+    def keep(self, point: ParameterPoint, values: dict[str, Tensor]) -> None:
+        """Keeps a point and the values of its sites."""
+        self._point, self._values = point, values
+
+    def find(self, free: dict[str, Tensor], values: dict[str, Tensor], costs: set[str]) -> ParameterPoint | None:
+        """The point, if all sites have the values that they had, but for costs."""
+        known = self._values.items()
+        if self._point is None or not all(
+            torch.equal(value, values[name]) for name, value in known if name not in costs
+        ):
+            return None
+        return self._point.with_costs(free, {name: values[name] for name in costs})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Forgets the point, of another chain."""
+        self._point = None
 
 
 class Interweave(StepKernel):
@@ -128,7 +164,8 @@ class Interweave(StepKernel):
         half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic and Cauchy variables, jointly
         normal ones, and what invertible transforms make of them, such as LogNormal and Weibull.
 
-    It owns no sites: other kernels have to update costs and parameters too.
+    It owns no sites: other kernels have to update costs and parameters too. Alone, and with costs drawn by themselves
+    at the beginning of each step, it is the kernel that :class:`ConstrainedSlice` chooses for one parameter.
 
     **References**
 
@@ -158,6 +195,7 @@ class Interweave(StepKernel):
         check_size("num_directions", num_directions)
         check_size("num_moves", num_moves)
         self.num_directions, self.num_moves = num_directions, num_moves
+        self._num_lines = NUM_LINES
 
     def prepare(self, model: Callable[..., Any], names: list[str], warmup_steps: int, args: Any, kwargs: Any) -> None:
         """Starts a chain."""
@@ -187,7 +225,7 @@ class Interweave(StepKernel):
         parameters = [trace.nodes[name]["value"].dtype for name in transforms]
         coarsest = partial(max, key=lambda dtype: torch.finfo(dtype).eps)
         self._dtypes = {name: coarsest([dtype, *parameters]) for name, dtype in dtypes.items()}
-        self._spread = ParameterSpread(warmup_steps)
+        self._spread, self._last = ParameterSpread(warmup_steps), _LastPoint()
         # Moves along tracks of the costs, by the parameters that moved, and those of them that stayed on the tracks.
         self._success: dict[tuple[str, ...], list[int]] = {}
         self._counts = {"collapsed moves": 0, "refused moves": 0, "sliced moves": 0, "stuck moves": 0}
@@ -197,13 +235,25 @@ class Interweave(StepKernel):
         setting = self._setting
         if not setting.transforms or not setting.sites:
             return values
-        for _ in range(self.num_directions):
-            free = {name: transform.inv(values[name]) for name, transform in setting.transforms.items()}
+        for number in range(self.num_directions):
+            free = self._free(values)
             moving = self._moving()
-            line = ParameterLine(setting, values, free, self._spread.direction(free, moving))
-            values = self._move(line, values, moving)
-        self._spread.add({name: transform.inv(values[name]) for name, transform in setting.transforms.items()})
+            direction = self._spread.direction(free, moving)
+            line = ParameterLine(setting, values, free, direction, self._last.find(free, values, set(setting.dtypes)))
+            if self.owns_sites and not number:
+                costs = self._refreshed(_Place(0.0, line.at(0.0), line.origin)).costs
+                values = {**values, **costs}
+                line = ParameterLine(setting, values, free, direction, line.at(0.0).with_costs(free, costs))
+            place = self._move(line, moving)
+            values = {**values, **place.point.values, **place.costs}
+            # Elsewhere sites that depend on costs have other distributions as soon as these move.
+            if self._may_collapse:
+                self._last.keep(place.point, values)
+        self._spread.add(self._free(values))
         return values
+
+    def _free(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: transform.inv(values[name]) for name, transform in self._setting.transforms.items()}
 
     def _moving(self) -> tuple[str, ...]:
         """Parameters that move: one half of the time all, else those of one site."""
@@ -211,13 +261,13 @@ class Interweave(StepKernel):
         everything, place = torch.rand(2, dtype=torch.double).tolist()
         return names if everything < 0.5 or len(names) == 1 else (names[int(place * len(names))],)
 
-    def _move(self, line: ParameterLine, values: dict[str, Tensor], moving: tuple[str, ...]) -> dict[str, Tensor]:
+    def _move(self, line: ParameterLine, moving: tuple[str, ...]) -> _Place:
         """A move inside an interval around the present point, which all its points draw with the same density."""
         octave, share = torch.rand(2, dtype=torch.double).tolist()
         length = WIDTH * 2 ** (octave * OCTAVES)
         low, high = -share * length, (1 - share) * length
         if not self._may_collapse or not self._collapses(moving):
-            return self._sliced(line, values, low, high)
+            return self._sliced(line, low, high)
         place, made = _Place(0.0, line.at(0.0), line.origin), 0
         # All moves are tried, whatever the first ones did: to stop depending on the place would change how often a
         # chain is there.
@@ -228,7 +278,7 @@ class Interweave(StepKernel):
         if self._spread.is_learning:
             found, tried = self._success.get(moving, (0, 0))
             self._success[moving] = [found + made, tried + self.num_moves]
-        return {**values, **place.point.values, **place.costs}
+        return place
 
     def _collapses(self, moving: tuple[str, ...]) -> bool:
         """Whether to try a move with noise summed out: at random, as often as it succeeded in the warm-up."""
@@ -291,10 +341,10 @@ class Interweave(StepKernel):
         for name, costs in place.costs.items():
             problem, value = place.point.optima(name)
             family = cost_conditionals(place.point.base(name), len(problem.cost_shape))
-            drawn[name], _ = sweep(costs, value, problem, family, NUM_LINES)
+            drawn[name], _ = sweep(costs, value, problem, family, self._num_lines)
         return replace(place, costs=drawn)
 
-    def _sliced(self, line: ParameterLine, values: dict[str, Tensor], low: float, high: float) -> dict[str, Tensor]:
+    def _sliced(self, line: ParameterLine, low: float, high: float) -> _Place:
         """A move with all noise held fixed, where costs are feasible."""
 
         def log_density(distance: Tensor) -> Tensor:
@@ -302,7 +352,9 @@ class Interweave(StepKernel):
             return torch.full_like(distance, _log_density(point) if point.feasible() else -torch.inf)
 
         self._counts["sliced moves"] += 1
-        return {**values, **line.at(float(self._slice(log_density, low, high))).values}
+        distance = float(self._slice(log_density, low, high))
+        point = line.at(distance)
+        return _Place(distance, point, point.costs)
 
     def _slice(self, log_density: Callable[[Tensor], Tensor], low: float, high: float) -> Tensor:
         zero, least, most = torch.tensor([0.0, low, high], dtype=torch.double)
@@ -310,11 +362,68 @@ class Interweave(StepKernel):
         self._counts["stuck moves"] += int(stuck)
         return distance
 
+    def suffices(self, trace: Any) -> bool:
+        """Whether there is one number to infer from optima alone, and costs have tracks along it, next to the values of
+        a trace.
+        """
+        setting = self._setting
+        values = {name: trace.nodes[name]["value"] for name in latent_sites(trace)}
+        free = self._free(values)
+        if not self._may_collapse or sum(value.numel() for value in free.values()) != 1 or _other_data(trace, setting):
+            return False
+        line = ParameterLine(setting, values, free, {name: torch.ones_like(value) for name, value in free.items()})
+        here, between, other = (line.at(distance) for distance in (0.0, WIDTH / 2, WIDTH))
+        for name in setting.dtypes:
+            costs = here.costs[name].double()
+            rows = costs.dim() - len(here.optima(name)[0].cost_shape)
+            chord, dtype = _no_ends(rows), self._dtypes[name]
+            track = cost_track(here.base(name), other.base(name), WIDTH, costs, chord, rows, dtype)
+            if track is None or not track.fits(between.base(name), WIDTH / 2):
+                return False
+        return True
+
     def report(self) -> dict[str, Any]:
         """Numbers of moves with a coordinate of the noise summed out, of those of them that were refused, of moves with
         all noise fixed, and of those of them that were stuck.
         """
         return dict(self._counts)
+
+
+def sole_kernel(model: Callable[..., Any], num_lines: int, args: Any, kwargs: Any) -> Interweave | None:
+    """A kernel that needs no other one for costs and continuous parameters, as there is one number to infer from optima
+    alone, along which costs have tracks: steps along lines reach all its values; ``None`` for other models.
+
+    :param model: A Pyro model.
+    :param int num_lines: Lines for each update of costs, for problems without closed-form restrictions.
+    """
+    trial, named = Interweave(model), at_random(NamedLatents(model))
+    trace: Any = poutine.trace(named).get_trace(*args, **kwargs)
+    names = [name for name in latent_sites(trace) if not trace.nodes[name]["fn"].support.is_discrete]
+    trial.prepare(named, names, 0, args, kwargs)
+    if not all(trial.suffices(poutine.trace(named).get_trace(*args, **kwargs)) for _ in range(NUM_LINE_DRAWS)):
+        return None
+    kernel = Interweave(model)
+    kernel.owns_sites, kernel._num_lines = True, num_lines
+    return kernel
+
+
+def _other_data(trace: Any, setting: Setting) -> set[str]:
+    """Names of observed sites but for optima."""
+    nodes = {name: node for name, node in trace.nodes.items() if node["type"] == "sample" and node["is_observed"]}
+    seen = {
+        name for name, node in nodes.items() if not is_plate(node["fn"]) and not node["infer"].get("_deterministic")
+    }
+    return seen - {site.optimum for site in setting.sites}
+
+
+def _no_ends(rows: int) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Chords that never leave inverse sets."""
+
+    def chord(direction: Tensor) -> tuple[Tensor, Tensor]:
+        end = direction.new_full(direction.shape[:rows], torch.inf)
+        return -end, end
+
+    return chord
 
 
 def _log_density(point: ParameterPoint) -> float:

@@ -2,6 +2,7 @@
 
 __all__ = ["ParameterLine", "ParameterPoint", "Setting"]
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,6 +68,15 @@ class ParameterPoint:
         self.costs = costs.exact
         self.values.update(self.costs)
 
+    def with_costs(self, free: dict[str, Tensor], costs: dict[str, Tensor]) -> "ParameterPoint":
+        """The point of the same parameters and other costs, on which nothing but optima depends.
+
+        :param dict free: Unconstrained parameters, the present ones up to rounding.
+        """
+        other = copy.copy(self)
+        other.free, other.costs, other.values = free, costs, {**self.values, **costs}
+        return other
+
     def base(self, costs: str) -> Any:
         """The distribution of costs."""
         return self._trace.nodes[costs]["fn"]
@@ -121,13 +131,19 @@ class ParameterLine:
     :param dict values: Present values of all sites.
     :param dict free: Present unconstrained parameters.
     :param dict direction: The direction, one tensor for each parameter.
+    :param ParameterPoint here: The present point, if it is known.
     """
 
     def __init__(
-        self, setting: Setting, values: dict[str, Tensor], free: dict[str, Tensor], direction: dict[str, Tensor]
+        self,
+        setting: Setting,
+        values: dict[str, Tensor],
+        free: dict[str, Tensor],
+        direction: dict[str, Tensor],
+        here: ParameterPoint | None = None,
     ) -> None:
         self._setting, self._free, self._direction = setting, free, direction
-        self._points: dict[float, ParameterPoint] = {}
+        self._points = {} if here is None else {0.0: here}
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         self._kept = {name: value for name, value in values.items() if name not in free and name not in self.origin}
 

@@ -2,10 +2,14 @@
 
 __all__ = ["PiecewiseExponential", "piecewise_exponential"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 
 # Number of places of the interpolation; difference from the largest log-density below which densities are neglected;
 # share of the intervals that have densities which are not neglected; and largest number of rounds of zooming in.
@@ -14,6 +18,8 @@ PLACES, DROP, ENOUGH, ROUNDS = 16, 25.0, 0.5, 30
 STEEPEST = 3.0
 # Logarithms are at least this, relative to the largest one.
 LEAST = -600.0
+# Logarithms that rise by less than this rise by this.
+FLATTEST = 1e-12
 
 
 class PiecewiseExponential:
@@ -41,6 +47,17 @@ class PiecewiseExponential:
         # Sums from either side: differences of the smaller ones lose no digits.
         self._before = torch.nn.functional.pad(masses.cumsum(-1), (1, 0))
         self._after = torch.nn.functional.pad(masses.flip(-1).cumsum(-1).flip(-1), (0, 1))
+
+    @classmethod
+    def of(cls, places: Tensor, heights: Tensor) -> "PiecewiseExponential":
+        """The same, in compiled loops where numba is installed, for plain tensors in double precision on the processor,
+        of one shape.
+        """
+        is_plain = all(
+            tensor.dtype == torch.double and tensor.device.type == "cpu" and not tensor.requires_grad
+            for tensor in (places, heights)
+        )
+        return _CompiledPieces(places, heights) if is_plain and _compiled("fill_pieces") else cls(places, heights)
 
     @property
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -115,6 +132,48 @@ class PiecewiseExponential:
         return _mass(width, left, rise, start, stop)
 
 
+class _CompiledPieces(PiecewiseExponential):
+    """Densities in compiled loops."""
+
+    def __init__(self, places: Tensor, heights: Tensor) -> None:
+        self._places, count = places.contiguous(), places.shape[-1]
+        rows = self._places.view(-1, count).numpy()
+        self._pieces = rows, np.empty((len(rows), 4, count))
+        self._run("fill_pieces", heights.reshape(-1, count))
+
+    def log_height(self, x: Tensor) -> Tensor:
+        """In compiled loops."""
+        heights = torch.empty_like(x, memory_format=torch.contiguous_format)
+        self._run("log_heights", *_rows(x, heights))
+        return heights
+
+    def log_mass(self, low: Tensor, high: Tensor) -> Tensor:
+        """In compiled loops."""
+        masses = torch.empty_like(low, memory_format=torch.contiguous_format)
+        self._run("log_masses", *_rows(low, high, masses))
+        return masses
+
+    def draw(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """In compiled loops."""
+        uniform, drawn = torch.rand(2, *low.shape, dtype=low.dtype), low.new_empty(2, *low.shape)
+        self._run("draw_pieces", *(ends.reshape(-1) for ends in (low, high)), uniform.view(2, -1), drawn.view(2, -1))
+        return drawn[0], drawn[1]
+
+    def _run(self, name: str, *tensors: Tensor) -> None:
+        run = _compiled(name)
+        assert run is not None
+        run(*self._pieces, *(tensor.numpy() for tensor in tensors))
+
+
+def _rows(*tensors: Tensor) -> Iterator[Tensor]:
+    """Tensors with one axis of rows, which are views where they are contiguous."""
+    return (tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors)
+
+
+def _compiled(name: str) -> Callable[..., Any] | None:
+    return compiled_function("optima.ops.compiled_pieces", name)
+
+
 def _mass(width: Tensor, left: Tensor, rise: Tensor, start: Tensor | float, stop: Tensor | float) -> Tensor:
     """Integrals over parts of pieces, from one share of their width to another."""
     steep = _off_zero(rise * (stop - start))
@@ -122,7 +181,7 @@ def _mass(width: Tensor, left: Tensor, rise: Tensor, start: Tensor | float, stop
 
 
 def _off_zero(numbers: Tensor) -> Tensor:
-    return torch.where(numbers.abs() < 1e-12, 1e-12, numbers)
+    return torch.where(numbers.abs() < FLATTEST, FLATTEST, numbers)
 
 
 def piecewise_exponential(
@@ -159,4 +218,4 @@ def piecewise_exponential(
             break
         low = places.gather(0, (first - 1).clamp(min=0).unsqueeze(0)).squeeze(0)
         high = places.gather(0, (last + 1).clamp(max=num_places - 1).unsqueeze(0)).squeeze(0)
-    return PiecewiseExponential(places.movedim(0, -1), heights.movedim(0, -1))
+    return PiecewiseExponential.of(places.movedim(0, -1), heights.movedim(0, -1))

@@ -339,6 +339,30 @@ def test_start_where_the_observed_value_is_feasible():
             LatentState(model, (y,), {}, start)
 
 
+def test_start_where_bounds_leave_room():
+    """Other values of parameters are drawn as long as no costs in the support have the observed optimum."""
+    tries = []
+
+    def model(y):
+        shift = pyro.sample("shift", dist.Normal(0.0, 10.0))
+        tries.append(float(shift))
+        low = shift * torch.tensor([1.0, 0.0])
+        pyro.sample("y", RandOM(dist.Uniform(low, low + 0.5).to_event(1), TopK(2, 1)), obs=y)
+
+    shifts = run(model, torch.tensor([1.0, 0.0]), num_samples=30).get_samples()["shift"]
+    assert max(tries[:100]) > 0.5 > shifts.max()
+
+    def stuck(y):
+        tries.append(0.0)
+        low = torch.tensor([3.0, 0.0])
+        pyro.sample("y", RandOM(dist.Uniform(low, low + 0.5).to_event(1), TopK(2, 1)), obs=y)
+
+    tries.clear()
+    with pytest.raises(ValueError, match="y: expected values that some costs in the support of 'y_costs' make optimal"):
+        run(stuck, torch.tensor([1.0, 0.0]))
+    assert len(tries) < 10
+
+
 @pytest.mark.parametrize("weight", ["scale", "mask"])
 @pytest.mark.parametrize("site", ["w", "y", "RandOM"])
 def test_weights_are_refused(weight, site):

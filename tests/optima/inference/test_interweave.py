@@ -1,5 +1,6 @@
 """Joint moves of parameters and costs."""
 
+import contextlib
 import math
 
 import pyro
@@ -13,7 +14,7 @@ from scipy.stats import ks_2samp, kstest
 from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.inference.live_model import NamedLatents
-from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
+from pyro_structured.inference import Checkpoint, ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.optima.inference import interweave
 from pyro_structured.optima.inference.cost_track import cost_track
 from pyro_structured.optima.inference.interweave import ParameterSpread
@@ -91,28 +92,154 @@ def test_discrete_sites_stay():
     assert values["shift"] != 0
 
 
-def test_posterior_of_a_scale_agrees_with_quadrature():
-    """And the chain mixes, as the size of the noise is summed out."""
+class Counted:
+    """Choices between two costs, of which one is left when a parameter is given, and the number of runs."""
+
+    def __init__(self, prior, base):
+        self.prior, self.base, self.runs = prior, base, 0
+
+    def __call__(self, y):
+        self.runs += 1
+        parameter = pyro.sample("parameter", self.prior)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", RandOM(self.base(parameter).to_event(1), TopK(2, 1)), obs=y)
+
+
+def three_blocks(model):
+    return Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["parameter"])])
+
+
+@pytest.mark.parametrize(
+    "kind, make", [("scale", three_blocks), ("scale", ConstrainedSlice), ("ends", ConstrainedSlice)]
+)
+def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
+    """And the chain mixes: the size of the noise is summed out, or a shift of it. A step of the kernel that is made for
+    one parameter runs the model five times.
+    """
     pyro.set_rng_seed(0)
-
-    def model(y=None):
-        scale = pyro.sample("scale", dist.LogNormal(torch.zeros(()).double(), 1.0))
-        with pyro.plate("rows", SIZE):
-            costs = dist.Normal(torch.tensor([0.0, 1.0]).double(), scale).to_event(1)
-            return pyro.sample("y", RandOM(costs, TopK(2, 1)), obs=y)
-
+    zero, loc = torch.zeros(()).double(), torch.tensor([0.0, 1.0]).double()
+    prior, base = {
+        "scale": (dist.LogNormal(zero, 1.0), lambda scale: dist.Normal(loc, scale)),
+        "ends": (dist.Normal(zero, 1.0), lambda shift: dist.Uniform(shift * loc, shift * loc + 2)),
+    }[kind]
     y = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]] * 3)
-    margin = torch.where(y[:, 0] == 1, 1.0, -1.0).double() / math.sqrt(2)
-    mean, deviation = exact_moments(lambda log: torch.special.log_ndtr(margin.unsqueeze(-1) * (-log).exp()).sum(0))
-    kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["scale"])])
-    mcmc = MCMC(kernel, num_samples=250, warmup_steps=60, disable_progbar=True)
+
+    def log_likelihood(free):
+        if kind == "scale":
+            first = torch.special.ndtr((-free).exp() / math.sqrt(2))
+        else:
+            share = (free / 2).clamp(-1, 1)
+            first = torch.where(share < 0, (1 + share) ** 2 / 2, 1 - (1 - share) ** 2 / 2)
+        return 9 * first.log() + 3 * (1 - first).log()
+
+    mean, deviation = exact_moments(log_likelihood)
+    model = Counted(prior, base)
+    mcmc = MCMC(make(model), num_samples=250, warmup_steps=60, disable_progbar=True)
     mcmc.run(y)
-    samples, found = mcmc.get_samples()["scale"].log(), mcmc.diagnostics()
-    effective = float(found["scale"]["n_eff"])
+    samples, found = mcmc.get_samples()["parameter"], mcmc.diagnostics()
+    samples, effective = samples.log() if kind == "scale" else samples, float(found["parameter"]["n_eff"])
     assert found["Interweave collapsed moves"]["chain 0"] > 900 and found["Interweave stuck moves"]["chain 0"] == 0
     assert len(samples) / effective < 5
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
+    # And some at the start.
+    assert (model.runs < 5.5 * 310 + 60) == (make is ConstrainedSlice)
+
+
+ZERO = torch.zeros((), dtype=torch.double)
+ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
+KERNELS = {
+    "one parameter": ["Interweave"],
+    "one parameter and a switch": ["BinaryGibbs", "Interweave"],
+    "two parameters": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "a vector": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "other data": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "a measurement of costs": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "a kink": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "a factor": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "no tracks": ["ConstrainedSlice", "Interweave", "NUTS"],
+    "no noise": ["ConstrainedSlice", "NUTS"],
+}
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_one_parameter_takes_one_kernel(kind):
+    """Where optima are all that is known of it, and costs have tracks."""
+    pyro.set_rng_seed(0)
+    problem, y = ShortestPath(ROADS, 3, 0, 2), torch.tensor([[0.0, 1.0, 0.0]] * 3)
+
+    def model():
+        first = pyro.sample("first", dist.Normal(torch.zeros(2).double() if kind == "a vector" else ZERO, 1.0))
+        loc = pyro.deterministic("loc", first.relu() if kind == "a kink" else first.sum())
+        if kind == "two parameters":
+            loc = loc + pyro.sample("second", dist.Normal(ZERO, 1.0))
+        if kind == "one parameter and a switch":
+            loc = loc * (1 + pyro.sample("switch", dist.Bernoulli(0.5)))
+        if kind == "other data":
+            pyro.sample("seen", dist.Normal(first, 1.0), obs=ZERO)
+        if kind == "a factor":
+            pyro.factor("weight", -first)
+        base = {"no tracks": dist.LogNormal(loc, 1.0), "no noise": dist.Gamma(2.0, loc.exp())}
+        with pyro.plate("rows", 3):
+            each = base.get(kind, dist.HalfNormal(loc.exp())).expand([3])
+            costs = pyro.sample("costs", each.to_event(1))
+            pyro.sample("y", Argmin(costs, problem), obs=y)
+            if kind == "a measurement of costs":
+                pyro.sample("seen", dist.Normal(costs.sum(-1), 1.0), obs=ZERO)
+
+    assert [type(kernel).__name__ for kernel, _ in ConstrainedSlice(model).composition((), {})] == KERNELS[kind]
+
+
+def test_runs_of_the_model_at_known_values_are_saved():
+    """And made where a site has another value, or in the next chain."""
+    pyro.set_rng_seed(0)
+    runs = []
+
+    def model(y):
+        runs.append(1)
+        first = pyro.sample("first", dist.Normal(ZERO, 1.0))
+        switch = pyro.sample("switch", dist.Bernoulli(0.5))
+        pyro.sample("y", RandOM(dist.Normal(first * SLOPES[0] + switch, 1.0).to_event(1), Ranking(3)), obs=y)
+
+    def runs_of_a_step():
+        runs.clear()
+        values.update(kernel.step(values))
+        return len(runs)
+
+    kernel, y = Interweave(model, num_moves=1), torch.tensor([0, 1, 2])
+    values = {"first": ZERO, "switch": torch.ones(()), "y_costs": torch.arange(3).double()}
+    for _ in range(2):
+        kernel.prepare(NamedLatents(model), list(values), 100, (y,), {})
+        kernel._collapses = lambda moving: True
+        assert runs_of_a_step() == 3
+        assert [runs_of_a_step() for _ in range(3)] == [2] * 3
+        values["switch"] = 1 - values["switch"]
+        assert runs_of_a_step() == 3
+        values["y_costs"] = values["y_costs"] * 2
+        assert runs_of_a_step() == 2
+
+
+def test_chains_with_one_kernel_are_resumed(tmp_path):
+    """Bit for bit, although points at which the last process ended are not kept."""
+    prior, y = dist.Normal(ZERO, 1.0), torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]] * 3)
+    model = Counted(prior, lambda shift: dist.Uniform(shift * SLOPES[0, :2], shift * SLOPES[0, :2] + 2))
+    kernels = [Checkpoint(ConstrainedSlice(model), tmp_path / f"{number}.pt", every=1) for number in range(2)]
+
+    def interrupt(kernel, params, stage, index):
+        if stage == "Sample" and index == 5:
+            raise KeyboardInterrupt
+
+    draws = []
+    for kernel, hook in zip(kernels, (None, interrupt), strict=True):
+        pyro.set_rng_seed(0)
+        mcmc = MCMC(kernel, num_samples=12, warmup_steps=4, disable_progbar=True, hook_fn=hook)
+        with contextlib.suppress(KeyboardInterrupt):
+            mcmc.run(y)
+            draws.append(mcmc.get_samples())
+    mcmc = MCMC(Checkpoint.resume(kernels[1].path, model), num_samples=12, warmup_steps=4, disable_progbar=True)
+    mcmc.run(y)
+    for name, expected in draws[0].items():
+        assert torch.equal(mcmc.get_samples()[name], expected), name
 
 
 @pytest.mark.parametrize("kind", ["scale", "kink"])

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import ks_1samp
 
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
-from pyro_structured.optima.ops.piecewise_exponential import piecewise_exponential
+from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential, piecewise_exponential
 
 pytestmark = pytest.mark.statistical
 
@@ -61,3 +63,51 @@ def test_rows_are_independent():
     ratio = (-((x - loc) ** 2) / 2 - log_q).exp()
     torch.testing.assert_close(ratio.mean(0), torch.full((3,), math.sqrt(2 * math.pi)).double(), rtol=0.02, atol=0)
     assert x.T.corrcoef().fill_diagonal_(0).abs().max() < 6 / math.sqrt(NUM)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([(), (1,), (3,), (2, 2)]),
+    st.integers(2, 40),
+    st.sampled_from([0.0, 1.0, 1e3]),
+    st.integers(0, 2**31),
+)
+def test_compiled_loops_give_the_same(batch, count, steepness, seed):
+    """Coinciding places, densities that are zero or next to it, ends without bound and empty intervals included."""
+    pytest.importorskip("numba")
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.randn(*batch, count, generator=generator, dtype=torch.double).sort(-1).values.mul(4).round() / 4
+    heights = steepness * torch.randn(*batch, count, generator=generator, dtype=torch.double)
+    heights[..., 1:][torch.rand(*batch, count - 1, generator=generator) < 0.1] = -torch.inf
+    low, width = 3 * torch.randn(2, *batch, 7, generator=generator, dtype=torch.double)
+    low[..., 0] = -torch.inf
+    high = low + width.abs()
+    high[..., 1] = torch.inf
+    high[..., 2] = low[..., 2]
+    slow, fast = PiecewiseExponential(places, heights), PiecewiseExponential.of(places, heights)
+    assert type(fast) is not PiecewiseExponential
+    assert torch.equal(torch.stack(slow.ends), torch.stack(fast.ends))
+    tops = heights.amax(-1, keepdim=True)
+    for expected, found in (
+        (slow.log_mass(low, high), fast.log_mass(low, high)),
+        (slow.log_height(high), fast.log_height(high)),
+    ):
+        # Relative to the largest density, below which hardly anything counts.
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-9 * max(1.0, steepness))
+        assert (found <= tops + 10).all()
+    ends = low[..., 1], high[..., 1]
+    drawn = []
+    for density in (slow, fast):
+        torch.manual_seed(seed)
+        drawn.append(density.draw(*ends))
+    for expected, found in zip(*drawn, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * max(1.0, steepness), equal_nan=True)
+
+
+def test_compiled_loops_are_for_plain_tensors(hide_numba):
+    places = torch.linspace(0, 1, 5)
+    assert type(PiecewiseExponential.of(places, places)) is PiecewiseExponential
+    places = places.double()
+    assert type(PiecewiseExponential.of(places, places.clone().requires_grad_())) is PiecewiseExponential
+    hide_numba()
+    assert type(PiecewiseExponential.of(places, places)) is PiecewiseExponential

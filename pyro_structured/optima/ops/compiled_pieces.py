@@ -1,0 +1,136 @@
+"""Densities with straight logarithms between places: masses of intervals and draws, compiled."""
+
+__all__ = ["draw_pieces", "fill_pieces", "log_heights", "log_masses"]
+
+import math
+import sys
+
+import numpy as np
+
+from pyro_structured.foundation.ops.compiled import compiled
+from pyro_structured.optima.ops.piecewise_exponential import FLATTEST, LEAST, STEEPEST
+
+# Widths of pieces whose ends coincide count as this.
+TINY = sys.float_info.min
+
+
+@compiled
+def fill_pieces(places: np.ndarray, pieces: np.ndarray, heights: np.ndarray) -> None:
+    """Fills in what other functions of this file ask for.
+
+    :param np.ndarray places: Places in increasing order, float64, shape ``(N, P)``.
+    :param np.ndarray pieces: Shape ``(N, 4, P)``: logarithms of the densities at the left end of each piece, less the
+        largest one, which stands last; by how much they rise; and masses before and after each place.
+    :param np.ndarray heights: Logarithms of the densities at the places, shape ``(N, P)``.
+
+    O(N · P), as are draws.
+    """
+    for n in range(len(places)):
+        left, rise, before, after = pieces[n]
+        last = places.shape[1] - 1
+        top = heights[n].max()
+        left[last], before[0], after[last] = top, 0.0, 0.0
+        for piece in range(last):
+            first = max(heights[n, piece] - top, LEAST)
+            second = max(heights[n, piece + 1] - top, LEAST)
+            left[piece] = max(first, second - STEEPEST)
+            rise[piece] = max(second, first - STEEPEST) - left[piece]
+            mass = _mass(places[n, piece + 1] - places[n, piece], left[piece], rise[piece], 0.0, 1.0)
+            before[piece + 1], after[piece] = before[piece] + mass, mass
+        for piece in range(last - 1, -1, -1):
+            after[piece] += after[piece + 1]
+
+
+@compiled
+def log_heights(places: np.ndarray, pieces: np.ndarray, x: np.ndarray, heights: np.ndarray) -> None:
+    """Fills in logarithms of densities, shape ``(N, M)``, at numbers of this shape."""
+    for n in range(len(places)):
+        left, rise = pieces[n, 0], pieces[n, 1]
+        for m in range(x.shape[1]):
+            piece = _piece(places[n], x[n, m])
+            heights[n, m] = left[-1] + left[piece] + rise[piece] * _share(places[n], piece, x[n, m])
+
+
+@compiled
+def log_masses(places: np.ndarray, pieces: np.ndarray, low: np.ndarray, high: np.ndarray, masses: np.ndarray) -> None:
+    """Fills in logarithms of the integrals over intervals, shape ``(N, M)``, from their ends, of the same shape.
+
+    O(N · M log P).
+    """
+    for n in range(len(places)):
+        left, rise, before, after = pieces[n]
+        for m in range(low.shape[1]):
+            first, last = _piece(places[n], low[n, m]), _piece(places[n], high[n, m])
+            start, stop = _share(places[n], first, low[n, m]), _share(places[n], last, high[n, m])
+            width = places[n, first + 1] - places[n, first]
+            if first == last:
+                mass = _mass(width, left[first], rise[first], start, stop)
+            else:
+                mass = _mass(width, left[first], rise[first], start, 1.0)
+                mass += _mass(places[n, last + 1] - places[n, last], left[last], rise[last], 0.0, stop)
+                # Differences of the smaller sums lose no digits.
+                sums = before if before[last] < after[first + 1] else after
+                mass += abs(sums[last] - sums[first + 1])
+            masses[n, m] = math.log(mass) + left[-1]
+
+
+@compiled
+def draw_pieces(
+    places: np.ndarray,
+    pieces: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    uniform: np.ndarray,
+    drawn: np.ndarray,
+) -> None:
+    """Fills in numbers between bounds of shape ``(N,)``, and logarithms of their densities, shape ``(2, N)``, by
+    inversion of uniform variables, shape ``(2, N)``.
+    """
+    count = places.shape[1] - 1
+    borders = np.empty(count)
+    for n in range(len(places)):
+        left, rise = pieces[n, 0], pieces[n, 1]
+        total = 0.0
+        for piece in range(count):
+            start, stop = _share(places[n], piece, low[n]), _share(places[n], piece, high[n])
+            total += _mass(places[n, piece + 1] - places[n, piece], left[piece], rise[piece], start, stop)
+            borders[piece] = total
+        piece = 0
+        while piece < count - 1 and borders[piece] < uniform[0, n] * total:
+            piece += 1
+        start, stop = _share(places[n], piece, low[n]), _share(places[n], piece, high[n])
+        # From the likelier end of the piece, so that nothing overflows.
+        steep = max(abs(rise[piece]) * (stop - start), FLATTEST)
+        share = min(max(-math.log1p(uniform[1, n] * math.expm1(-steep)) / steep, 0.0), 1.0)
+        share = start + (stop - start) * (1 - share if rise[piece] > 0 else share)
+        drawn[0, n] = places[n, piece] + (places[n, piece + 1] - places[n, piece]) * share
+        drawn[1, n] = left[piece] + rise[piece] * share - math.log(total)
+
+
+@compiled
+def _piece(places: np.ndarray, x: float) -> int:
+    """The piece with a number, the first or last one for numbers outside."""
+    low, high = 1, len(places) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if places[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@compiled
+def _share(places: np.ndarray, piece: int, x: float) -> float:
+    """Share of a piece that lies before a number."""
+    share = (x - places[piece]) / max(places[piece + 1] - places[piece], TINY)
+    return float(min(max(share, 0.0), 1.0))
+
+
+@compiled
+def _mass(width: float, left: float, rise: float, start: float, stop: float) -> float:
+    """Integral over a part of a piece, from one share of its width to another."""
+    steep = rise * (stop - start)
+    if abs(steep) < FLATTEST:
+        steep = FLATTEST
+    return float(width * (stop - start) * math.exp(left + rise * start) * (math.expm1(steep) / steep))
