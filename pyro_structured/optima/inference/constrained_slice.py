@@ -63,7 +63,7 @@ class ConstrainedSlice(StepKernel):
     ``Gibbs([(ConstrainedSlice(model), costs), (Interweave(model), None), (NUTS(model), rest)])``, with discrete sites
     first, and without the second block where costs are no known function of noise. Where there is one number to infer,
     from optima alone, along which the joint moves of :class:`Interweave` draw noise anew, these suffice: they also draw
-    the costs, by the same update, and a step runs the model five times. Discrete sites are updated given the
+    the costs, by the same update, and a step runs the model four times. Discrete sites are updated given the
     costs then: where the costs of many rows depend on one, it hardly ever changes. Compare several chains, or sum it
     out: fit a model for each of its values.
 

@@ -31,6 +31,8 @@ from pyro_structured.optima.ops.slice_sampling import slice_sample
 
 # Fewer values are not enough for a standard deviation.
 ENOUGH = 10
+# Standard deviations from the mean that hardly any value is away.
+OUTSIDE = 5.0
 
 
 class ParameterSpread:
@@ -61,6 +63,14 @@ class ParameterSpread:
             more = (value - mean) * (value - self._mean[name])
             self._squares[name] = self._squares.get(name, torch.zeros_like(value)) + more
 
+    def outside(self) -> dict[str, Tensor] | None:
+        """A point far from nearly all values, which does not change after the warm-up; ``None`` before, or if there
+        were too few values.
+        """
+        if self._left or self._number <= ENOUGH:
+            return None
+        return {name: mean + OUTSIDE * self._deviation(name) for name, mean in self._mean.items()}
+
     def direction(self, free: dict[str, Tensor], moving: tuple[str, ...]) -> dict[str, Tensor]:
         """A random direction of some parameters, of length 1 where standard deviations are units; these are 1 as long
         as they are unknown.
@@ -68,12 +78,13 @@ class ParameterSpread:
         direction = {name: torch.randn_like(value) * (name in moving) for name, value in free.items()}
         length = math.sqrt(sum(float(part.double().square().sum()) for part in direction.values()))
         for name, part in direction.items():
-            scale = torch.ones_like(part)
-            if self._number > ENOUGH:
-                deviation = (self._squares[name] / self._number).sqrt()
-                scale = torch.where(deviation > 0, deviation, scale)
+            scale = self._deviation(name) if self._number > ENOUGH else torch.ones_like(part)
             direction[name] = part * scale / max(length, torch.finfo(torch.float32).tiny)
         return direction
+
+    def _deviation(self, name: str) -> Tensor:
+        deviation = (self._squares[name] / self._number).sqrt()
+        return torch.where(deviation > 0, deviation, 1.0)
 
 
 # Number of draws of the parameters with which problems are compared.
@@ -106,9 +117,9 @@ class _Place:
     costs: dict[str, Tensor]
 
 
-class _LastPoint:
-    """The parameters at which the last step ended, where the model need not run again. It is no part of the state of a
-    chain: models give the same distributions again.
+class _KnownPoint:
+    """Parameters at which the model need not run again. They are no part of the state of a chain: models give the same
+    distributions again.
     """
 
     def __init__(self) -> None:
@@ -116,7 +127,7 @@ class _LastPoint:
         self._values: dict[str, Tensor] = {}
 
     def keep(self, point: ParameterPoint, values: dict[str, Tensor]) -> None:
-        """Keeps a point and the values of its sites."""
+        """Keeps a point and the values of all sites there."""
         self._point, self._values = point, values
 
     def find(self, free: dict[str, Tensor], values: dict[str, Tensor], costs: set[str]) -> ParameterPoint | None:
@@ -225,7 +236,9 @@ class Interweave(StepKernel):
         parameters = [trace.nodes[name]["value"].dtype for name in transforms]
         coarsest = partial(max, key=lambda dtype: torch.finfo(dtype).eps)
         self._dtypes = {name: coarsest([dtype, *parameters]) for name, dtype in dtypes.items()}
-        self._spread, self._last = ParameterSpread(warmup_steps), _LastPoint()
+        self._spread = ParameterSpread(warmup_steps)
+        # Where the last step ended, and a point far out on the one line of a single number.
+        self._last, self._outside = _KnownPoint(), _KnownPoint()
         # Moves along tracks of the costs, by the parameters that moved, and those of them that stayed on the tracks.
         self._success: dict[tuple[str, ...], list[int]] = {}
         self._counts = {"collapsed moves": 0, "refused moves": 0, "sliced moves": 0, "stuck moves": 0}
@@ -244,7 +257,7 @@ class Interweave(StepKernel):
                 costs = self._refreshed(_Place(0.0, line.at(0.0), line.origin)).costs
                 values = {**values, **costs}
                 line = ParameterLine(setting, values, free, direction, line.at(0.0).with_costs(free, costs))
-            place = self._move(line, moving)
+            place = self._move(line, moving, values)
             values = {**values, **place.point.values, **place.costs}
             # Elsewhere sites that depend on costs have other distributions as soon as these move.
             if self._may_collapse:
@@ -261,7 +274,7 @@ class Interweave(StepKernel):
         everything, place = torch.rand(2, dtype=torch.double).tolist()
         return names if everything < 0.5 or len(names) == 1 else (names[int(place * len(names))],)
 
-    def _move(self, line: ParameterLine, moving: tuple[str, ...]) -> _Place:
+    def _move(self, line: ParameterLine, moving: tuple[str, ...], values: dict[str, Tensor]) -> _Place:
         """A move inside an interval around the present point, which all its points draw with the same density."""
         octave, share = torch.rand(2, dtype=torch.double).tolist()
         length = WIDTH * 2 ** (octave * OCTAVES)
@@ -269,11 +282,12 @@ class Interweave(StepKernel):
         if not self._may_collapse or not self._collapses(moving):
             return self._sliced(line, low, high)
         place, made = _Place(0.0, line.at(0.0), line.origin), 0
+        reference = self._reference(line, values, (low + high) / 2)
         # All moves are tried, whatever the first ones did: to stop depending on the place would change how often a
         # chain is there.
         for number in range(self.num_moves):
             place = self._refreshed(place) if number else place
-            moved = self._collapsed(line, place, low, high)
+            moved = self._collapsed(line, place, reference, low, high)
             place, made = moved or place, made + (moved is not None)
         if self._spread.is_learning:
             found, tried = self._success.get(moving, (0, 0))
@@ -286,19 +300,34 @@ class Interweave(StepKernel):
         share = min(max((found + 1) / (tried + 2), LEAST_SHARE), 1 - LEAST_SHARE)
         return bool(torch.rand((), dtype=torch.double) < share)
 
-    def _collapsed(self, line: ParameterLine, place: _Place, low: float, high: float) -> _Place | None:
+    def _reference(self, line: ParameterLine, values: dict[str, Tensor], middle: float) -> _Place:
+        """A point of the line that does not depend on where in the interval a move starts. Rounding may show next to
+        it: the middle of the interval may be anywhere, so that moves from there are refused as often as moves to there;
+        and chains do not come to what is outside of the one line that there is.
+        """
+        outside = self._spread.outside() if self.owns_sites else None
+        if outside is None:
+            point = line.at(middle)
+            return _Place(middle, point, point.costs)
+        distance = line.distance_to(outside)
+        transforms = self._setting.transforms
+        there = {**values, **{name: transforms[name](value) for name, value in outside.items()}}
+        point = self._outside.find(outside, there, set(line.origin)) or line.at(distance)
+        self._outside.keep(point, there)
+        return _Place(distance, point, point.costs)
+
+    def _collapsed(
+        self, line: ParameterLine, place: _Place, reference: _Place, low: float, high: float
+    ) -> _Place | None:
         """A move with one coordinate of the noise summed out in each row; ``None`` where it is refused, or costs leave
         their tracks.
         """
-        # A point of the line that does not depend on where in the interval the move starts. Rounding may show next to
-        # it: moves from there are refused as often as moves to there, as it may be anywhere.
-        middle, here = (low + high) / 2, place.distance
-        other, tracks = line.at(middle), {}
+        other, here, tracks = reference.point, place.distance, {}
         for name, costs in place.costs.items():
             problem, value = place.point.optima(name)
             chord, rows = partial(problem.chord, costs, value), costs.dim() - len(problem.cost_shape)
             bases = place.point.base(name), other.base(name)
-            track = cost_track(*bases, middle - here, costs, chord, rows, self._dtypes[name])
+            track = cost_track(*bases, reference.distance - here, costs, chord, rows, self._dtypes[name])
             if track is None:
                 return None
             tracks[name] = track

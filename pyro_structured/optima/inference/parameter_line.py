@@ -164,6 +164,13 @@ class ParameterLine:
             for name, value in self._free.items()
         }
 
+    def distance_to(self, free: dict[str, Tensor]) -> float:
+        """Distance of a point of the line: that of the parameter along which the line is the steepest."""
+        steps = [(free[name] - value, self._direction[name]) for name, value in self._free.items()]
+        change, slope = (torch.cat([parts.double().flatten() for parts in pair]) for pair in zip(*steps, strict=True))
+        place = slope.abs().argmax()
+        return float(change[place] / slope[place])
+
     @cached_property
     def _noise(self) -> dict[str, Tensor]:
         here = self.at(0.0)

@@ -167,7 +167,7 @@ class _CompiledPieces(PiecewiseExponential):
 
 def _rows(*tensors: Tensor) -> Iterator[Tensor]:
     """Tensors with one axis of rows, which are views where they are contiguous."""
-    return (tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors)
+    return (tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors)
 
 
 def _compiled(name: str) -> Callable[..., Any] | None:
