@@ -391,7 +391,7 @@ class Interweave(StepKernel):
         self._counts["stuck moves"] += int(stuck)
         return distance
 
-    def suffices(self, trace: Any) -> bool:
+    def _suffices(self, trace: Any) -> bool:
         """Whether there is one number to infer from optima alone, and costs have tracks along it, next to the values of
         a trace.
         """
@@ -429,7 +429,7 @@ def sole_kernel(model: Callable[..., Any], num_lines: int, args: Any, kwargs: An
     trace: Any = poutine.trace(named).get_trace(*args, **kwargs)
     names = [name for name in latent_sites(trace) if not trace.nodes[name]["fn"].support.is_discrete]
     trial.prepare(named, names, 0, args, kwargs)
-    if not all(trial.suffices(poutine.trace(named).get_trace(*args, **kwargs)) for _ in range(NUM_LINE_DRAWS)):
+    if not all(trial._suffices(poutine.trace(named).get_trace(*args, **kwargs)) for _ in range(NUM_LINE_DRAWS)):
         return None
     kernel = Interweave(model)
     kernel.owns_sites, kernel._num_lines = True, num_lines
